@@ -1,0 +1,7 @@
+"""Entry point of the ``conclave`` command."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the command line."""

@@ -1,0 +1,111 @@
+"""The exception tree of every Conclave process.
+
+One bit matters most to a caller: did the thing certainly not happen (*refused*), or may it have happened (*unknown*)?
+Jepsen's etcd tests call this ``definite?``; Patroni answers it with False against an exception. The class carries it:
+
+- ``...Rejected``: it did not happen; safe to retry after reading again.
+- ``...Unknown``: it may have happened, at any time up to now; find out before retrying.
+- ``StoreFenced``: somebody else leads; stop leading at once.
+"""
+
+from __future__ import annotations
+
+
+class ConclaveError(Exception):
+    """Base of every error Conclave raises on purpose. ``code`` is stable: logs, metrics and 4xx bodies use it."""
+
+    code = "internal"
+
+
+class ConfigError(ConclaveError):
+    """A flag, setting, file or trace that cannot be used. The message names the field and the remedy."""
+
+    code = "config_invalid"
+
+
+class StoreError(ConclaveError):
+    """Base of errors of the coordination store (etcd or memory)."""
+
+    code = "store_error"
+
+
+class StoreRejected(StoreError):
+    """The store refused the request: it had no effect."""
+
+    code = "store_rejected"
+
+
+class StoreUnknown(StoreError):
+    """No answer came in time or the connection broke: the request may have taken effect."""
+
+    code = "store_unknown"
+
+
+class StoreFenced(StoreError):
+    """A transaction compared our term and failed: another leader has been elected. Stop leading."""
+
+    code = "store_fenced"
+
+
+class StoreCompacted(StoreError):
+    """The asked revision has been compacted: list again, diff, then watch from the new revision."""
+
+    code = "store_compacted"
+
+    def __init__(self, message: str, *, compact_revision: int) -> None:
+        super().__init__(message)
+        self.compact_revision = compact_revision
+
+
+class KubeError(ConclaveError):
+    """Base of errors of the Kubernetes API."""
+
+    code = "kube_error"
+
+
+class KubeRejected(KubeError):
+    """The API server answered with a Status failure: the request had no effect.
+
+    ``status`` is the HTTP code, ``reason`` the Status reason (``Conflict``, ``NotFound`` ...),
+    ``retry_after_s`` what a 429 or 503 asked for.
+    """
+
+    code = "kube_rejected"
+
+    def __init__(self, message: str, *, status: int, reason: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
+class KubeUnknown(KubeError):
+    """No answer, a broken connection or a 5xx after the request was sent: it may have taken effect."""
+
+    code = "kube_unknown"
+
+
+class KubeExpired(KubeError):
+    """410 Gone: the resourceVersion is too old; list again."""
+
+    code = "kube_expired"
+
+
+class WireError(ConclaveError):
+    """A message between services that cannot be accepted. ``code`` says why and is part of the protocol."""
+
+    code = "wire_malformed"
+
+    def __init__(self, message: str, *, code: str = "wire_malformed") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ObjectError(ConclaveError):
+    """A Kubernetes object whose ``field`` cannot be used (an unparsable quantity, say). The others go on."""
+
+    code = "object_invalid"
+
+    def __init__(self, message: str, *, field: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field

@@ -1,0 +1,182 @@
+"""Typed structs of the Kubernetes JSON: the fields a scheduler reads, nothing else.
+
+Field names are camelCase on the wire. Unknown fields are skipped; a quantity stays a string here and is parsed in
+``shared.kube.convert``, so that one bad quantity spoils one pod and not a list.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+
+class Json(Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
+    """Base: immutable, camelCase."""
+
+
+class OwnerReference(Json, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(Json, frozen=True):
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    generation: int | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class PartialObject(Json, frozen=True):
+    """Any object: its metadata only."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
+Quantities = dict[str, str | int | float]
+"""Quantities by resource name; YAML and some clients send bare numbers."""
+
+
+class ResourceRequirements(Json, frozen=True):
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class ContainerPort(Json, frozen=True):
+    container_port: int = 0
+    host_port: int | None = None
+    host_ip: str | None = field(name="hostIP", default=None)
+    protocol: str | None = None
+
+
+class Container(Json, frozen=True):
+    name: str = ""
+    image: str | None = None
+    resources: ResourceRequirements | None = None
+    ports: list[ContainerPort] | None = None
+    restart_policy: str | None = None
+
+
+class Toleration(Json, frozen=True):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class NodeSelectorRequirement(Json, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(Json, frozen=True):
+    match_expressions: list[NodeSelectorRequirement] | None = None
+    match_fields: list[NodeSelectorRequirement] | None = None
+
+
+class NodeSelector(Json, frozen=True):
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class PreferredSchedulingTerm(Json, frozen=True):
+    weight: int = 0
+    preference: NodeSelectorTerm | None = None
+
+
+class NodeAffinity(Json, frozen=True):
+    required: NodeSelector | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: list[PreferredSchedulingTerm] | None = field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(Json, frozen=True):
+    node_affinity: NodeAffinity | None = None
+
+
+class SchedulingGate(Json, frozen=True):
+    name: str = ""
+
+
+class PodSpec(Json, frozen=True):
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    overhead: Quantities | None = None
+    resources: ResourceRequirements | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
+    priority: int | None = None
+    host_network: bool | None = None
+
+
+class PodCondition(Json, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class ContainerStatus(Json, frozen=True):
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: Quantities | None = None
+
+
+class PodStatus(Json, frozen=True):
+    phase: str | None = None
+    conditions: list[PodCondition] | None = None
+    nominated_node_name: str | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(Json, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PodSpec = field(default_factory=PodSpec)
+    status: PodStatus = field(default_factory=PodStatus)
+
+
+class Taint(Json, frozen=True):
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+
+
+class NodeSpec(Json, frozen=True):
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class ContainerImage(Json, frozen=True):
+    names: list[str] | None = None
+    size_bytes: int | None = None
+
+
+class NodeCondition(Json, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(Json, frozen=True):
+    allocatable: Quantities | None = None
+    conditions: list[NodeCondition] | None = None
+    images: list[ContainerImage] | None = None
+
+
+class Node(Json, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    status: NodeStatus = field(default_factory=NodeStatus)

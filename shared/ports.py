@@ -1,0 +1,254 @@
+"""Protocols that the core and the services are written against; the adapters fulfil them.
+
+``Store`` is the coordination store: etcd in production (``adapters/etcd_store.py``), memory in tests
+(``adapters/memory_store.py``); both pass ``tests/contract/test_store.py``. ``KubeApi`` is the hot path to the
+Kubernetes API (``adapters/kube_api.py``).
+
+Errors of every call are split as in ``shared.errors``: *refused* (had no effect) or *unknown* (may have had).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from shared.kube.resources import ObjectList, Resource, WatchEvent
+
+T = TypeVar("T")
+
+
+# --- the coordination store -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """One key as it was at ``mod_revision``. ``create_revision`` of a leader's key is its term."""
+
+    key: str
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    lease_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All keys under a prefix at one ``revision``, ordered by key. Watch from ``revision + 1``."""
+
+    items: tuple[KeyValue, ...]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRevisionIs:
+    """Compare: the key's create_revision equals ``revision``; 0 means that the key is absent."""
+
+    key: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModRevisionIs:
+    """Compare: the key's mod_revision equals ``revision``; 0 means that the key is absent."""
+
+    key: str
+    revision: int
+
+
+Compare = CreateRevisionIs | ModRevisionIs
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Operation: write ``key``; attached to ``lease_id`` unless that is 0."""
+
+    key: str
+    value: bytes
+    lease_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Operation: delete ``key``; absent is fine."""
+
+    key: str
+
+
+Op = Put | Delete
+
+MAX_TXN_OPS = 128
+"""etcd's default ``--max-txn-ops``; more compares or more operations than this are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class TxnResult:
+    """``succeeded`` False: a compare failed and nothing was written; ``revision`` is the store's after the txn."""
+
+    succeeded: bool
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGrant:
+    """A lease as the store granted it (``ttl_s`` may be longer than asked)."""
+
+    lease_id: int
+    ttl_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEvent:
+    """One change of one key. A delete carries the key, an empty value and the deletion's ``mod_revision``."""
+
+    kv: KeyValue
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WatchBatch:
+    """All changes of one answer, in order of revision; complete up to ``revision``.
+
+    ``events`` may be empty: then it is a progress notice, a sign of life.
+    """
+
+    events: tuple[StoreEvent, ...]
+    revision: int
+
+
+class Store(Protocol):
+    """A linearizable key-value store with revisions, leases, watches and compaction.
+
+    Every call takes ``timeout_s``, the one deadline over everything the call does; when it passes, a read raises
+    ``StoreUnknown`` and so does a write, which may then still take effect. ``StoreRejected``: refused, no effect.
+    """
+
+    async def get(self, key: str, *, timeout_s: float = 2.0) -> KeyValue | None:
+        """Linearizable read of one key."""
+        ...
+
+    async def list_prefix(self, prefix: str, *, timeout_s: float = 5.0) -> Listing:
+        """Linearizable read of everything under ``prefix`` at one revision, paged inside."""
+        ...
+
+    async def txn(self, compares: Sequence[Compare], ops: Sequence[Op], *, timeout_s: float = 2.0) -> TxnResult:
+        """If all ``compares`` hold, apply all ``ops`` at one revision; otherwise nothing.
+
+        Refused with ``StoreRejected`` when either list is longer than ``MAX_TXN_OPS``.
+        """
+        ...
+
+    async def grant_lease(self, ttl_s: int, *, timeout_s: float = 2.0) -> LeaseGrant:
+        """A new lease of at least ``ttl_s`` seconds."""
+        ...
+
+    async def keep_alive(self, lease_id: int, *, timeout_s: float = 2.0) -> float:
+        """Renew once; the remaining TTL in seconds, 0 when the lease is gone (never an exception for that)."""
+        ...
+
+    async def revoke_lease(self, lease_id: int, *, timeout_s: float = 2.0) -> None:
+        """End the lease and delete its keys; an unknown lease is fine."""
+        ...
+
+    def watch(self, prefix: str, *, start_revision: int) -> AsyncIterator[WatchBatch]:
+        """Changes under ``prefix`` from ``start_revision`` on: ordered, unique, atomic per revision, resumable.
+
+        Survives restarts and lost connections by itself (resumes after the last delivered revision). Ends only by
+        raising ``StoreCompacted``, whereupon the caller lists again, or by being closed (``aclose``).
+        """
+        ...
+
+    async def compact(self, revision: int, *, timeout_s: float = 2.0) -> None:
+        """Forget history before ``revision`` (tests and maintenance)."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections; watches end."""
+        ...
+
+
+# --- the Kubernetes API -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """One Binding. ``uid`` and ``resource_version`` are preconditions the API server checks (409 otherwise)."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    node_name: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+class KubeApi(Protocol):
+    """The calls a scheduler makes often. Refused: ``KubeRejected``; outcome unknown: ``KubeUnknown``."""
+
+    async def list(self, resource: Resource[T], *, timeout_s: float = 60.0) -> ObjectList[T]:
+        """All objects of one kind, paged with ``limit`` and ``continue``; restarts itself on an expired token."""
+        ...
+
+    def watch(self, resource: Resource[T], *, resource_version: str) -> AsyncIterator[WatchEvent[T]]:
+        """Changes after ``resource_version``, with bookmarks; reconnects by itself after the stream ends.
+
+        Raises ``KubeExpired`` on 410: list again.
+        """
+        ...
+
+    async def get(self, resource: Resource[T], *, namespace: str, name: str, timeout_s: float = 5.0) -> T | None:
+        """One object, or None where there is none."""
+        ...
+
+    async def bind(self, request: BindRequest, *, timeout_s: float = 5.0) -> None:
+        """POST pods/NAME/binding. Returning means bound; the API server's answer is a Status."""
+        ...
+
+    async def patch(
+        self,
+        resource: Resource[Any],
+        *,
+        namespace: str,
+        name: str,
+        patch: Mapping[str, Any],
+        subresource: str = "",
+        strategy: str = "strategic",
+        timeout_s: float = 5.0,
+    ) -> None:
+        """PATCH one object or its subresource. ``strategy``: ``strategic``, ``merge`` or ``json``."""
+        ...
+
+    async def create(
+        self,
+        resource: Resource[Any],
+        *,
+        namespace: str,
+        body: Mapping[str, Any],
+        timeout_s: float = 5.0,
+    ) -> None:
+        """POST one object."""
+        ...
+
+    async def delete(
+        self,
+        resource: Resource[Any],
+        *,
+        namespace: str,
+        name: str,
+        uid: str = "",
+        timeout_s: float = 5.0,
+    ) -> None:
+        """DELETE with a uid precondition where ``uid`` is given."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections; watches end."""
+        ...
+
+
+class Clock(Protocol):
+    """Monotonic seconds that count suspend (``CLOCK_BOOTTIME``); never compared between hosts."""
+
+    def __call__(self) -> float:
+        """Seconds since some fixed point."""
+        ...
