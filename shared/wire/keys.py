@@ -1,0 +1,112 @@
+"""Names of everything Conclave keeps in etcd, in one place, so that a role per prefix can be granted and audited.
+
+Pure: it builds and reads names, and knows nothing of a store. It refuses names that could reach outside their own
+place: every variable part is escaped, so no unit key, agent id or shard can hold a ``/`` of its own.
+
+Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
+
+    coordinator/leader            the coordinator's record; its create_revision is the coordinator's term
+    binders/<shard>/leader        the binder's record of one shard; its create_revision is that shard's term
+    agents/<agent_id>             one agent, under its lease
+    members/<service>/<id>        every other process, under its lease
+    partitions/current            which agent decides for which nodes
+    intents/<unit key>            committed plans that are not yet confirmed bound
+    policies/active               policy pointers
+    settings/<name>               settings that may change while running
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from shared.errors import ConfigError
+
+DEFAULT_PREFIX = "/conclave/v1/"
+MAX_PART_BYTES = 512
+"""Longest escaped variable part. etcd has no limit of its own; ours keeps a key far below its request limit."""
+
+
+def escape(part: str) -> str:
+    """One path segment out of any text, reversible by ``unescape``. Refused: empty or too long (``ValueError``)."""
+    escaped = quote(part, safe=":@+=,~")
+    if not part or len(escaped) > MAX_PART_BYTES:
+        raise ValueError(f"a key part must have 1 to {MAX_PART_BYTES} bytes: {part[:64]!r}")
+    # "." and ".." are no special names to etcd, but they are to people's tools.
+    return escaped.replace(".", "%2E") if part in {".", ".."} else escaped
+
+
+def unescape(segment: str) -> str:
+    """The text that ``escape`` was given."""
+    return unquote(segment)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """All key names under one prefix. Build it with ``Keys.under`` where the prefix comes from a person."""
+
+    prefix: str = DEFAULT_PREFIX
+
+    @classmethod
+    def under(cls, prefix: str) -> Keys:
+        """Keys under a prefix from a setting. ``ConfigError`` for one that is relative, bare or badly formed."""
+        cleaned = prefix.strip()
+        if not cleaned.endswith("/"):
+            cleaned += "/"
+        parts = cleaned.split("/")[1:-1]
+        if not cleaned.startswith("/") or not parts or not all(parts) or not cleaned.isprintable():
+            raise ConfigError(
+                f"CONCLAVE_ETCD_PREFIX: {prefix!r} must be an absolute path such as {DEFAULT_PREFIX} "
+                "without empty parts or control characters"
+            )
+        return cls(cleaned)
+
+    @property
+    def coordinator_leader(self) -> str:
+        return f"{self.prefix}coordinator/leader"
+
+    def binder_leader(self, shard: str) -> str:
+        return f"{self.binders_prefix}{escape(shard)}/leader"
+
+    @property
+    def binders_prefix(self) -> str:
+        return f"{self.prefix}binders/"
+
+    def agent(self, agent_id: str) -> str:
+        return f"{self.agents_prefix}{escape(agent_id)}"
+
+    @property
+    def agents_prefix(self) -> str:
+        return f"{self.prefix}agents/"
+
+    def member(self, service: str, member_id: str) -> str:
+        return f"{self.members_prefix(service)}{escape(member_id)}"
+
+    def members_prefix(self, service: str) -> str:
+        return f"{self.prefix}members/{escape(service)}/"
+
+    @property
+    def partitions_current(self) -> str:
+        return f"{self.prefix}partitions/current"
+
+    def intent(self, unit_key: str) -> str:
+        return f"{self.intents_prefix}{escape(unit_key)}"
+
+    @property
+    def intents_prefix(self) -> str:
+        return f"{self.prefix}intents/"
+
+    @property
+    def policies_active(self) -> str:
+        return f"{self.prefix}policies/active"
+
+    def setting(self, name: str) -> str:
+        return f"{self.settings_prefix}{escape(name)}"
+
+    @property
+    def settings_prefix(self) -> str:
+        return f"{self.prefix}settings/"
+
+    def last_part(self, key: str) -> str:
+        """The unescaped last segment of a key: the agent id, member id, unit key or setting name it was built from."""
+        return unescape(key.rpartition("/")[2])
