@@ -41,6 +41,15 @@ class StoreUnknown(StoreError):
     code = "store_unknown"
 
 
+class StoreRolledBack(StoreUnknown):
+    """An answer of another cluster, or older than one already seen: a stale member, or a store restored from a backup.
+
+    Nothing read or written there may be relied upon. A process that meets it again must start from scratch.
+    """
+
+    code = "store_rolled_back"
+
+
 class StoreFenced(StoreError):
     """A transaction compared our term and failed: another leader has been elected. Stop leading."""
 

@@ -9,7 +9,7 @@ Errors of every call are split as in ``shared.errors``: *refused* (had no effect
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -150,7 +150,7 @@ class Store(Protocol):
         """End the lease and delete its keys; an unknown lease is fine."""
         ...
 
-    def watch(self, prefix: str, *, start_revision: int) -> AsyncIterator[WatchBatch]:
+    def watch(self, prefix: str, *, start_revision: int) -> AsyncGenerator[WatchBatch, None]:
         """Changes under ``prefix`` from ``start_revision`` on: ordered, unique, atomic per revision, resumable.
 
         Survives restarts and lost connections by itself (resumes after the last delivered revision). Ends only by
