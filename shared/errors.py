@@ -100,6 +100,42 @@ class KubeExpired(KubeError):
     code = "kube_expired"
 
 
+class PeerError(ConclaveError):
+    """Base of errors of a call to another Conclave service."""
+
+    code = "peer_error"
+
+
+class PeerRejected(PeerError):
+    """The peer refused (4xx), or could not be reached at all: the request had no effect.
+
+    ``code`` is the peer's stable code (``peer_unreachable`` when no connection came about), ``status`` the HTTP code
+    (0 when there was none), ``retry_after_s`` what a 429 asked for.
+    """
+
+    code = "peer_rejected"
+
+    def __init__(
+        self, message: str, *, code: str = "peer_rejected", status: int = 0, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class PeerUnknown(PeerError):
+    """Sent, but no answer in time, a broken connection or a 5xx: the request may have taken effect."""
+
+    code = "peer_unknown"
+
+
+class LeadershipLost(ConclaveError):
+    """Our lease ended, or may have ended before we can know: stop leading, end the process with exit code 3."""
+
+    code = "leadership_lost"
+
+
 class WireError(ConclaveError):
     """A message between services that cannot be accepted. ``code`` says why and is part of the protocol."""
 

@@ -196,6 +196,10 @@ class KubeApi(Protocol):
         """
         ...
 
+    def watch_batches(self, resource: Resource[T], *, resource_version: str) -> AsyncIterator[Sequence[WatchEvent[T]]]:
+        """As ``watch``, but everything that one read delivered comes as one sequence, never empty."""
+        ...
+
     async def get(self, resource: Resource[T], *, namespace: str, name: str, timeout_s: float = 5.0) -> T | None:
         """One object, or None where there is none."""
         ...
