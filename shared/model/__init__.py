@@ -1,0 +1,1 @@
+"""Frozen data of the domain: no I/O, no clock, no torch. Sits below everything but ``shared.errors``."""

@@ -1,0 +1,22 @@
+"""The node-local filters of this release, in kube-scheduler's order: the first that rejects a node is its reason."""
+
+from __future__ import annotations
+
+from shared.scheduling.filters.gpu_devices import GpuDevices
+from shared.scheduling.filters.node_affinity import NodeAffinity
+from shared.scheduling.filters.node_name import NodeName
+from shared.scheduling.filters.node_ports import NodePorts
+from shared.scheduling.filters.node_unschedulable import NodeUnschedulable
+from shared.scheduling.filters.resource_fit import ResourceFit
+from shared.scheduling.filters.taint_toleration import TaintToleration
+from shared.scheduling.framework import Filter
+
+FILTERS: tuple[Filter, ...] = (
+    NodeUnschedulable(),
+    NodeName(),
+    TaintToleration(),
+    NodeAffinity(),
+    NodePorts(),
+    ResourceFit(),
+    GpuDevices(),
+)

@@ -1,0 +1,88 @@
+"""What a pod asks of a node, as immutable values that compare and hash: the *class* of a pod.
+
+Most pods come from templates, so thousands share one class; masks and scores are computed once per class. These
+structs travel in offers as msgpack arrays: append fields with defaults, never reorder.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Toleration(Struct, frozen=True, array_like=True):
+    """``operator`` is Exists or Equal; empty ``key`` with Exists tolerates all; empty ``effect`` means any effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Taint(Struct, frozen=True, array_like=True):
+    """``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(Struct, frozen=True, array_like=True):
+    """One expression over a label or field; ``operator``: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class SelectorTerm(Struct, frozen=True, array_like=True):
+    """All of ``expressions`` (labels) and ``fields`` (metadata.name) must hold; an empty term matches nothing."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+class PreferredTerm(Struct, frozen=True, array_like=True):
+    """``weight`` 1-100 is added where ``term`` matches."""
+
+    weight: int
+    term: SelectorTerm
+
+
+class HostPort(Struct, frozen=True, array_like=True):
+    """A port on the node itself. ``ip`` 0.0.0.0 conflicts with every address."""
+
+    protocol: str
+    ip: str
+    port: int
+
+
+class PodClass(Struct, frozen=True, array_like=True):
+    """All that decides on which nodes a pod may run and how well: two pods of equal class are interchangeable.
+
+    ``requests``: (resource, amount) sorted by name, amounts > 0 only; ``pods`` is not among them (each counts 1).
+    ``score_cpu_millis`` and ``score_memory_bytes``: what scoring counts, with kube-scheduler's defaults of 100m and
+    200 MiB for containers that request none. ``affinity_terms`` None: no required node affinity; () matches nothing.
+    """
+
+    requests: tuple[tuple[str, int], ...] = ()
+    score_cpu_millis: int = 0
+    score_memory_bytes: int = 0
+    node_name: str = ""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity_terms: tuple[SelectorTerm, ...] | None = None
+    preferred_terms: tuple[PreferredTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+
+
+class Norms(Struct, frozen=True, array_like=True):
+    """What normalised scores of a class are divided by: maxima over the feasible nodes of the whole cluster.
+
+    ``taints``: most untolerated PreferNoSchedule taints on a node; ``affinity``: greatest sum of preferred weights.
+    """
+
+    taints: int = 0
+    affinity: int = 0
+
+
+NO_NORMS = Norms()

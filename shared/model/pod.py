@@ -1,0 +1,50 @@
+"""A pod as the scheduler sees it, keyed by uid; ``namespace/name`` is for people."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from shared.model.constraints import PodClass
+
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+
+DEVICES_ANNOTATION = "conclave.io/gpu-devices"
+"""On a bound pod: the indices of the GPU devices it uses, comma-separated ("0" or "2,5")."""
+
+POLICY_ANNOTATION = "conclave.io/policy"
+"""On a bound pod: the policy and version that placed it (``kube-default/1``)."""
+
+
+class Pod(Struct, frozen=True):
+    """One pod at one resourceVersion.
+
+    ``condition``: (status, reason, message) of PodScheduled as last written, so that an unchanged reason costs no
+    write. ``devices``: what the annotation names. ``invalid``: why the pod cannot be scheduled as it is written.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    pod_class: PodClass
+    scheduler_name: str = ""
+    node_name: str = ""
+    phase: str = ""
+    priority: int = 0
+    terminating: bool = False
+    gates: tuple[str, ...] = ()
+    created: str = ""
+    condition: tuple[str, str, str] = ("", "", "")
+    devices: tuple[int, ...] = ()
+    nominated_node: str = ""
+    invalid: str = ""
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Succeeded or Failed: holds no resources."""
+        return self.phase in FINISHED_PHASES

@@ -1,0 +1,158 @@
+"""From verdicts to slots: the best few nodes an agent offers for the units of one class.
+
+For one unit the slots are its best candidates. For many units of the same class they are an exact greedy: slot j is
+the best node once slots 0..j-1 are taken, so that the coordinator can merge the slots of several agents in order.
+A policy that fails (exception aside: NaN, wrong shape) is replaced by the fallback at once and counted (I12).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.model.constraints import NO_NORMS, Norms, PodClass
+from shared.policy.heuristics import KubeDefault
+from shared.policy.observation import Observation, Policy, Verdicts
+from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.filters.gpu_devices import gpu_milli_of
+from shared.scheduling.node_table import BoolArray, NodeTable
+
+INFEASIBLE = -np.inf
+CLASS_LIMIT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One place for one unit: a feasible row, its score and verdict, and the generation it was judged at."""
+
+    row: int
+    score: float
+    accept: bool
+    generation: int
+
+
+@dataclass(slots=True)
+class Ranking:
+    """Scores of one class over all rows; ``INFEASIBLE`` where a filter rejects."""
+
+    score: NDArray[np.float64]
+    accept: BoolArray
+    norms: Norms
+    seen: int
+    static_seen: int
+
+
+class Ranker:
+    """Ranks the nodes of one table by one policy."""
+
+    def __init__(
+        self, table: NodeTable, feasibility: FeasibilityCache, policy: Policy, rng: np.random.Generator
+    ) -> None:
+        self.table = table
+        self.feasibility = feasibility
+        self.policy = policy
+        self.fallback: Policy = KubeDefault()
+        self.fallbacks = 0
+        self._rng = rng
+        self._classes: OrderedDict[PodClass, Ranking] = OrderedDict()
+
+    def use(self, policy: Policy) -> None:
+        """Decide by another policy from the next call on."""
+        self.policy = policy
+        self._classes.clear()
+
+    def slots(self, pod_class: PodClass, count: int, *, extra: int, norms: Norms = NO_NORMS) -> list[Slot]:
+        """Up to ``count + extra`` slots, best first; accepted ones before rejected ones; ties fall at random."""
+        wanted = count + extra
+        ranking = self._ranking(pod_class, norms)
+        if count == 1:
+            return self._best(ranking, wanted)
+        taken: list[Slot] = []
+        devices: list[tuple[int, ...]] = []
+        milli = gpu_milli_of(pod_class)
+        try:
+            while len(taken) < wanted:
+                best = self._best(ranking, 1)
+                if not best:
+                    break
+                slot = best[0]
+                picked = self.table.pick_devices(slot.row, milli)
+                taken.append(slot)
+                devices.append(picked)
+                self._use(slot, pod_class, picked, sign=1)
+                ranking = self._ranking(pod_class, norms)
+        finally:
+            for slot, picked in zip(taken, devices, strict=True):
+                self._use(slot, pod_class, picked, sign=-1)
+        return taken
+
+    def _use(self, slot: Slot, pod_class: PodClass, devices: tuple[int, ...], *, sign: int) -> None:
+        self.table.add_usage(slot.row, pod_class, devices, sign=sign)
+        self.table.generation[slot.row] = slot.generation
+
+    def _best(self, ranking: Ranking, wanted: int) -> list[Slot]:
+        """The best rows, one slot each: all accepted ones before any rejected one."""
+        table = self.table
+        slots: list[Slot] = []
+        for accepted in (True, False):
+            scores = np.where(ranking.accept == accepted, ranking.score, INFEASIBLE)
+            while len(slots) < wanted and len(scores):
+                top = scores.max()
+                if top == INFEASIBLE:
+                    break
+                ties = np.flatnonzero(scores == top)
+                row = int(ties[0] if len(ties) == 1 else self._rng.choice(ties))
+                slots.append(Slot(row, float(top), accepted, int(table.generation[row])))
+                scores[row] = INFEASIBLE
+            if len(slots) >= wanted:
+                break
+        return slots
+
+    def _ranking(self, pod_class: PodClass, norms: Norms) -> Ranking:
+        table = self.table
+        mask = self.feasibility.of(pod_class).mask
+        known = self._classes.get(pod_class)
+        fresh = (
+            known is None
+            or not self.policy.row_local
+            or known.norms != norms
+            or known.static_seen < table.static_stamp
+            or len(known.score) != table.rows
+        )
+        if known is None or fresh:
+            known = Ranking(
+                np.full(table.rows, INFEASIBLE), np.ones(table.rows, np.bool_), norms, table.clock, table.clock
+            )
+            rows = np.flatnonzero(mask)
+            self._classes[pod_class] = known
+            if len(self._classes) > CLASS_LIMIT:
+                self._classes.popitem(last=False)
+        else:
+            changed = table.changed_since(known.seen)
+            known.score[changed] = INFEASIBLE
+            rows = changed[mask[changed]]
+            known.seen = table.clock
+        self._classes.move_to_end(pod_class)
+        if len(rows):
+            verdicts = self._decide(Observation(table, pod_class, rows, norms))
+            known.score[rows] = verdicts.score
+            known.accept[rows] = True if verdicts.accept is None else verdicts.accept
+        return known
+
+    def _decide(self, observation: Observation) -> Verdicts:
+        verdicts = self.policy.decide(observation, self._rng)
+        if usable(verdicts, len(observation.rows)):
+            return verdicts
+        self.fallbacks += 1
+        return self.fallback.decide(observation, self._rng)
+
+
+def usable(verdicts: Verdicts, candidates: int) -> bool:
+    """Whether a policy's answer has the right shape and only finite scores."""
+    shape_ok = verdicts.score.shape == (candidates,) and (
+        verdicts.accept is None or verdicts.accept.shape == (candidates,)
+    )
+    return shape_ok and bool(np.isfinite(verdicts.score).all())

@@ -1,0 +1,37 @@
+"""NodeUnschedulable: cordoned nodes take only pods that tolerate the unschedulable taint."""
+
+from __future__ import annotations
+
+from shared.model.constraints import PodClass, Taint
+from shared.scheduling.framework import Code
+from shared.scheduling.node_table import BoolArray, IntArray, NodeTable, Rows
+from shared.scheduling.tolerance import NO_SCHEDULE, tolerated
+
+UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
+
+
+class NodeUnschedulable:
+    """``spec.unschedulable`` (cordon)."""
+
+    name = "NodeUnschedulable"
+    static = True
+
+    def applies(self, table: NodeTable, pod_class: PodClass) -> bool:
+        """Nothing to do where no node is cordoned or the pod tolerates it."""
+        return bool(table.unschedulable[: table.rows].any()) and not tolerated(
+            pod_class.tolerations, UNSCHEDULABLE_TAINT
+        )
+
+    def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
+        """True where the node is not cordoned, or the class tolerates it."""
+        if tolerated(pod_class.tolerations, UNSCHEDULABLE_TAINT):
+            return ~table.unschedulable[: table.rows][rows] | True
+        return ~table.unschedulable[: table.rows][rows]
+
+    def reasons(self, table: NodeTable, pod_class: PodClass, row: int) -> tuple[Code, tuple[str, ...]]:  # noqa: ARG002
+        """Always the one reason."""
+        return Code.UNRESOLVABLE, ("node(s) were unschedulable",)
+
+    def tally(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> dict[str, int]:
+        """The one reason, once per row."""
+        return {self.reasons(table, pod_class, int(rows[0]))[1][0]: len(rows)} if len(rows) else {}

@@ -1,0 +1,278 @@
+"""Nodes as a struct of arrays: the view that filters and scores run on, in every service alike.
+
+One row per node; a freed row is reused. Every change of a row gives it a new *stamp* from the table's one counter, so
+"what changed since I looked" is one array comparison. A row's *generation* is the stamp in the table where accounting
+happens; an agent's table takes generations over from the coordinator's, so that a decision names the coordinator's.
+The table knows amounts, not pods: who uses what is kept in ``cache.py`` (coordinator, binder) or comes over the wire
+as numbers (agents).
+
+Shapes: ``[resources, rows]`` int64 for amounts; CPU in milli-cores, the rest in whole units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.model.constraints import HostPort, PodClass, Taint
+from shared.model.node import Node
+from shared.model.resources import CPU, EPHEMERAL_STORAGE, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
+
+IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+Rows: TypeAlias = "IntArray | slice"
+
+FIXED_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
+CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN = 0, 1, 3
+MAX_DEVICES = 64
+ABSENT = -1
+
+
+class NodeTable:
+    """Amounts, labels, taints, ports and GPU devices of many nodes.
+
+    ``stamp[row]``: the counter's value at the row's last change; ``static_stamp``: at the last change of anything but
+    accounting (labels, taints, unschedulable, the set of nodes).
+    """
+
+    def __init__(self, capacity: int = 64) -> None:
+        self.capacity = max(capacity, 1)
+        self.rows = 0
+        self.clock = 0
+        self.static_stamp = 0
+        self.names: list[str] = []
+        self.row_of: dict[str, int] = {}
+        self.nodes: list[Node | None] = []
+        self.resource_names: list[str] = list(FIXED_RESOURCES)
+        self.column_of: dict[str, int] = {name: i for i, name in enumerate(FIXED_RESOURCES)}
+        self.allocatable: IntArray = np.zeros((len(FIXED_RESOURCES), self.capacity), np.int64)
+        self.requested: IntArray = np.zeros((len(FIXED_RESOURCES), self.capacity), np.int64)
+        self.score_requested: IntArray = np.zeros((2, self.capacity), np.int64)
+        self.generation: IntArray = np.zeros(self.capacity, np.int64)
+        self.stamp: IntArray = np.zeros(self.capacity, np.int64)
+        self.present: BoolArray = np.zeros(self.capacity, np.bool_)
+        self.unschedulable: BoolArray = np.zeros(self.capacity, np.bool_)
+        self.taint_set: IntArray = np.zeros(self.capacity, np.int64)
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self._taint_set_of: dict[tuple[Taint, ...], int] = {(): 0}
+        self.label_codes: dict[str, IntArray] = {}
+        self.label_values: dict[str, dict[str, int]] = {}
+        self.ports: list[dict[HostPort, int]] = []
+        self.device_free: list[list[int]] = []
+        self.device_max_free: IntArray = np.zeros(self.capacity, np.int64)
+        self.device_whole: IntArray = np.zeros(self.capacity, np.int64)
+        self._free_rows: list[int] = []
+
+    # --- nodes --------------------------------------------------------------------------------------------------
+
+    def upsert(self, node: Node) -> int:
+        """Add a node or take over its static half; accounting stays. Returns its row."""
+        row = self.row_of.get(node.name)
+        known = self.nodes[row] if row is not None else None
+        if row is None:
+            row = self._new_row(node.name)
+        elif known == node:
+            return row
+        self.nodes[row] = node
+        static_before = (known.labels, known.taints, known.unschedulable) if known is not None else None
+        if static_before != (node.labels, node.taints, node.unschedulable):
+            self._set_static(row, node, known)
+        for name in node.allocatable:
+            if name not in self.column_of:
+                self._new_column(name)
+        for name, column in self.column_of.items():
+            self.allocatable[column, row] = node.allocatable.get(name, 0)
+        self._resize_devices(row, node.allocatable.get(GPU_MILLI, 0) // MILLI_PER_DEVICE)
+        self._touch(row)
+        return row
+
+    def remove(self, name: str) -> None:
+        """Forget a node; an unknown name is fine."""
+        row = self.row_of.pop(name, None)
+        if row is None:
+            return
+        node = self.nodes[row]
+        self.nodes[row], self.names[row] = None, ""
+        self.present[row] = False
+        self.allocatable[:, row] = 0
+        self.requested[:, row] = 0
+        self.score_requested[:, row] = 0
+        self.ports[row] = {}
+        self.device_free[row] = []
+        self.device_max_free[row] = self.device_whole[row] = 0
+        for key in node.labels if node is not None else ():
+            self.label_codes[key][row] = ABSENT
+        self._free_rows.append(row)
+        self._touch(row)
+        self.static_stamp = self.clock
+
+    def live_rows(self) -> IntArray:
+        """The rows of all nodes there are, ascending."""
+        return np.flatnonzero(self.present[: self.rows])
+
+    def changed_since(self, stamp: int) -> IntArray:
+        """Rows (also of removed nodes) that changed after the counter stood at ``stamp``."""
+        return np.flatnonzero(self.stamp[: self.rows] > stamp)
+
+    # --- accounting ---------------------------------------------------------------------------------------------
+
+    def add_usage(self, row: int, pod_class: PodClass, devices: Sequence[int], *, sign: int = 1) -> None:
+        """Count one pod of ``pod_class`` on ``devices`` of the row (``sign`` -1: no longer)."""
+        requested = self.requested
+        for name, amount in pod_class.requests:
+            column = self.column_of.get(name)
+            if column is None:
+                self._new_column(name)
+                requested, column = self.requested, self.column_of[name]
+            requested[column, row] += sign * amount
+            if name == GPU_MILLI and devices:
+                self._use_devices(row, devices, sign * (amount // len(devices)))
+        requested[PODS_COLUMN, row] += sign
+        self.score_requested[0, row] += sign * pod_class.score_cpu_millis
+        self.score_requested[1, row] += sign * pod_class.score_memory_bytes
+        ports = self.ports[row]
+        for port in pod_class.host_ports:
+            count = ports.get(port, 0) + sign
+            if count > 0:
+                ports[port] = count
+            else:
+                ports.pop(port, None)
+        self._touch(row)
+
+    def clear_usage(self, row: int) -> None:
+        """Count nothing on the row any more; the caller counts its pods anew."""
+        self.requested[:, row] = 0
+        self.score_requested[:, row] = 0
+        self.ports[row] = {}
+        self.device_free[row] = [MILLI_PER_DEVICE] * len(self.device_free[row])
+        self._count_devices(row)
+        self._touch(row)
+
+    def set_usage(
+        self, row: int, requested: Mapping[str, int], score_requested: tuple[int, int], ports: Iterable[HostPort],
+        device_free: Sequence[int], generation: int,
+    ) -> None:  # fmt: skip
+        """Take over a row's accounting as another service counted it, with that service's ``generation``."""
+        for name in requested:
+            if name not in self.column_of:
+                self._new_column(name)
+        self.requested[:, row] = 0
+        for name, amount in requested.items():
+            self.requested[self.column_of[name], row] = amount
+        self.score_requested[:, row] = score_requested
+        self.ports[row] = dict.fromkeys(ports, 1)
+        self.device_free[row] = list(device_free)
+        self._count_devices(row)
+        self._touch(row)
+        self.generation[row] = generation
+
+    def pick_devices(self, row: int, milli: int) -> tuple[int, ...]:
+        """The devices a request of ``milli`` thousandths gets: for a share the fullest device that still has room
+        (best fit keeps whole devices whole), for whole devices the first free ones; () when there is no room."""
+        free = self.device_free[row]
+        if milli <= 0:
+            return ()
+        if milli < MILLI_PER_DEVICE:
+            fitting = [(left, index) for index, left in enumerate(free) if left >= milli]
+            return (min(fitting)[1],) if fitting else ()
+        whole = [index for index, left in enumerate(free) if left == MILLI_PER_DEVICE]
+        wanted = milli // MILLI_PER_DEVICE
+        return tuple(whole[:wanted]) if len(whole) >= wanted else ()
+
+    # --- labels -------------------------------------------------------------------------------------------------
+
+    def codes_of(self, key: str) -> IntArray | None:
+        """Value codes of label ``key`` per row, ``ABSENT`` where a node lacks it; None when no node ever had it."""
+        codes = self.label_codes.get(key)
+        return None if codes is None else codes[: self.rows]
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _touch(self, row: int) -> None:
+        self.clock += 1
+        self.stamp[row] = self.generation[row] = self.clock
+
+    def _new_row(self, name: str) -> int:
+        if self._free_rows:
+            row = self._free_rows.pop()
+            self.names[row] = name
+        else:
+            row = self.rows
+            if row == self.capacity:
+                self._grow()
+            self.rows += 1
+            self.names.append(name)
+            self.nodes.append(None)
+            self.ports.append({})
+            self.device_free.append([])
+        self.row_of[name] = row
+        self.present[row] = True
+        return row
+
+    def _set_static(self, row: int, node: Node, known: Node | None) -> None:
+        self.unschedulable[row] = node.unschedulable
+        number = self._taint_set_of.get(node.taints)
+        if number is None:
+            number = self._taint_set_of[node.taints] = len(self.taint_sets)
+            self.taint_sets.append(node.taints)
+        self.taint_set[row] = number
+        for key in known.labels if known is not None else ():
+            if key not in node.labels:
+                self.label_codes[key][row] = ABSENT
+        for key, value in node.labels.items():
+            codes = self.label_codes.get(key)
+            if codes is None:
+                codes = self.label_codes[key] = np.full(self.capacity, ABSENT, np.int64)
+                self.label_values[key] = {}
+            values = self.label_values[key]
+            codes[row] = values.setdefault(value, len(values))
+        self.static_stamp = self.clock + 1
+
+    def _new_column(self, name: str) -> None:
+        self.column_of[name] = len(self.resource_names)
+        self.resource_names.append(name)
+        empty = np.zeros((1, self.capacity), np.int64)
+        self.allocatable = np.vstack((self.allocatable, empty))
+        self.requested = np.vstack((self.requested, empty))
+
+    def _grow(self) -> None:
+        extra = self.capacity
+        self.capacity += extra
+
+        def longer(array: IntArray, fill: int = 0) -> IntArray:
+            return np.concatenate((array, np.full(extra, fill, array.dtype)))
+
+        self.allocatable = np.pad(self.allocatable, ((0, 0), (0, extra)))
+        self.requested = np.pad(self.requested, ((0, 0), (0, extra)))
+        self.score_requested = np.pad(self.score_requested, ((0, 0), (0, extra)))
+        self.generation = longer(self.generation)
+        self.stamp = longer(self.stamp)
+        self.present = np.concatenate((self.present, np.zeros(extra, np.bool_)))
+        self.unschedulable = np.concatenate((self.unschedulable, np.zeros(extra, np.bool_)))
+        self.taint_set = longer(self.taint_set)
+        self.device_max_free = longer(self.device_max_free)
+        self.device_whole = longer(self.device_whole)
+        for key, codes in self.label_codes.items():
+            self.label_codes[key] = longer(codes, ABSENT)
+
+    def _resize_devices(self, row: int, count: int) -> None:
+        free = self.device_free[row]
+        count = min(count, MAX_DEVICES)
+        if len(free) != count:
+            self.device_free[row] = free[:count] + [MILLI_PER_DEVICE] * (count - len(free))
+            self._count_devices(row)
+
+    def _use_devices(self, row: int, devices: Sequence[int], milli: int) -> None:
+        free = self.device_free[row]
+        for device in devices:
+            if 0 <= device < len(free):
+                free[device] -= milli
+        self._count_devices(row)
+
+    def _count_devices(self, row: int) -> None:
+        free = self.device_free[row]
+        self.device_max_free[row] = max(free, default=0)
+        self.device_whole[row] = free.count(MILLI_PER_DEVICE)

@@ -1,0 +1,234 @@
+"""Every message between services, as msgpack arrays: kind, version, message_id, cause_id, term, then the body.
+
+Rules (docs/checklist-new-message.md): kinds and field order never change; fields are appended with a default, so an old
+reader skips what it does not know and a new one fills in what is missing; durations, never timestamps; every list,
+string and number is bounded. HTTP messages are hints or requests: losing one costs latency, never correctness.
+
+``message_id`` counts up per sender; ``cause_id`` is the message_id of the message that this one answers or follows
+(0: none); ``term`` is the sender's (coordinator) or the one it answers under. A unit's own cause_id in logs is
+``term-unit`` in hex, which every message carries.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from shared.model.constraints import NO_NORMS, HostPort, Norms, PodClass, Taint
+
+VERSION = 1
+"""Major version. A message of another one is refused and counted."""
+
+SCORE_SCALE = 1_000_000
+"""Scores travel as integers: millionths."""
+
+MAX_SCORE_MICROS = 2**53
+
+Count = Annotated[int, Meta(ge=0, lt=2**53)]
+Text = Annotated[str, Meta(max_length=253)]
+LongText = Annotated[str, Meta(max_length=1024)]
+Micros = Annotated[int, Meta(ge=-MAX_SCORE_MICROS, le=MAX_SCORE_MICROS)]
+
+MAX_UNITS = 1024
+MAX_NODES_PER_PAGE = 512
+MAX_USAGES = 65536
+MAX_ANSWERS = 65536
+
+
+class Message(Struct, frozen=True, array_like=True, gc=False):
+    """The envelope."""
+
+    version: int
+    message_id: Count
+    cause_id: Count
+    term: Count
+
+
+class NodeUsage(Struct, frozen=True, array_like=True, gc=False):
+    """Accounting of one node: ``slot`` names it until the view's epoch ends; ``requested`` follows the view's
+    ``resources``; ``device_free``: free thousandths per GPU device."""
+
+    slot: Count
+    generation: Count
+    requested: Annotated[list[int], Meta(max_length=256)]
+    score_cpu_millis: int
+    score_memory_bytes: int
+    ports: Annotated[list[HostPort], Meta(max_length=4096)] = []
+    device_free: Annotated[list[int], Meta(max_length=64)] = []
+
+
+class NodeRow(Struct, frozen=True, array_like=True, gc=False):
+    """A node that is new to the agent's view, or whose static half changed."""
+
+    name: Text
+    labels: Annotated[dict[str, str], Meta(max_length=1024)]
+    taints: Annotated[list[Taint], Meta(max_length=256)]
+    unschedulable: bool
+    allocatable: Annotated[dict[str, int], Meta(max_length=256)]
+    usage: NodeUsage
+
+
+class View(Struct, frozen=True, array_like=True, gc=False):
+    """A piece of an agent's view: applies on ``base`` (0: start from nothing) and leads to ``revision``.
+
+    Any other base is a gap: the agent answers ``resync`` and gets everything again, page by page.
+    """
+
+    epoch: Count
+    base: Count
+    revision: Count
+    resources: Annotated[list[Text], Meta(max_length=256)] = []
+    nodes: Annotated[list[NodeRow], Meta(max_length=MAX_NODES_PER_PAGE)] = []
+    usages: Annotated[list[NodeUsage], Meta(max_length=MAX_USAGES)] = []
+    removed: Annotated[list[Count], Meta(max_length=MAX_USAGES)] = []
+
+
+class ClassDefinition(Struct, frozen=True, array_like=True, gc=False):
+    """A pod class under a number that is valid until the epoch ends or ``forget_classes``."""
+
+    class_id: Count
+    pod_class: PodClass
+
+
+class UnitGroup(Struct, frozen=True, array_like=True, gc=False):
+    """Units of one class that are to be placed, in queue order; ``norms`` are the class's cluster-wide maxima."""
+
+    class_id: Count
+    units: Annotated[list[Count], Meta(min_length=1, max_length=MAX_UNITS)]
+    norms: Norms = NO_NORMS
+
+
+class Offer(Message, frozen=True, tag=1):
+    """Coordinator to agent: who takes these units? ``extra``: how many next-best candidates beyond one per unit."""
+
+    epoch: Count
+    view: View | None
+    groups: Annotated[list[UnitGroup], Meta(max_length=MAX_UNITS)]
+    classes: Annotated[list[ClassDefinition], Meta(max_length=MAX_UNITS)] = []
+    forget_classes: bool = False
+    extra: Annotated[int, Meta(ge=0, le=16)] = 2
+
+
+class Answer(Struct, frozen=True, array_like=True, gc=False):
+    """One node for one unit: ``accept`` is the policy's advice, ``score`` in millionths, ``generation`` the node's
+    that it was judged at."""
+
+    unit: Count
+    slot: Count
+    accept: bool
+    score: Micros
+    generation: Count
+    policy_version: Count
+
+
+class Refusal(Struct, frozen=True, array_like=True, gc=False):
+    """No node of this agent is feasible for the units of one class: how many nodes gave which reason."""
+
+    class_id: Count
+    nodes: Count
+    reasons: Annotated[dict[LongText, Count], Meta(max_length=256)]
+    plugins: Annotated[list[Text], Meta(max_length=64)]
+
+
+class Decisions(Message, frozen=True, tag=2):
+    """Agent to coordinator, the answer to an offer. ``revision`` is the view's it rests on; 0 asks for a resync.
+
+    ``unknown_classes``: groups that were not judged because their class is not known here.
+    """
+
+    revision: Count
+    answers: Annotated[list[Answer], Meta(max_length=MAX_ANSWERS)]
+    refusals: Annotated[list[Refusal], Meta(max_length=MAX_UNITS)] = []
+    unknown_classes: Annotated[list[Count], Meta(max_length=MAX_UNITS)] = []
+
+
+class ViewUpdate(Message, frozen=True, tag=3):
+    """Coordinator to agent: a piece of the view without an offer."""
+
+    view: View
+
+
+class ViewAck(Message, frozen=True, tag=4):
+    """Agent to coordinator: the revision the view stands at; 0 asks for a resync."""
+
+    revision: Count
+
+
+class Placement(Struct, frozen=True, array_like=True, gc=False):
+    """Pod to node. ``alternatives``: next-best nodes to try before giving the unit back; ``waited_us``: since the
+    coordinator saw the pod."""
+
+    unit: Count
+    uid: Text
+    namespace: Text
+    name: Text
+    resource_version: Text
+    node: Text
+    alternatives: Annotated[list[Text], Meta(max_length=16)] = []
+    policy: Text = ""
+    policy_version: Count = 0
+    score: Micros = 0
+    waited_us: Count = 0
+
+
+class Plan(Message, frozen=True, tag=5):
+    """Coordinator to binder: commit and bind these. ``plan_id`` with the term makes it idempotent."""
+
+    plan_id: Count
+    placements: Annotated[list[Placement], Meta(min_length=1, max_length=MAX_UNITS)]
+
+
+class Outcome(IntEnum):
+    """What became of a placement."""
+
+    BOUND = 0
+    """The API server has it on ``node``."""
+    CONFLICT = 1
+    """No candidate fits any more; ``reason`` says why the first did not. Nothing was committed."""
+    GONE = 2
+    """The pod was deleted or recreated. Nothing is bound."""
+    ELSEWHERE = 3
+    """Already bound to ``node``, not by this plan."""
+    UNRESOLVED = 4
+    """Committed, but the outcome of the Binding is not known yet; the binder goes on; wait for the watch."""
+    REFUSED = 5
+    """The API server refuses the Binding for good (``reason``). Nothing is bound."""
+
+
+class PlacementResult(Struct, frozen=True, array_like=True, gc=False):
+    """``bind_us``: from the plan's arrival to the Binding being sent; 0 when none was sent. ``conflicts``: nodes
+    that were refused first."""
+
+    unit: Count
+    outcome: Annotated[int, Meta(ge=0, le=15)]
+    node: Text = ""
+    reason: LongText = ""
+    bind_us: Count = 0
+    conflicts: Count = 0
+
+
+class PlanResult(Message, frozen=True, tag=6):
+    """Binder to coordinator, the answer to a plan. ``elapsed_us``: from arrival to this answer."""
+
+    plan_id: Count
+    results: Annotated[list[PlacementResult], Meta(max_length=MAX_UNITS)]
+    elapsed_us: Count = 0
+
+
+AnyMessage = Offer | Decisions | ViewUpdate | ViewAck | Plan | PlanResult
+
+KINDS: dict[int, type[Message]] = {
+    1: Offer,
+    2: Decisions,
+    3: ViewUpdate,
+    4: ViewAck,
+    5: Plan,
+    6: PlanResult,
+}
+
+
+def score_to_wire(score: float) -> int:
+    """Millionths, clipped; finite input (NaN never leaves an agent)."""
+    return max(-MAX_SCORE_MICROS, min(MAX_SCORE_MICROS, round(score * SCORE_SCALE)))
