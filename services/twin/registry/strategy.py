@@ -9,7 +9,8 @@ The hooks mirror Kubernetes' rest strategies (``pkg/registry/*/strategy.go``); t
   finalize ...): ``Subresource.prepare`` and ``.validate`` in place of the two.
 - delete: ``admit_delete``, preconditions, ``before_delete``, ``grace_period_for_delete``, finalizers.
 
-Objects are plain JSON dictionaries. Who may change what:
+Objects are plain JSON dictionaries **without** ``kind`` and ``apiVersion`` (the machinery checks them, takes them off
+and puts them back), and always have a ``metadata`` dictionary. Who may change what:
 
 - ``obj`` belongs to the request: change it freely, in place. Parts of ``old`` may be put into it, but are then
   read-only, as ``old`` is and as is everything a ``Reader`` returns: those are the stored objects themselves.
@@ -84,7 +85,7 @@ class HandlerResult:
 
 
 class Registry(Protocol):
-    """The in-process API that subresource handlers and the kubelet simulation call. Synchronous; refused: ``ApiError``."""
+    """The in-process API of subresource handlers and of the kubelet simulation. Synchronous; refused: ``ApiError``."""
 
     def get(self, resource: str, namespace: str, name: str) -> Json | None:
         """The stored object, read-only."""
@@ -254,6 +255,13 @@ class Strategy:
     table_columns: tuple[Column, ...] = DEFAULT_COLUMNS
     merge_keys: Mapping[str, str] = {}
     """Additions to the strategic merge table: ``path.of.list`` -> merge key (``""`` = a set of scalars)."""
+    returns_deleted: bool = False
+    """DELETE answers with the object (pods, services, claims, service accounts ...), not with a Status."""
+    default_propagation: str = "Background"
+    """What a DELETE without propagationPolicy means; ``Orphan`` for Jobs and ReplicationControllers."""
+    blank: Mapping[str, Any] = {}
+    """What an empty object of the kind prints beside metadata (Go's fields without omitempty); bookmarks show it.
+    ``{"spec": {}, "status": {}}`` for a pod."""
     supports_strategic: bool = True
     """False for custom resources: 415 for a strategic merge patch."""
 
@@ -328,6 +336,10 @@ class Strategy:
     def grace_period_for_delete(self, obj: Json, options: Json, ctx: RequestContext) -> int | None:
         """Seconds that the object stays with a deletionTimestamp; 0 = gone at once; None = the kind knows no grace."""
         return None
+
+    def ready_to_delete(self, obj: Json) -> bool:
+        """Whether a terminating object without metadata.finalizers may go (a namespace: no spec.finalizers either)."""
+        return True
 
     # --- reads ----------------------------------------------------------------------------------------------------
 
