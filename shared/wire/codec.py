@@ -35,7 +35,7 @@ def decode(body: bytes, expected: type[M], *, limit: int = MAX_BODY_BYTES) -> M:
         raise WireError(f"body of {len(body)} bytes is over the limit of {limit}", code="wire_too_large")
     try:
         message = _decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _diagnose(body, error) from error
     if message.version != VERSION:
         raise WireError(f"version {message.version} is not spoken here, only {VERSION}", code="wire_unknown_version")
@@ -49,7 +49,7 @@ def _diagnose(body: bytes, error: Exception) -> WireError:
     try:
         parts = _envelope.decode(body)
         head = [msgspec.msgpack.decode(bytes(part), type=int) for part in parts[:2]]
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return WireError("not a message: a msgpack array that begins with kind and version", code="wire_malformed")
     if len(head) < 2:
         return WireError("not a message: it ends before the version", code="wire_malformed")

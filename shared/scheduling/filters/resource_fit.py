@@ -32,13 +32,10 @@ class ResourceFit:
         return passing
 
     def reasons(self, table: NodeTable, pod_class: PodClass, row: int) -> tuple[Code, tuple[str, ...]]:
-        """Every resource that is short; unresolvable when one is short even on an empty node."""
+        """Every resource that is short; unresolvable when one is short even on an empty node (the pod count never is)."""
         reasons, code = [], Code.UNSCHEDULABLE
-        allocatable = int(table.allocatable[PODS_COLUMN, row])
-        if int(table.requested[PODS_COLUMN, row]) + 1 > allocatable:
+        if int(table.requested[PODS_COLUMN, row]) + 1 > int(table.allocatable[PODS_COLUMN, row]):
             reasons.append("Too many pods")
-            if allocatable < 1:
-                code = Code.UNRESOLVABLE
         for name, amount in pod_class.requests:
             column = table.column_of.get(name)
             total = 0 if column is None else int(table.allocatable[column, row])
