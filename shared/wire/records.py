@@ -1,0 +1,70 @@
+"""What services keep in etcd for each other to read, as JSON, so that ``etcdctl get`` shows it to people.
+
+Binder and coordinator share intents, agents and coordinator share registrations; services never import each other, so
+the shapes are here. Unknown fields are ignored, so that versions can be mixed; a value that does not decode is None and
+the reader's to count: it refuses to guess.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+R = TypeVar("R")
+
+
+class IntentPod(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod of an intent. ``rv``: the resourceVersion its Binding will name; ``devices``: GPU devices picked."""
+
+    uid: str
+    ns: str
+    name: str
+    rv: str
+    node: str
+    devices: tuple[int, ...] = ()
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """A committed plan of one unit, not yet confirmed bound: the value under ``Keys.intent(unit key)``.
+
+    The key of a single pod's unit is the pod's uid. ``term`` is the binder's that wrote it, ``coordinator_term`` and
+    ``unit`` together are the cause id; ``policy``: ``name/version``.
+    """
+
+    plan_id: int
+    coordinator_term: int
+    unit: int
+    pods: tuple[IntentPod, ...]
+    term: int = 0
+    policy: str = ""
+
+
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent's registration: the value under ``Keys.agent(id)``, which lives as long as the agent's lease.
+
+    ``node``: the one node it serves (a DaemonSet's agent), empty for any. ``protocol``: major version of the messages.
+    ``incarnation``: another one means another process, which knows nothing of the view that was sent to the last.
+    """
+
+    id: str
+    url: str
+    incarnation: str
+    node: str = ""
+    protocol: int = 1
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_record(record: Intent | AgentRecord) -> bytes:
+    """The value to write."""
+    return _encoder.encode(record)
+
+
+def decode_record(value: bytes, kind: type[R]) -> R | None:
+    """The record in a value; None where it is not one of that kind."""
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
