@@ -1,0 +1,305 @@
+"""Leadership as a pure state machine: ``step(state, event, now) -> (state, instructions)``.
+
+Why: who leads is the one question where a wrong answer is not a delay but two binders at work. Here it is decided
+without a socket, a clock or a thread, so every interleaving can be tested. ``runtime/leadership.py`` does the I/O: it
+carries out instructions and hands every answer back as an event.
+
+::
+
+              Start              no key                Granted            won
+    NEW ───────────> READING ─────────────> GRANTING ──────────> CLAIMING ────────> LEADING
+                     │  ^  ^  another's key    ^  ^                 │ lost, unknown     │ validity over,
+                     │  │  └───────────────┐   │  │ removed         │                   │ TTL 0, deposed
+                     │  │            poll  │   │  │                 v                   v
+                     │  └─────────── FOLLOWING ┘  │   revoked     LEAVING <─────────────┘
+                     │                 key gone   │  <──────────  (back to READING)
+                     └──────> CLEARING ───────────┘
+                      own leftover        Stop in any phase: (STOPPING: revoke) ──> STOPPED
+
+Invariants:
+
+I1. At most one elector in the cluster has ``now < valid_until``, while clock rates keep the bound of ``LeaseSettings``.
+I2. ``valid_until`` counts from before the request was sent, never from its answer.
+I3. ``term`` is the create_revision of the key this elector itself created; terms only grow.
+I4. ``Elected`` and ``Lost`` alternate, ``Elected`` first; after ``Stop`` there is no ``Elected``.
+I5. At most one request is in flight; answers to any other are ignored.
+I6. A holder whose service does not tick (``main_alive`` False) neither renews nor campaigns.
+I7. A foreign identity's key is never removed; an own leftover only in a transaction that compares its create_revision.
+
+Refuses to do: renewing for somebody who hangs, resuming a term once lost, guessing after an unknown outcome (it reads).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from shared.election.events import (
+    Claim,
+    Claimed,
+    Elected,
+    Event,
+    Failed,
+    Granted,
+    GrantLease,
+    Instruction,
+    KeySeen,
+    Leader,
+    LeaderChanged,
+    LeaderRead,
+    LeftoverRemoved,
+    Lost,
+    ReadLeader,
+    RemoveLeftover,
+    Renew,
+    Renewed,
+    Request,
+    Revoke,
+    Revoked,
+    Start,
+    Stop,
+    Tick,
+)
+from shared.election.lease import LeaseSettings
+from shared.election.record import LeaderRecord, decode_record
+from shared.ports import KeyValue
+
+
+class Phase(enum.Enum):
+    NEW = "new"
+    READING = "reading"
+    FOLLOWING = "following"
+    CLEARING = "clearing"
+    GRANTING = "granting"
+    CLAIMING = "claiming"
+    LEADING = "leading"
+    LEAVING = "leaving"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class ElectorState:
+    phase: Phase = Phase.NEW
+    request: int = 0
+    """Number of the last request."""
+    in_flight: bool = False
+    wake_at: float = math.inf
+    """When the next ``Tick`` is due."""
+    lease_id: int = 0
+    sent_at: float = -math.inf
+    """When the lease was last granted or asked to be renewed."""
+    valid_until: float = -math.inf
+    """Leading is allowed before this instant; ``-inf`` unless leading (or about to claim)."""
+    term: int = 0
+    """Our own term; 0 unless leading."""
+    leader: Leader | None = None
+    seen_revision: int = 0
+    """Nothing older about the key is believed."""
+    main_alive: bool = True
+    may_clear_restarted: bool = True
+    """A predecessor of ours may be cleared away only when we have just started: two processes that were wrongly given
+    one identity would otherwise depose each other for ever."""
+
+    def is_valid(self, now: float) -> bool:
+        """Whether leading is allowed at ``now``."""
+        return self.phase is Phase.LEADING and now < self.valid_until
+
+
+Step = tuple[ElectorState, list[Instruction]]
+
+
+@dataclass(frozen=True, slots=True)
+class Elector:
+    """The rules, for one candidate."""
+
+    settings: LeaseSettings
+    record: LeaderRecord
+    value: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", self.record.encode())
+
+    def step(self, state: ElectorState, event: Event, now: float) -> Step:
+        """The only way to change the state. Never raises for any order of events."""
+        if state.phase is Phase.STOPPED:
+            return state, []
+        match event:
+            case Start():
+                return self._read(state) if state.phase is Phase.NEW else (state, [])
+            case Stop():
+                return self._stop(state)
+            case Tick():
+                return self._tick(replace(state, main_alive=event.main_alive), now)
+            case KeySeen():
+                return self._key_seen(state, event, now)
+        if event.request != state.request or not state.in_flight:
+            return state, []
+        state = replace(state, in_flight=False)
+        match event:
+            case Failed():
+                return self._failed(state, event, now)
+            case LeaderRead() if state.phase is Phase.READING:
+                return self._leader_read(state, event, now)
+            case LeftoverRemoved() if state.phase is Phase.CLEARING:
+                state = replace(state, may_clear_restarted=False)
+                return self._read(state) if not event.removed else self._campaign(state, now)
+            case Granted() if state.phase is Phase.GRANTING:
+                valid_until = self.settings.valid_until(sent_at=event.sent_at, ttl_s=event.ttl_s)
+                state = replace(state, lease_id=event.lease_id, sent_at=event.sent_at, valid_until=valid_until)
+                return self._ask(state, Phase.CLAIMING, lambda request: Claim(request, event.lease_id, self.value))
+            case Claimed() if state.phase is Phase.CLAIMING:
+                return self._lead(state, event.revision, now) if event.won else self._leave(state)
+            case Renewed() if state.phase is Phase.LEADING:
+                return self._renewed(state, event)
+            case Revoked() if state.phase in {Phase.LEAVING, Phase.STOPPING}:
+                return self._revoked(state)
+        return state, []
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def _tick(self, state: ElectorState, now: float) -> Step:
+        if state.phase is Phase.LEADING:
+            if now >= state.valid_until:
+                return self._lose(state, "validity_over")
+            due = now >= state.sent_at + self.settings.renew_every_s and now >= state.wake_at
+            if due and state.main_alive and not state.in_flight:
+                state, out = self._ask(state, Phase.LEADING, lambda request: Renew(request, state.lease_id))
+                return replace(state, sent_at=now, wake_at=state.valid_until), out
+            if due and not state.main_alive:
+                return replace(state, wake_at=min(now + self.settings.retry_s, state.valid_until)), []
+            return state, []
+        if state.in_flight or now < state.wake_at:
+            return state, []
+        if state.phase in {Phase.LEAVING, Phase.STOPPING}:
+            return self._ask(state, state.phase, lambda request: Revoke(request, state.lease_id))
+        return self._read(state)
+
+    def _renewed(self, state: ElectorState, event: Renewed) -> Step:
+        if event.ttl_s <= 0:
+            # The lease is gone, its key with it: there is nothing to revoke.
+            return self._lose(replace(state, lease_id=0), "lease_expired")
+        valid_until = max(state.valid_until, self.settings.valid_until(sent_at=event.sent_at, ttl_s=event.ttl_s))
+        wake_at = min(event.sent_at + self.settings.renew_every_s, valid_until)
+        return replace(state, valid_until=valid_until, sent_at=event.sent_at, wake_at=wake_at), []
+
+    def _failed(self, state: ElectorState, event: Failed, now: float) -> Step:
+        retry_at = now + self.settings.retry_s
+        match state.phase:
+            case Phase.LEADING:
+                # As if sent earlier: the next attempt is due at retry_at, not a whole renew_every_s after this one.
+                sent_at = min(state.sent_at, retry_at - self.settings.renew_every_s)
+                return replace(state, sent_at=sent_at, wake_at=min(retry_at, state.valid_until)), []
+            case Phase.CLAIMING if event.unknown:
+                return self._read(state)
+            case Phase.CLAIMING:
+                return self._leave(state)
+            case Phase.LEAVING if not event.unknown:
+                return self._revoked(state)
+            case Phase.STOPPING:
+                return replace(state, phase=Phase.STOPPED, wake_at=math.inf), []
+            case Phase.LEAVING:
+                return replace(state, wake_at=retry_at), []
+        return replace(state, phase=Phase.READING, wake_at=retry_at), []
+
+    # --- the key ----------------------------------------------------------------------------------------------------
+
+    def _leader_read(self, state: ElectorState, event: LeaderRead, now: float) -> Step:
+        if event.revision < state.seen_revision:
+            # The watch was faster than this answer; what it says is old.
+            return self._read(state)
+        state = replace(state, seen_revision=event.revision)
+        kv = event.kv
+        if kv is not None and state.lease_id and kv.lease_id == state.lease_id:
+            # The claim whose outcome was unknown has won.
+            return self._lead(state, kv.create_revision, now)
+        if state.lease_id:
+            # It has not, but it may still arrive: without its lease it will be refused.
+            return self._leave(state)
+        state, out = self._note_leader(state, Leader(kv.value, kv.create_revision) if kv is not None else None)
+        if kv is None:
+            state, more = self._campaign(replace(state, may_clear_restarted=False), now)
+        elif self._is_own(kv, state):
+            term = kv.create_revision
+            state, more = self._ask(state, Phase.CLEARING, lambda request: RemoveLeftover(request, term))
+        else:
+            wake_at = now + self.settings.observe_every_s
+            state = replace(state, phase=Phase.FOLLOWING, wake_at=wake_at, may_clear_restarted=False)
+            more = []
+        return state, [*out, *more]
+
+    def _is_own(self, kv: KeyValue, state: ElectorState) -> bool:
+        record = decode_record(kv.value)
+        if record is None or record.identity != self.record.identity:
+            return False
+        return record.incarnation == self.record.incarnation or state.may_clear_restarted
+
+    def _key_seen(self, state: ElectorState, event: KeySeen, now: float) -> Step:
+        if event.kv.mod_revision <= state.seen_revision:
+            return state, []
+        state = replace(state, seen_revision=event.kv.mod_revision)
+        leader = None if event.deleted else Leader(event.kv.value, event.kv.create_revision)
+        state, out = self._note_leader(state, leader)
+        if state.phase is Phase.LEADING and (leader is None or leader.term != state.term):
+            state, more = self._lose(state, "deposed")
+            return state, [*out, *more]
+        if state.phase is Phase.FOLLOWING and leader is None:
+            state, more = self._campaign(state, now)
+            return state, [*out, *more]
+        return state, out
+
+    def _note_leader(self, state: ElectorState, leader: Leader | None) -> Step:
+        if leader == state.leader:
+            return state, []
+        return replace(state, leader=leader), [LeaderChanged(leader)]
+
+    # --- moves ------------------------------------------------------------------------------------------------------
+
+    def _ask(self, state: ElectorState, phase: Phase, make: Callable[[int], Request]) -> Step:
+        request = state.request + 1
+        state = replace(state, phase=phase, request=request, in_flight=True, wake_at=math.inf)
+        return state, [make(request)]
+
+    def _read(self, state: ElectorState) -> Step:
+        return self._ask(state, Phase.READING, ReadLeader)
+
+    def _campaign(self, state: ElectorState, now: float) -> Step:
+        if not state.main_alive:
+            return replace(state, phase=Phase.FOLLOWING, wake_at=now + self.settings.retry_s), []
+        ttl_s = self.settings.lease_ttl_s
+        return self._ask(state, Phase.GRANTING, lambda request: GrantLease(request, ttl_s))
+
+    def _lead(self, state: ElectorState, term: int, now: float) -> Step:
+        if now >= state.valid_until:
+            return self._leave(state)
+        wake_at = min(state.sent_at + self.settings.renew_every_s, state.valid_until)
+        seen = max(state.seen_revision, term)
+        state = replace(state, phase=Phase.LEADING, term=term, wake_at=wake_at, seen_revision=seen)
+        state, out = self._note_leader(state, Leader(self.value, term))
+        return state, [Elected(term), *out]
+
+    def _lose(self, state: ElectorState, reason: str) -> Step:
+        lost = Lost(state.term, reason)
+        state, out = self._leave(replace(state, term=0))
+        return state, [lost, *out]
+
+    def _leave(self, state: ElectorState) -> Step:
+        state = replace(state, valid_until=-math.inf, sent_at=-math.inf)
+        if not state.lease_id:
+            return self._read(state)
+        return self._ask(state, Phase.LEAVING, lambda request: Revoke(request, state.lease_id))
+
+    def _revoked(self, state: ElectorState) -> Step:
+        if state.phase is Phase.STOPPING:
+            return replace(state, phase=Phase.STOPPED, lease_id=0, wake_at=math.inf), []
+        return self._read(replace(state, lease_id=0))
+
+    def _stop(self, state: ElectorState) -> Step:
+        out: list[Instruction] = [Lost(state.term, "resigned")] if state.phase is Phase.LEADING else []
+        state = replace(state, term=0, valid_until=-math.inf)
+        if not state.lease_id or state.phase is Phase.STOPPING:
+            return replace(state, phase=Phase.STOPPED, in_flight=False, wake_at=math.inf), out
+        state, more = self._ask(state, Phase.STOPPING, lambda request: Revoke(request, state.lease_id))
+        return state, [*out, *more]

@@ -1,0 +1,65 @@
+"""The current content of a prefix, kept by list and watch: members, settings, policies, one leader's key.
+
+Why: every reader of etcd needs the same careful loop (list at R, watch from R + 1, list again after compaction or an
+outage), and it must be written once. Levels, not edges: what is yielded is the whole content, so a reader that was
+slow or away loses nothing.
+
+Refuses to do: writing, interpreting values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from shared.errors import StoreCompacted, StoreRolledBack, StoreUnknown
+from shared.ports import KeyValue, Store
+
+_RETRY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixView:
+    """All keys under the prefix, complete up to ``revision``. Never changed after it was handed out."""
+
+    items: Mapping[str, KeyValue]
+    revision: int
+
+
+async def follow_prefix(store: Store, prefix: str, *, progress: bool = False) -> AsyncGenerator[PrefixView, None]:
+    """The content of ``prefix`` now, then again after every change; waits through outages.
+
+    With ``progress`` also after every sign of life of the watch, so that its silence can be noticed. Ends only by being
+    closed or with ``StoreRejected`` (no permission) or ``StoreRolledBack``.
+    """
+    last: dict[str, KeyValue] | None = None
+    while True:
+        try:
+            listing = await store.list_prefix(prefix)
+        except StoreRolledBack:
+            raise
+        except StoreUnknown:
+            await asyncio.sleep(_RETRY_S)
+            continue
+        items = {kv.key: kv for kv in listing.items}
+        if items != last or progress:
+            yield PrefixView(MappingProxyType(items), listing.revision)
+        try:
+            async with aclosing(store.watch(prefix, start_revision=listing.revision + 1)) as batches:
+                async for batch in batches:
+                    if batch.events:
+                        items = dict(items)
+                        for event in batch.events:
+                            if event.deleted:
+                                items.pop(event.kv.key, None)
+                            else:
+                                items[event.kv.key] = event.kv
+                    last = items
+                    if batch.events or progress:
+                        yield PrefixView(MappingProxyType(items), batch.revision)
+            return
+        except StoreCompacted:
+            last = items
