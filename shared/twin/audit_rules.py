@@ -1,0 +1,221 @@
+"""Independent arithmetic for the audit: what a pod asks, what a node offers, and whether the one admits the other.
+
+Why it exists beside ``shared.scheduling``: the audit judges the scheduler, so it shares no code with it. It works on
+plain JSON as the API server accepted it, with exact fractions for quantities, and prefers plain to fast.
+It refuses to rank: every answer is yes, or the first rule that says no.
+
+Sources: kube-scheduler 1.36 (``component-helpers/resource``, ``nodeaffinity``, ``tainttoleration``, ``nodeports``).
+Requests are those of the spec; the allocation of a container resize under way is not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+Json = dict[str, Any]
+Amounts = dict[str, int]
+
+GPU_MILLI = "conclave.io/gpu-milli"
+GPU_DEVICES_ANNOTATION = "conclave.io/gpu-devices"
+MILLI_PER_DEVICE = 1000
+
+_SUFFIXES = {
+    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(10**3),
+    "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12), "P": Fraction(10**15), "E": Fraction(10**18),
+    "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40), "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
+}  # fmt: skip
+
+
+@lru_cache(maxsize=8192)
+def amount(resource: str, quantity: str) -> int:
+    """Milli-cores for cpu, whole units otherwise, rounded up. ``ValueError``: no quantity."""
+    number = quantity.rstrip("numkMGTPEi") if not quantity[-1:].isdigit() else quantity
+    suffix = quantity[len(number) :]
+    if suffix not in _SUFFIXES or "/" in number or "_" in number or number != number.strip():
+        raise ValueError(f"{quantity!r} is not a quantity")
+    value = Fraction(number) * _SUFFIXES[suffix]
+    return math.ceil(value * 1000 if resource == "cpu" else value)
+
+
+def amounts(quantities: Json | None) -> Amounts:
+    """Amounts by resource name. ``ValueError``: one is no quantity."""
+    return {name: amount(name, str(value)) for name, value in (quantities or {}).items()}
+
+
+def add(into: Amounts, what: Amounts, sign: int = 1) -> None:
+    """Add ``what`` to ``into``, in place."""
+    for name, value in what.items():
+        into[name] = into.get(name, 0) + sign * value
+
+
+def pod_requests(spec: Json) -> Amounts:
+    """What a pod of this spec counts on its node. ``ValueError``: a quantity that is none.
+
+    The sum of containers and sidecars, or the largest moment of start-up if that is greater (an init container with
+    the sidecars before it); then pod-level requests in place of that; then overhead.
+    """
+    running: Amounts = {}
+    for container in spec.get("containers") or ():
+        add(running, amounts((container.get("resources") or {}).get("requests")))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        asked = amounts((container.get("resources") or {}).get("requests"))
+        moment = dict(sidecars)
+        add(moment, asked)
+        if container.get("restartPolicy") == "Always":
+            sidecars = moment
+        for name, value in moment.items():
+            peak[name] = max(peak.get(name, 0), value)
+    add(running, sidecars)
+    requests = {name: max(running.get(name, 0), peak.get(name, 0)) for name in running.keys() | peak.keys()}
+    of_pod = amounts((spec.get("resources") or {}).get("requests"))
+    requests.update({name: value for name, value in of_pod.items() if name.startswith(("cpu", "memory", "hugepages-"))})
+    add(requests, amounts(spec.get("overhead")))
+    return {name: value for name, value in requests.items() if value > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node as an audit line showed it. ``broken`` names a quantity that is none; it then offers nothing of it."""
+
+    name: str
+    labels: Json
+    taints: tuple[Json, ...]
+    allocatable: Amounts
+    broken: str = ""
+
+    @property
+    def devices(self) -> int:
+        """Number of GPU devices."""
+        return self.allocatable.get(GPU_MILLI, 0) // MILLI_PER_DEVICE
+
+
+def node_facts(node: Json) -> NodeFacts:
+    """Read a Node object."""
+    spec, meta, broken = node.get("spec") or {}, node["metadata"], ""
+    offered: Amounts = {}
+    for name, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
+        try:
+            offered[name] = amount(name, str(quantity))
+        except ValueError as error:
+            broken = str(error)
+    taints = [t for t in spec.get("taints") or () if t.get("effect") in ("NoSchedule", "NoExecute")]
+    if spec.get("unschedulable"):
+        taints.append({"key": "node.kubernetes.io/unschedulable", "value": "", "effect": "NoSchedule"})
+    return NodeFacts(meta["name"], meta.get("labels") or {}, tuple(taints), offered, broken)
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What of a pod's spec decides where it may go. ``broken`` names a quantity that is none: it fits nowhere."""
+
+    requests: Amounts
+    spec: Json
+    ports: tuple[tuple[str, str, int], ...]
+    broken: str = ""
+
+    @property
+    def gpu_milli(self) -> int:
+        """Thousandths of a GPU asked for."""
+        return self.requests.get(GPU_MILLI, 0)
+
+
+def pod_facts(pod: Json) -> PodFacts:
+    """Read a Pod object."""
+    spec = pod.get("spec") or {}
+    try:
+        requests, broken = pod_requests(spec), ""
+    except ValueError as error:
+        requests, broken = {}, str(error)
+    return PodFacts(requests, spec, tuple(_host_ports(spec)), broken)
+
+
+def _host_ports(spec: Json) -> Iterable[tuple[str, str, int]]:
+    sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    for container in [*(spec.get("containers") or ()), *sidecars]:
+        for port in container.get("ports") or ():
+            if port.get("hostPort"):
+                yield port.get("protocol") or "TCP", port.get("hostIP") or "0.0.0.0", port["hostPort"]  # noqa: S104
+
+
+def refusal(pod: PodFacts, node: NodeFacts) -> str:
+    """The rule by which ``node`` refuses ``pod`` however empty it is; empty when there is none."""
+    if pod.broken:
+        return f"its quantity {pod.broken}"
+    for taint in node.taints:
+        if not any(_tolerates(toleration, taint) for toleration in pod.spec.get("tolerations") or ()):
+            return f"taint {taint.get('key')}:{taint.get('effect')}"
+    for key, value in (pod.spec.get("nodeSelector") or {}).items():
+        if node.labels.get(key) != value:
+            return f"node selector {key}={value}"
+    affinity = ((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    if affinity is not None and not any(_term_holds(term, node) for term in affinity.get("nodeSelectorTerms") or ()):
+        return "required node affinity"
+    return ""
+
+
+def _tolerates(toleration: Json, taint: Json) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if not toleration.get("key"):
+        return bool(operator == "Exists")
+    if toleration["key"] != taint.get("key"):
+        return False
+    if operator == "Exists":
+        return True
+    return bool(operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or ""))
+
+
+def _term_holds(term: Json, node: NodeFacts) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False
+    return all(_requirement_holds(r, node.labels) for r in expressions) and all(
+        _requirement_holds(r, {"metadata.name": node.name}) for r in fields
+    )
+
+
+def _requirement_holds(requirement: Json, values: Json) -> bool:
+    operator, given, have = requirement.get("operator"), requirement.get("values") or [], values.get(requirement["key"])
+    if operator == "In":
+        return have in given
+    if operator == "NotIn":
+        return have not in given
+    if operator == "Exists":
+        return have is not None
+    if operator == "DoesNotExist":
+        return have is None
+    if operator in ("Gt", "Lt") and have is not None and len(given) == 1:
+        try:
+            left, right = int(have), int(given[0])
+        except ValueError:
+            return False
+        return left > right if operator == "Gt" else left < right
+    return False
+
+
+def ports_clash(mine: Iterable[tuple[str, str, int]], theirs: Iterable[tuple[str, str, int]]) -> bool:
+    """Whether two pods want one host port; the address 0.0.0.0 stands for all."""
+    any_ip = "0.0.0.0"  # noqa: S104
+    taken = list(theirs)
+    return any(a[0] == b[0] and a[2] == b[2] and (a[1] == b[1] or any_ip in (a[1], b[1])) for a in mine for b in taken)
+
+
+def named_devices(annotation: str | None) -> tuple[int, ...] | None:
+    """Device indices of the annotation, None where it is absent. ``ValueError``: not indices."""
+    if annotation is None:
+        return None
+    devices = tuple(int(part) if part.isascii() and part.isdigit() else -1 for part in annotation.split(","))
+    if -1 in devices or len(set(devices)) != len(devices):
+        raise ValueError(f"{annotation[:64]!r} does not name different devices such as 0 or 2,5")
+    return devices
