@@ -169,8 +169,11 @@ def describe(cls: type) -> list[tuple[Leaf, str]]:
     import textwrap
 
     texts: dict[tuple[type, str], str] = {}
-    for owner in {leaf.owner for leaf in leaves(cls)}:
-        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+    owners = {leaf.owner for leaf in leaves(cls)}
+    # a field may be inherited: its docstring stands in the base that declares it
+    declared = [(owner, base) for owner in owners for base in owner.__mro__ if dataclasses.is_dataclass(base)]
+    for owner, base in reversed(declared):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         assert isinstance(body, ast.ClassDef)
         for field_node, text_node in zip(body.body, body.body[1:], strict=False):
             if (
