@@ -1,0 +1,199 @@
+"""The settings every service has, and what is built from them: etcd, credentials, the listener, the entry point.
+
+One place, so that ``conclave run``, the supervisor and a container can start any service with the same flags
+(``--etcd --etcd-prefix --listen --advertise --id --token-file --log-level`` and the TLS files), and so that a service's
+composition root holds only what is its own. Heavy libraries (grpc) are imported where they are used.
+
+Refuses to do: anything particular to one service, secrets anywhere but in files.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from shared.adapters.credentials import TokenFile, client_tls, server_tls
+from shared.adapters.peer_client import PeerClient
+from shared.errors import ConfigError, StoreError
+from shared.ports import Store
+from shared.runtime.http import Authenticator, Listener, listen
+from shared.runtime.settings import describe, load, parse_flags
+from shared.wire.keys import DEFAULT_PREFIX, Keys
+
+START_TIMEOUT_S = 10.0
+"""How long a starting process waits for etcd before it says that it cannot be reached."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSettings:
+    """What every service is told. A service's own settings inherit from this."""
+
+    etcd: tuple[str, ...] = ("http://127.0.0.1:2379",)
+    """Endpoints of etcd, comma-separated; asked in this order."""
+    etcd_prefix: str = DEFAULT_PREFIX
+    """Everything in etcd lies under it; two meshes with different prefixes do not see each other."""
+    etcd_ca: Path | None = None
+    """CA bundle for etcd (PEM); needed where an endpoint says https."""
+    etcd_cert: Path | None = None
+    """Our certificate towards etcd (PEM); its CN is the etcd user."""
+    etcd_key: Path | None = None
+    """The key of ``etcd_cert`` (PEM)."""
+    listen: str = "127.0.0.1:0"
+    """HOST:PORT of the HTTP listener; port 0 takes a free one. Beyond loopback only with a token file or TLS."""
+    advertise: str = ""
+    """URL under which the others reach the listener; empty: the listener's own address."""
+    id: str = ""
+    """Name of this place (pod or host name); outlives a restart. Empty: host name and process id."""
+    token_file: Path | None = None
+    """File with the bearer tokens between services; see docs."""
+    tls_cert: Path | None = None
+    """Our certificate for mutual TLS between services (PEM)."""
+    tls_key: Path | None = None
+    """The key of ``tls_cert`` (PEM)."""
+    tls_ca: Path | None = None
+    """CA that signs the services' certificates (PEM)."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is logged."""
+    lease_ttl_s: Annotated[int, msgspec.Meta(ge=1, le=600)] = 3
+    """TTL of our lease in etcd; a dead process is noticed this much later. Renewed every third of it."""
+    follow_parent: bool = False
+    """End when the process that started this one is gone (embedded mesh)."""
+
+    def __post_init__(self) -> None:
+        together = (self.tls_cert, self.tls_key, self.tls_ca)
+        if any(together) and not all(together):
+            raise ValueError("tls_cert, tls_key, tls_ca: give all three or none")
+        if (self.etcd_cert is None) != (self.etcd_key is None):
+            raise ValueError("etcd_cert, etcd_key: give both or none")
+        split_address(self.listen)
+
+
+P = TypeVar("P", bound=ProcessSettings)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """(host, port) of ``HOST:PORT``. Raises ``ValueError`` naming the setting."""
+    try:
+        parts = urlsplit(f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or port is None or parts.path:
+        raise ValueError(f"listen: {address!r} is not HOST:PORT, such as 127.0.0.1:7070")
+    return host, port
+
+
+def read_settings(kind: type[P], service: str) -> P:
+    """Settings from the command line, the environment and ``--config``; ``--help`` is answered and ends the process.
+
+    Raises ``ConfigError`` in one line.
+    """
+    arguments = sys.argv[1:]
+    if "--help" in arguments or "-h" in arguments:
+        sys.stdout.write(help_text(kind, service))
+        raise SystemExit(0)
+    flags, file = parse_flags(kind, arguments)
+    configured = os.environ.get("CONCLAVE_CONFIG", "")
+    return load(
+        kind,
+        service=service,
+        file=file or (Path(configured) if configured else None),
+        environ=os.environ,
+        flags=flags,
+    )
+
+
+def help_text(kind: type, service: str) -> str:
+    """The text of ``--help``: every flag, its environment variable, default and meaning."""
+    lines = [f"Usage: python -m services.{service} [--config FILE] [--SETTING VALUE]...", ""]
+    for leaf, text in describe(kind):
+        default = "required" if leaf.required else f"default {leaf.default!r}"
+        lines += [f"  --{leaf.flag}  ({leaf.env}; {default})", f"      {' '.join(text.split())}"]
+    return "\n".join(lines) + "\n"
+
+
+def identity(settings: ProcessSettings) -> str:
+    """The process's id: as set, else unique on this network."""
+    return settings.id or f"{socket.gethostname()}-{os.getpid()}"
+
+
+def new_incarnation() -> str:
+    """A name no other process has."""
+    return uuid.uuid4().hex
+
+
+def keys_of(settings: ProcessSettings) -> Keys:
+    """The names in etcd. ``ConfigError`` for a bad prefix."""
+    return Keys.under(settings.etcd_prefix)
+
+
+def store_opener(settings: ProcessSettings) -> Callable[[], Store]:
+    """What opens a connection to etcd in the loop that calls it. ``ConfigError`` at once for a bad endpoint."""
+    from shared.adapters.etcd_channel import EtcdSettings, EtcdTls
+    from shared.adapters.etcd_store import EtcdStore
+
+    tls = None
+    if settings.etcd_ca is not None:
+        tls = EtcdTls(ca_file=settings.etcd_ca, cert_file=settings.etcd_cert, key_file=settings.etcd_key)
+    etcd = EtcdSettings(endpoints=settings.etcd, tls=tls)
+    return lambda: EtcdStore(etcd)
+
+
+async def await_store(store: Store, settings: ProcessSettings, *, timeout_s: float = START_TIMEOUT_S) -> None:
+    """Return once etcd answers. ``ConfigError`` naming the endpoints when it does not within ``timeout_s``."""
+    try:
+        await store.get(keys_of(settings).coordinator_leader, timeout_s=timeout_s)
+    except StoreError as error:
+        raise ConfigError(
+            f"etcd: no answer from {','.join(settings.etcd)} within {timeout_s:g} s ({error}); start it or mend --etcd"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Peering:
+    """How this process is known to its peers, and they to it."""
+
+    authenticator: Authenticator
+    client: PeerClient
+
+
+def peering(settings: ProcessSettings, *, connections_per_peer: int = 8) -> Peering:
+    """Credentials of both directions from the settings' files. ``ConfigError`` for a file that cannot be used."""
+    tokens = TokenFile(settings.token_file) if settings.token_file is not None else None
+    tls = None
+    if settings.tls_cert is not None and settings.tls_key is not None and settings.tls_ca is not None:
+        tls = client_tls(ca_file=settings.tls_ca, cert_file=settings.tls_cert, key_file=settings.tls_key)
+    client = PeerClient(credentials=tokens, tls=tls, connections_per_peer=connections_per_peer)
+    return Peering(Authenticator(tokens=tokens, mutual_tls=tls is not None), client)
+
+
+async def open_listener(settings: ProcessSettings, app: object) -> Listener:
+    """Serve ``app`` (of ``http.build_app``) where the settings say."""
+    from aiohttp import web
+
+    assert isinstance(app, web.Application)
+    host, port = split_address(settings.listen)
+    tls = None
+    if settings.tls_cert is not None and settings.tls_key is not None and settings.tls_ca is not None:
+        tls = server_tls(ca_file=settings.tls_ca, cert_file=settings.tls_cert, key_file=settings.tls_key)
+    return await listen(app, host=host, port=port, tls=tls)
+
+
+def url_of(settings: ProcessSettings, listener: Listener) -> str:
+    """The URL that peers are told."""
+    return settings.advertise.rstrip("/") or listener.url
+
+
+def say_ready(service: str, service_id: str, url: str) -> None:
+    """The one line on stdout that supervisors and people wait for."""
+    sys.stdout.write(f"ready {service} {service_id} {url}\n")
+    sys.stdout.flush()
