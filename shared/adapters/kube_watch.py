@@ -1,0 +1,148 @@
+"""One endless watch made of many streams: reconnects from the last resourceVersion, delivers events in batches.
+
+    open --200--> read chunk -> split lines -> decode -> yield one list
+     ^                                            |
+     |  backoff (none after a stream that delivered and ended well) <-- end, error, silence, broken line
+     +--------------------------------------------+
+    410 (answer or ERROR event), or three streams in a row that broke at the same place  -->  KubeExpired
+
+Bookmarks come every minute or so from a real API server; a stream that is silent for longer than ``silence_s`` is
+taken for dead (a half-open connection reports nothing at all). It refuses to keep objects: ``runtime.reflector`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import aiohttp
+import structlog
+
+from shared.errors import KubeExpired, KubeRejected, KubeUnknown
+from shared.kube.decoding import FrameDecoder, LineSplitter, StreamBroken
+from shared.kube.resources import Bookmark, Malformed, Resource, WatchEvent
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+STUCK_STREAMS = 3
+"""So many streams in a row that broke or fell silent without an event: the position is bad, list again."""
+
+SPIN_GUARD_S = 5.0
+"""A stream that ended well after so long is followed at once; a shorter one without an event counts as a failure."""
+
+OpenWatch = Callable[[str, Mapping[str, str], float], Coroutine[Any, Any, aiohttp.ClientResponse]]
+"""(path, query, silence_s) -> open stream; ``KubeRejected``, ``KubeUnknown`` or ``KubeExpired`` otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPolicy:
+    """Timing of watches. ``rng`` spreads reconnects of many clients."""
+
+    min_timeout_s: int = 290
+    max_timeout_s: int = 590
+    """``timeoutSeconds`` is drawn from this range (client-go: 5 to 10 minutes), so that streams do not end together."""
+
+    silence_s: float = 150.0
+    """No byte for so long, bookmarks included: the stream is dead."""
+
+    backoff_s: float = 0.1
+    max_backoff_s: float = 10.0
+    max_line_bytes: int = 16 << 20
+    rng: random.Random = field(default_factory=random.Random)
+
+    def delay_s(self, failures: int) -> float:
+        """Full jitter on an exponential: uniform in (base, twice base)."""
+        base = min(self.max_backoff_s, self.backoff_s * 2.0 ** min(failures - 1, 16))
+        return base * (1.0 + self.rng.random())
+
+
+async def watch_batches(
+    open_watch: OpenWatch, resource: Resource[T], *, resource_version: str, policy: WatchPolicy
+) -> AsyncGenerator[list[WatchEvent[T]], None]:
+    """Events after ``resource_version``, everything of one read as one list, never empty; bookmarks included.
+
+    Raises ``KubeExpired`` (list again) and ``KubeRejected`` (403, 404: nothing that trying again soon would cure).
+    """
+    loop = asyncio.get_running_loop()
+    position = resource_version
+    failures = stuck = 0
+    while True:
+        delivered, opened = False, loop.time()
+        try:
+            stream = _stream(open_watch, resource, position, policy)
+            try:
+                async for batch, after in stream:
+                    delivered, position = True, after
+                    failures = stuck = 0
+                    yield batch
+            finally:
+                await stream.aclose()
+            stuck = 0
+            # a server that ends streams at once, without an event, must not make us spin
+            failures = 0 if delivered or loop.time() - opened >= SPIN_GUARD_S else failures + 1
+        except (StreamBroken, TimeoutError) as error:
+            failures += 1
+            stuck += 1
+            log.warning("watch_broken", resource=resource.plural, resource_version=position, error=error)
+            if stuck >= STUCK_STREAMS:
+                raise KubeExpired(f"watch of {resource.plural} broke {stuck} times at {position}") from error
+        except KubeRejected as error:
+            if error.status not in (401, 429):
+                raise
+            failures += 1
+            if error.retry_after_s is not None:
+                await asyncio.sleep(error.retry_after_s)
+        except (KubeUnknown, aiohttp.ClientError, OSError) as error:
+            failures += 1
+            log.info("watch_interrupted", resource=resource.plural, resource_version=position, error=error)
+        if failures:
+            await asyncio.sleep(policy.delay_s(failures))
+
+
+async def _stream(
+    open_watch: OpenWatch, resource: Resource[T], position: str, policy: WatchPolicy
+) -> AsyncGenerator[tuple[list[WatchEvent[T]], str], None]:
+    """The batches of one stream, each with the resourceVersion after it."""
+    query = {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": position,
+        "timeoutSeconds": str(policy.rng.randint(policy.min_timeout_s, policy.max_timeout_s)),
+    }
+    decode, splitter = FrameDecoder(resource), LineSplitter(policy.max_line_bytes)
+    response = await open_watch(resource.path(), query, policy.silence_s)
+    try:
+        while chunk := await response.content.readany():
+            lines = splitter.feed(chunk)
+            if not lines:
+                continue
+            batch: list[WatchEvent[T]] = []
+            try:
+                for line in lines:
+                    batch.append(decode(line))  # noqa: PERF401  what came before a bad line must not be lost
+            except (KubeExpired, StreamBroken):
+                if batch:
+                    yield batch, _position(batch, position)
+                raise
+            position = _position(batch, position)
+            yield batch, position
+    finally:
+        response.close()  # not released: a stream we leave in the middle cannot be used again
+
+
+def _position(batch: list[WatchEvent[T]], position: str) -> str:
+    """The resourceVersion of the last event that has one."""
+    for event in reversed(batch):
+        if isinstance(event, Bookmark):
+            found = event.resource_version
+        elif isinstance(event, Malformed):
+            found = event.object.resource_version
+        else:
+            found = event.object.metadata.resource_version  # type: ignore[attr-defined]  # every kind has metadata
+        if found:
+            return found
+    return position
