@@ -1,0 +1,96 @@
+"""The agent's composition root: the only place that constructs adapters and wires tasks.
+
+An agent needs etcd for its registration alone, and has no access to Kubernetes at all: what it knows is streamed to it
+by the coordinator, so a thousand agents cost the API server nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+
+import numpy as np
+import structlog
+
+from services.agent.core import AgentCore
+from services.agent.settings import AgentSettings
+from services.agent.shell import AgentShell
+from shared.election.lease import LeaseSettings
+from shared.errors import ConfigError
+from shared.policy.registry import make_policy
+from shared.runtime.http import build_app
+from shared.runtime.lease_thread import LeaseThread
+from shared.runtime.membership import Membership
+from shared.runtime.metrics import Metrics
+from shared.runtime.process import (
+    START_TIMEOUT_S,
+    identity,
+    keys_of,
+    new_incarnation,
+    open_listener,
+    peering,
+    say_ready,
+    store_opener,
+    url_of,
+)
+from shared.runtime.service import Service
+from shared.wire.messages import VERSION
+from shared.wire.records import AgentRecord, encode_record
+
+log = structlog.get_logger()
+
+
+async def main(service: Service, settings: AgentSettings) -> None:
+    """Run until asked to stop. ``ConfigError``: a setting, etcd that does not answer, an id used twice."""
+    agent_id = identity(settings)
+    rng = np.random.default_rng([settings.seed, zlib.crc32(agent_id.encode())])
+    core = AgentCore(make_policy(settings.policy), rng)
+    metrics = Metrics("agent")
+    shell = AgentShell(core, metrics, agent_id=agent_id)
+    peers = peering(settings)
+    app = build_app(metrics, peer_routes=shell.routes(), authenticator=peers.authenticator, ready=lambda: service.ready)
+    listener = await open_listener(settings, app)
+    try:
+        url = url_of(settings, listener)
+        record = AgentRecord(id=agent_id, url=url, incarnation=new_incarnation(), node=settings.node, protocol=VERSION)
+        replaced = asyncio.Event()
+        async with (
+            LeaseThread(store_opener(settings)) as thread,
+            Membership(
+                thread,
+                key=keys_of(settings).agent(agent_id),
+                value=encode_record(record),
+                settings=LeaseSettings.for_ttl(settings.lease_ttl_s),
+                on_replaced=replaced.set,
+            ) as membership,
+        ):
+            await _registered(membership, settings)
+            service.mark_ready()
+            say_ready("agent", agent_id, url)
+            await _until_end(service, replaced, agent_id)
+    finally:
+        await listener.close()
+        await peers.client.close()
+
+
+async def _registered(membership: Membership, settings: AgentSettings) -> None:
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            await membership.wait_registered()
+    except TimeoutError as error:
+        raise ConfigError(
+            f"etcd: {','.join(settings.etcd)} did not take our registration within {START_TIMEOUT_S:g} s; "
+            "start it or mend --etcd"
+        ) from error
+
+
+async def _until_end(service: Service, replaced: asyncio.Event, agent_id: str) -> None:
+    """Until asked to stop; a second process of the same id ends this one."""
+    waiting = [asyncio.ensure_future(service.stopping.wait()), asyncio.ensure_future(replaced.wait())]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+    if replaced.is_set():
+        raise ConfigError(f"id: another process has registered as agent {agent_id!r}; give each agent its own --id")

@@ -1,0 +1,112 @@
+"""The agent's replica of its partition: nodes and their accounting, as the coordinator streams them.
+
+A level, not a log: a full view starts from nothing, deltas follow revision by revision, and anything that does not
+continue what is here is a gap, which the agent answers by asking for everything again. Slots name nodes on the wire
+and are the coordinator's rows; here they are mapped to rows of our own table.
+
+Refuses to do: accounting. Amounts and generations are taken over as they come; an agent never counts a pod itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shared.errors import WireError
+from shared.model.node import Node
+from shared.scheduling.node_table import NodeTable
+from shared.wire.messages import NodeRow, NodeUsage, View
+
+
+class Replica:
+    """One partition's nodes at (``epoch``, ``revision``); revision 0: nothing usable, a full view is wanted."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.revision = 0
+        self.table = NodeTable()
+        self.row_of_slot: dict[int, int] = {}
+        self._slots: dict[int, int] = {}
+        self._resources: Sequence[str] = ()
+
+    def apply(self, view: View) -> bool:
+        """Take over a piece. False: it does not continue what is here (a gap); revision is 0 then.
+
+        Refused with ``WireError``: amounts that do not match the resources, or one slot twice.
+        """
+        if view.base == 0:
+            self._restart()
+            self.epoch = view.epoch
+        elif (view.epoch, view.base) != (self.epoch, self.revision):
+            self.revision = 0
+            return False
+        if view.resources:
+            self._resources = view.resources
+        # Until the piece is wholly applied nothing may rely on it: an error in the middle leaves a gap.
+        self.revision = 0
+        for slot in view.removed:
+            self._remove(slot)
+        for row in view.nodes:
+            self._upsert(row)
+        for usage in view.usages:
+            place = self.row_of_slot.get(usage.slot)
+            if place is None:
+                return False
+            self._use(place, usage)
+        self.revision = view.revision
+        return True
+
+    def drop(self) -> None:
+        """Forget everything: what follows must be a full view."""
+        self.epoch = self.revision = 0
+        self._restart()
+
+    def slot_of_row(self, row: int) -> int:
+        """The coordinator's name for a row of our table."""
+        return self._slots[row]
+
+    def _restart(self) -> None:
+        self.table = NodeTable()
+        self.row_of_slot = {}
+        self._slots = {}
+        self._resources = ()
+
+    def _remove(self, slot: int) -> None:
+        row = self.row_of_slot.pop(slot, None)
+        if row is not None:
+            del self._slots[row]
+            self.table.remove(self.table.names[row])
+
+    def _upsert(self, entry: NodeRow) -> None:
+        slot = entry.usage.slot
+        before = self.row_of_slot.get(slot)
+        if before is not None and self.table.names[before] != entry.name:
+            self._remove(slot)
+        row = self.table.upsert(
+            Node(
+                name=entry.name,
+                labels=entry.labels,
+                taints=tuple(entry.taints),
+                unschedulable=entry.unschedulable,
+                allocatable=entry.allocatable,
+            )
+        )
+        if self._slots.setdefault(row, slot) != slot:
+            raise WireError(f"node {entry.name} came under slots {self._slots[row]} and {slot}", code="wire_invalid")
+        self.row_of_slot[slot] = row
+        self._use(row, entry.usage)
+
+    def _use(self, row: int, usage: NodeUsage) -> None:
+        if len(usage.requested) > len(self._resources):
+            raise WireError(
+                f"usage of slot {usage.slot} has {len(usage.requested)} amounts for {len(self._resources)} resources",
+                code="wire_invalid",
+            )
+        self.table.set_usage(
+            row,
+            # shorter lists are fine: a resource that came to be known later is 0 where it was never used
+            dict(zip(self._resources, usage.requested, strict=False)),
+            (usage.score_cpu_millis, usage.score_memory_bytes),
+            usage.ports,
+            usage.device_free,
+            usage.generation,
+        )

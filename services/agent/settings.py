@@ -1,0 +1,22 @@
+"""Settings of an agent. The machinery is in ``shared.runtime.settings``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from shared.runtime.process import ProcessSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSettings(ProcessSettings):
+    """What an agent is told beside what every service is."""
+
+    policy: str = "kube-default"
+    """Which policy ranks the nodes; an unknown name is refused at start with those there are."""
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**63)] = 0
+    """Breaks ties, together with the id: same seed, same id, same offers, same decisions."""
+    node: str = ""
+    """The one node this agent serves (a DaemonSet's, from ``spec.nodeName``); empty: a share of all nodes."""

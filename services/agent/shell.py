@@ -1,0 +1,92 @@
+"""The agent's HTTP face: bytes of offers and views in, bytes of decisions out, and what to count about them.
+
+Judging runs on the event loop: a batch takes about a millisecond, less than handing it to a thread and back would.
+Refuses to do: deciding (``core.py``), authentication and limits (``shared.runtime.http``).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import structlog
+
+from services.agent.core import AgentCore
+from shared.errors import WireError
+from shared.runtime.http import Caller, PeerRoute, Refused
+from shared.runtime.metrics import Metrics
+from shared.wire.codec import MAX_BODY_BYTES, decode, encode
+from shared.wire.messages import Offer, ViewUpdate
+
+log = structlog.get_logger()
+
+COORDINATOR = frozenset({"coordinator"})
+
+
+class AgentShell:
+    """Routes of one agent and its figures."""
+
+    def __init__(self, core: AgentCore, metrics: Metrics, *, agent_id: str) -> None:
+        self._core = core
+        self._id = agent_id
+        self._offer_cpu_s = 0.0
+        self._offer_cpu_us = metrics.quantiles("offer_cpu_us")
+        metrics.figure("agent", self.stats)
+        metrics.gauge_of("agent_nodes", "Nodes this agent decides for", lambda: len(core.replica.row_of_slot))
+        metrics.gauge_of("policy_fallback", "Decisions made by the heuristic instead", lambda: core.policy_fallbacks)
+
+    def routes(self) -> tuple[PeerRoute, ...]:
+        """POST routes, for coordinators only."""
+        return (
+            PeerRoute("/v1/offers", self.offers, roles=COORDINATOR, max_body_bytes=MAX_BODY_BYTES, max_in_flight=8),
+            PeerRoute("/v1/views", self.views, roles=COORDINATOR, max_body_bytes=MAX_BODY_BYTES, max_in_flight=8),
+        )
+
+    async def offers(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
+        """Offer to Decisions. Refused: ``WireError`` (400), 409 ``stale_term``."""
+        started = time.thread_time()
+        term = self._core.term
+        try:
+            decisions = self._core.decide(decode(body, Offer))
+        except WireError as error:
+            raise _refusal(error) from error
+        answer = encode(decisions)
+        spent = time.thread_time() - started
+        self._offer_cpu_s += spent
+        self._offer_cpu_us.record(spent * 1e6)
+        if self._core.term != term:
+            log.info("coordinator_changed", term=self._core.term)
+        if not decisions.revision:
+            log.info("view_wanted", term=self._core.term, cause_id=decisions.cause_id)
+        return answer
+
+    async def views(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
+        """ViewUpdate to ViewAck. Refused: ``WireError`` (400), 409 ``stale_term``."""
+        try:
+            return encode(self._core.update(decode(body, ViewUpdate)))
+        except WireError as error:
+            raise _refusal(error) from error
+
+    def stats(self) -> dict[str, Any]:
+        """Figures for ``/v1/stats``."""
+        core = self._core
+        return {
+            "id": self._id,
+            "term": core.term,
+            "policy": core.policy.name,
+            "policy_version": core.policy.version,
+            "policy_fallback": core.policy_fallbacks,
+            "epoch": core.replica.epoch,
+            "revision": core.replica.revision,
+            "nodes": len(core.replica.row_of_slot),
+            "offers": core.offers,
+            "answers": core.answers,
+            "resyncs": core.resyncs,
+            "stale_terms": core.stale_terms,
+            "offer_cpu_s": self._offer_cpu_s,
+        }
+
+
+def _refusal(error: WireError) -> Exception:
+    """A stale term is a conflict, not a malformed message: the sender must look who leads."""
+    return Refused(str(error), code=error.code, status=409) if error.code == "stale_term" else error
