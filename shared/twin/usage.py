@@ -148,6 +148,9 @@ class Limits:
         )
 
 
+NO_LIMITS = Limits()
+
+
 def limits_from_json(text: str, *, cpu_millis: int, memory_bytes: int) -> Limits:
     """Limits of a node: cpu and memory of its status, disk and network of the annotation (empty: not measured).
 
