@@ -2,12 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint lock clean
+.PHONY: env demo test lint bench chaos wheels image lock clean
 
 .venv/.installed: requirements-dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 env: .venv/.installed
@@ -23,6 +23,30 @@ lint: .venv/.installed
 
 test: lint
 	$(BIN)/pytest
+
+# Figures: medians of RUNS runs each, with the machine's load beside them. TRACES holds the openb trace.
+RUNS ?= 5
+TRACES ?= ../shared/data/openb
+bench: .venv/.installed
+	$(BIN)/python -m bench.kernel
+	$(BIN)/python -m bench.mesh --runs $(RUNS) --trace-dir $(TRACES)
+
+# Random SIGKILLs of random services under load.
+KILLS ?= 200
+SEED ?= 1
+chaos: .venv/.installed
+	$(BIN)/python -m bench.chaos --kills $(KILLS) --seed $(SEED)
+
+# Images are built from wheels, so that the build itself needs no network.
+BASE ?= python:3.11-slim-bookworm
+IMAGE ?= conclave:0.1.0
+wheels: .venv/.installed
+	rm -rf dist/wheels
+	$(BIN)/pip wheel --quiet --require-hashes --no-deps -r requirements.lock -w dist/wheels
+	$(BIN)/pip wheel --quiet --no-deps . -w dist/wheels
+
+image: wheels
+	docker build --build-arg BASE=$(BASE) -t $(IMAGE) .
 
 lock:
 	$(BIN)/uv pip compile --quiet --no-header pyproject.toml --extra demo --generate-hashes -o requirements.lock
