@@ -1,0 +1,198 @@
+"""Kubernetes' strategic merge patch, applied in place to a document the caller owns.
+
+Objects merge; lists merge by their merge key or are replaced (``merge_keys.py``); directives: ``$patch`` (replace,
+merge, delete), ``$deleteFromPrimitiveList/LIST``, ``$setElementOrder/LIST``, ``$retainKeys``. New elements come before
+those of the server that the patch does not name, as Go's implementation appends them (it merges *into* the patch's
+order). Source: apimachinery ``pkg/util/strategicpatch/patch.go``; its errors are plain Go errors, which the API server
+answers with 500. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from services.twin.patches.merge_keys import PRIMITIVE, merge_key
+from services.twin.registry.status import bad_request, go_value, plain_error
+
+Json = dict[str, Any]
+
+_DIRECTIVE = "$patch"
+_DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
+_ORDER = "$setElementOrder/"
+_RETAIN = "$retainKeys"
+
+
+def _go_map(value: Any) -> str:
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{k}:{_go_map(v)}" for k, v in sorted(value.items())) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(_go_map(one) for one in value) + "]"
+    return value if isinstance(value, str) else go_value(value)
+
+
+def strategic_patch(document: Json, patch: Any, extra_keys: Mapping[str, str]) -> Json:
+    """Apply ``patch``; ``extra_keys`` adds to the merge table. Refused: 400 (no object), 500 (bad directives)."""
+    if not isinstance(patch, dict):
+        raise bad_request(
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
+        )
+    return _Merger(extra_keys).objects(document, patch, "")
+
+
+class _Merger:
+    """One application; carries the merge table."""
+
+    def __init__(self, extra_keys: Mapping[str, str]) -> None:
+        self._extra = extra_keys
+
+    def _key(self, holder: str, name: str) -> str | None:
+        if name in self._extra:
+            return self._extra[name]
+        return merge_key(holder, name)
+
+    def objects(self, target: Json, patch: Json, holder: str) -> Json:
+        directive = patch.get(_DIRECTIVE)
+        if directive is not None:
+            if directive == "replace":
+                return {k: _clean(v) for k, v in patch.items() if k != _DIRECTIVE and v is not None}
+            if directive == "delete":
+                return {}
+            if directive != "merge":
+                raise plain_error(f"unknown patch type: {directive} in map: {_go_map(patch)}")
+        retain = patch.get(_RETAIN)
+        if retain is not None:
+            if not isinstance(retain, list):
+                raise plain_error("$retainKeys should be a list")
+            for key in [key for key in target if key not in retain]:
+                del target[key]
+        for key, value in patch.items():
+            if key == _DIRECTIVE or key == _RETAIN or key.startswith((_DELETE_PRIMITIVES, _ORDER)):
+                continue
+            self._field(target, key, value, holder)
+        self._list_directives(target, patch, holder)
+        return target
+
+    def _field(self, target: Json, key: str, value: Any, holder: str) -> None:
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            child = target.get(key)
+            if isinstance(child, dict):
+                target[key] = self.objects(child, value, key)
+            elif value.get(_DIRECTIVE) != "delete":
+                target[key] = self.objects({}, value, key)
+        elif isinstance(value, list):
+            current = target.get(key)
+            target[key] = self._lists(current if isinstance(current, list) else [], value, holder, key)
+        else:
+            target[key] = value
+
+    def _lists(self, current: list[Any], patch: list[Any], holder: str, name: str) -> list[Any]:
+        key = self._key(holder, name)
+        if key is None or (key == PRIMITIVE and any(isinstance(one, dict | list) for one in patch)):
+            return _clean_list(patch)
+        if key == PRIMITIVE:
+            return _in_order([*current, *(one for one in patch if one not in current)], patch, "", current)
+        return self._keyed(current, patch, key, name)
+
+    def _keyed(self, current: list[Any], patch: list[Any], key: str, name: str) -> list[Any]:
+        elements: list[Json] = []
+        replace = False
+        deleted: list[Any] = []
+        for element in patch:
+            if not isinstance(element, dict):
+                raise plain_error(f"expected a map in list {name}, got {_go_map(element)}")
+            directive = element.get(_DIRECTIVE)
+            if directive == "replace":
+                replace = True
+                if key in element:
+                    elements.append({k: v for k, v in element.items() if k != _DIRECTIVE})
+                continue
+            if key not in element:
+                raise plain_error(f"map: {_go_map(element)} does not contain declared merge key: {key}")
+            if directive == "delete":
+                deleted.append(element[key])
+            elif directive is None or directive == "merge":
+                elements.append({k: v for k, v in element.items() if k != _DIRECTIVE})
+            else:
+                raise plain_error(f"unknown patch type: {directive} in map: {_go_map(element)}")
+        if replace:
+            return [_clean(element) for element in elements]
+        kept = [one for one in current if not (isinstance(one, dict) and one.get(key) in deleted)]
+        by_key = {one.get(key): one for one in kept if isinstance(one, dict)}
+        fresh: list[Json] = []
+        for element in elements:
+            known = by_key.get(element[key])
+            if known is None:
+                made = self.objects({}, element, name)
+                by_key[element[key]] = made
+                fresh.append(made)
+            else:
+                self.objects(known, element, name)
+        order = [element[key] for element in elements]
+        return _in_order([*kept, *fresh], order, key, kept)
+
+    def _list_directives(self, target: Json, patch: Json, holder: str) -> None:
+        for directive, values in patch.items():
+            if directive.startswith(_DELETE_PRIMITIVES):
+                name = directive[len(_DELETE_PRIMITIVES) :]
+                if not isinstance(values, list):
+                    raise plain_error(f"{directive} must be a list")
+                if isinstance(target.get(name), list):
+                    target[name] = [one for one in target[name] if one not in values]
+        for directive, values in patch.items():
+            if directive.startswith(_ORDER):
+                name = directive[len(_ORDER) :]
+                if not isinstance(values, list):
+                    raise plain_error(f"{directive} must be a list")
+                if isinstance(target.get(name), list):
+                    key = self._key(holder, name)
+                    wanted = [one.get(key) for one in values] if key and _all_maps(values) else values
+                    target[name] = _in_order(target[name], wanted, key or "", target[name])
+
+
+def _all_maps(values: list[Any]) -> bool:
+    return all(isinstance(one, dict) for one in values)
+
+
+def _in_order(elements: list[Any], order: list[Any], key: str, server: list[Any]) -> list[Any]:
+    """Elements named in ``order`` in that order, the others interleaved by their place in ``server``.
+
+    An element that the server did not have counts as "before": it is taken at once (``mergeSortedSlice``).
+    """
+
+    def identity(element: Any) -> Any:
+        return element.get(key) if key and isinstance(element, dict) else element
+
+    place = [identity(one) for one in server]
+
+    def precedes(left: Any, right: Any) -> bool:
+        left_id, right_id = identity(left), identity(right)
+        return left_id in place and right_id in place and place.index(left_id) < place.index(right_id)
+
+    named = [one for wanted in dict.fromkeys(order) for one in elements if identity(one) == wanted]
+    rest = [one for one in elements if identity(one) not in order]
+    merged: list[Any] = []
+    for one in named:
+        while rest and precedes(rest[0], one):
+            merged.append(rest.pop(0))
+        merged.append(one)
+    return [*merged, *rest]
+
+
+def _clean(value: Any) -> Any:
+    """A patch's value as it is stored: without directives."""
+    if isinstance(value, dict):
+        return {
+            k: _clean(v)
+            for k, v in value.items()
+            if v is not None and k not in (_DIRECTIVE, _RETAIN) and not k.startswith((_DELETE_PRIMITIVES, _ORDER))
+        }
+    if isinstance(value, list):
+        return _clean_list(value)
+    return value
+
+
+def _clean_list(values: list[Any]) -> list[Any]:
+    return [_clean(one) for one in values if not (isinstance(one, dict) and one.get(_DIRECTIVE) == "delete")]
