@@ -196,7 +196,9 @@ class KubeApi(Protocol):
         """
         ...
 
-    def watch_batches(self, resource: Resource[T], *, resource_version: str) -> AsyncIterator[Sequence[WatchEvent[T]]]:
+    def watch_batches(
+        self, resource: Resource[T], *, resource_version: str
+    ) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
         """As ``watch``, but everything that one read delivered comes as one sequence, never empty."""
         ...
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -159,11 +159,13 @@ class KubeClient:
             if not token:
                 return ObjectList(tuple(items), meta.resource_version, tuple(malformed))
 
-    def watch_batches(self, resource: Resource[T], *, resource_version: str) -> AsyncIterator[Sequence[WatchEvent[T]]]:
+    def watch_batches(
+        self, resource: Resource[T], *, resource_version: str
+    ) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
         """See ``KubeApi.watch_batches``: all events that one read delivered, as one list."""
         return watch_batches(self._open_watch, resource, resource_version=resource_version, policy=self._policy)
 
-    async def watch(self, resource: Resource[T], *, resource_version: str) -> AsyncIterator[WatchEvent[T]]:
+    async def watch(self, resource: Resource[T], *, resource_version: str) -> AsyncGenerator[WatchEvent[T], None]:
         """See ``KubeApi.watch``."""
         batches = watch_batches(self._open_watch, resource, resource_version=resource_version, policy=self._policy)
         try:

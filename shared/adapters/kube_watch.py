@@ -89,7 +89,7 @@ async def watch_batches(
             stuck += 1
             log.warning("watch_broken", resource=resource.plural, resource_version=position, error=error)
             if stuck >= STUCK_STREAMS:
-                raise KubeExpired(f"watch of {resource.plural} broke {stuck} times at {position}") from error
+                raise KubeExpired(f"watch of {resource.plural} broke {stuck} times at {position}: {error}") from error
         except KubeRejected as error:
             if error.status not in (401, 429):
                 raise

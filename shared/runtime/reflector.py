@@ -120,17 +120,9 @@ class Reflector(Generic[T]):
             yield [Synced(listed.resource_version)]
         watch = self._api.watch_batches(self._resource, resource_version=listed.resource_version)
         del listed, events
-        try:
+        async with contextlib.aclosing(watch):
             async for batch in watch:
                 self._alive_at = self._clock()
                 told = self._known.apply(batch)
                 if told:
                     yield told
-        finally:
-            await _close(watch)
-
-
-async def _close(iterator: object) -> None:
-    close = getattr(iterator, "aclose", None)
-    if close is not None:
-        await close()
