@@ -1,0 +1,185 @@
+"""The coordinator as a pure machine: events in, instructions out. One ``Core`` is one term of leadership.
+
+    watch -> Intake -> queue -> Rounds (offer, merge, assume) -> Ledger (plan) -> Outcomes -> watch confirms
+                 ^                 |                                  |
+                 |                 +-- given back <-------------------+
+                 +---- Takeover: lists first, inherited intents
+
+Invariants kept here (reliability.md 3): I2 nothing assumed above allocatable · I3 every pending pod of ours is in
+exactly one of active, backoff, unschedulable, in flight, assumed, intent · I9 an event delivered twice changes
+nothing · I11 same seed and events, same instructions. There is no await, no clock and no global randomness below this
+line; ``shell.py`` carries the instructions out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from services.coordinator.events import (
+    AgentsChanged,
+    BinderChanged,
+    ConditionFailed,
+    DecisionsReceived,
+    Event,
+    IntentGone,
+    IntentsListed,
+    NodeDeleted,
+    NodeUpserted,
+    PlanAnswered,
+    PlanFailed,
+    PodDeleted,
+    PodFetched,
+    PodUpserted,
+    RequestFailed,
+    Source,
+    Synced,
+    Tick,
+    ViewAcked,
+)
+from services.coordinator.instructions import Instruction, SetTimer
+from services.coordinator.intake import Intake
+from services.coordinator.losses import Losses
+from services.coordinator.notices import Notices
+from services.coordinator.outcomes import Outcomes
+from services.coordinator.plans import Ledger
+from services.coordinator.roster import Roster
+from services.coordinator.rounds import Rounds
+from services.coordinator.state import CoreSettings, State
+from services.coordinator.takeover import Takeover
+from shared.scheduling.queue import ClusterEvent, Place
+
+SWEEP_QUEUE_S = 30.0
+
+
+class Core:
+    """One term. ``handle`` is the only method that changes anything."""
+
+    def __init__(
+        self, *, term: int, scheduler_name: str, policy: str, rng: Random, settings: CoreSettings | None = None
+    ) -> None:
+        self.state = State(term, scheduler_name, policy, settings or CoreSettings(), rng)
+        self.roster = Roster(self.state)
+        self.ledger = Ledger(self.state)
+        self.takeover = Takeover(self.state)
+        self.notices = Notices(self.state)
+        self.losses = Losses(self.state)
+        self.intake = Intake(self.state, self.roster, self.ledger, self.takeover, self.notices, self.losses)
+        self.rounds = Rounds(self.state, self.roster, self.ledger, self.notices, self.losses)
+        self.outcomes = Outcomes(self.state, self.ledger, self.intake, self.takeover, self.notices, self.losses)
+        self._timer: float | None = None
+        self._queue_swept_at = 0.0
+
+    def handle(self, events: Sequence[Event], now: float) -> list[Instruction]:
+        """Take in a batch of events, in order, and say what follows. ``now``: monotonic seconds."""
+        state = self.state
+        state.now = now
+        for event in events:
+            self._take(event)
+        self.intake.settle()
+        self._advance()
+        out, state.out = state.out, []
+        return out
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case PodUpserted():
+                self.intake.upsert_pod(event.pod)
+            case DecisionsReceived():
+                self.rounds.decided(event)
+            case PlanAnswered():
+                self.outcomes.answered(event)
+            case PodDeleted():
+                self.intake.delete_pod(event.uid)
+            case NodeUpserted():
+                self.intake.upsert_node(event.node)
+            case NodeDeleted():
+                self.intake.delete_node(event.name)
+            case ViewAcked():
+                self.roster.acked(event)
+            case RequestFailed():
+                self.rounds.failed(event)
+            case AgentsChanged():
+                self._change_agents(event)
+            case BinderChanged():
+                self.ledger.change_binder(event)
+            case PlanFailed():
+                self.outcomes.failed(event)
+            case IntentsListed():
+                self.takeover.list_intents(event.intents)
+            case IntentGone():
+                self.takeover.gone(event.key)
+            case PodFetched():
+                self.outcomes.fetched(event)
+            case ConditionFailed():
+                self.notices.failed(event.uid)
+            case Synced():
+                self.takeover.synced(event.source)
+            case Tick():
+                self._timer = None
+
+    def _change_agents(self, event: AgentsChanged) -> None:
+        self.takeover.synced(Source.AGENTS)
+        before = {agent: view.record.incarnation for agent, view in self.roster.views.items()}
+        joined = self.roster.change(event)
+        after = {agent: view.record.incarnation for agent, view in self.roster.views.items()}
+        self.rounds.leave({agent for agent, incarnation in before.items() if after.get(agent) != incarnation})
+        if joined:
+            # helps those that waited for an agent; the others wait for room or for a node
+            entries = self.state.queue.entries
+            self.state.queue.wake(ClusterEvent.AGENT_JOINED, self.state.now, lambda pod: not entries[pod.uid].plugins)
+
+    def _advance(self) -> None:
+        state = self.state
+        if not state.started:
+            if not self.takeover.ready():
+                return
+            state.started = True
+            self.roster.since_empty = state.now
+            self.takeover.start()
+            self.roster.publish()
+        if state.now - self._queue_swept_at >= SWEEP_QUEUE_S:
+            self._queue_swept_at = state.now
+            state.queue.sweep(state.now)
+            self.roster.rebalance()
+        self.ledger.sweep()
+        self.ledger.resend()
+        self.rounds.finish()
+        self.roster.push_views()
+        self.rounds.start()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """One timer, at the earliest thing that happens by itself."""
+        times = [
+            self._queue_swept_at + SWEEP_QUEUE_S,
+            self.state.queue.next_ready_at(),
+            self.ledger.wake_at(),
+            self.roster.wake_at(),
+        ]
+        if self.rounds.current is not None:
+            times.append(self.rounds.current.deadline)
+        elif not self.roster.views and self.state.queue.has_active():
+            times.append(self.roster.since_empty + self.state.settings.agents_grace_s)
+        at = min(time for time in times if time is not None)
+        if self._timer is None or at < self._timer or self._timer <= self.state.now:
+            self._timer = at
+            self.state.emit(SetTimer(at))
+
+    # --- what others may look at --------------------------------------------------------------------------------
+
+    @property
+    def inherits_intents(self) -> bool:
+        """Whether the shell must still watch the intents of an earlier term."""
+        return self.takeover.inherits
+
+    def place_of(self, uid: str) -> list[str]:
+        """Every place a pending pod is in; I3 says that it is exactly one."""
+        places = []
+        entry = self.state.queue.entries.get(uid)
+        if entry is not None:
+            in_plan = entry.place is Place.IN_FLIGHT and self.ledger.holds(uid)
+            places.append("assumed" if in_plan else entry.place.value)
+        if self.takeover.holds(uid):
+            places.append("intent")
+        return places

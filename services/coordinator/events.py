@@ -1,0 +1,186 @@
+"""What can happen to a coordinator: every fact its core learns, as frozen data.
+
+The shell turns watches, answers and failures into these; the core learns nothing any other way. Events may be
+delivered twice (I9). Times are not part of them: ``now`` is an argument of ``Core.handle``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from shared.model.node import Node
+from shared.model.pod import Pod
+from shared.wire.messages import Decisions, PlanResult, ViewAck
+
+
+class Source(Enum):
+    """A list that a new leader must have complete before it offers anything."""
+
+    PODS = "pods"
+    NODES = "nodes"
+    INTENTS = "intents"
+    AGENTS = "agents"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRecord:
+    """An agent as registered under its lease. ``node``: the one node it serves, "" for a share of all.
+
+    Another ``incarnation`` is another process that knows nothing of the earlier one's view.
+    """
+
+    id: str
+    url: str
+    node: str = ""
+    incarnation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IntentRecord:
+    """A committed plan entry found in etcd: the binder will bind ``pods`` (uid, node) or withdraw them."""
+
+    key: str
+    pods: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodUpserted:
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeleted:
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUpserted:
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeleted:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The first complete list of ``source`` has been delivered."""
+
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsChanged:
+    """Everybody who is registered now."""
+
+    agents: tuple[AgentRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionsReceived:
+    """``request``: message_id of the offer that this answers."""
+
+    agent: str
+    request: int
+    decisions: Decisions
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAcked:
+    """``request``: message_id of the view update that this answers."""
+
+    agent: str
+    request: int
+    ack: ViewAck
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """An offer or a view update got no usable answer; whether the agent applied it is not known."""
+
+    agent: str
+    request: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class BinderChanged:
+    """Who leads the binders of the shard; "" when nobody does."""
+
+    url: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswered:
+    """``round_trip_s``: from sending the plan to this answer."""
+
+    plan_id: int
+    result: PlanResult
+    round_trip_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailed:
+    """The plan got no answer. ``refused``: it certainly had no effect (``PeerRejected``)."""
+
+    plan_id: int
+    code: str
+    refused: bool
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IntentsListed:
+    """All intents there were when this leader won; no older leader can add any (the term is compared)."""
+
+    intents: tuple[IntentRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IntentGone:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodFetched:
+    """The answer to ``FetchPod``; None: there is no such pod (any more). ``failed``: the API server did not say."""
+
+    uid: str
+    pod: Pod | None
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionFailed:
+    """A ``PatchCondition`` did not get through."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A timer set by ``SetTimer`` went off."""
+
+
+Event = (
+    PodUpserted
+    | PodDeleted
+    | NodeUpserted
+    | NodeDeleted
+    | Synced
+    | AgentsChanged
+    | DecisionsReceived
+    | ViewAcked
+    | RequestFailed
+    | BinderChanged
+    | PlanAnswered
+    | PlanFailed
+    | IntentsListed
+    | IntentGone
+    | PodFetched
+    | ConditionFailed
+    | Tick
+)

@@ -1,0 +1,155 @@
+"""From the agents' answers for one class to placements: the best node for each unit that takes it on assumed state.
+
+Each agent's answers are an exact greedy (``policy/ranking.py``): slot j is its best node once its slots 0..j-1 are
+taken. So the agents' lists are merged by head, accepted before rejected, higher score first, ties by the seeded rng;
+what is skipped was judged on a state that has passed. Every head is checked against the coordinator's own cache, which
+counts everything assumed since the view was sent (I2). Rejecting is advice: a rejected node is taken when nothing
+accepted is left (architecture.md, Policies).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from services.coordinator.losses import Losses
+from services.coordinator.state import State
+from shared.model.constraints import PodClass
+from shared.model.pod import Pod
+from shared.scheduling.conflicts import fits
+from shared.scheduling.node_table import BoolArray
+from shared.wire.messages import Answer
+
+
+@dataclass(slots=True)
+class Unit:
+    """One pod of a round. ``since``: seconds at which it was first seen."""
+
+    number: int
+    pod: Pod
+    since: float
+
+
+@dataclass(slots=True)
+class AgentAnswers:
+    """One agent's answers for one class, in its order; ``names``: the node each one's slot meant to it ("": none)."""
+
+    answers: list[Answer] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A unit's node, its next-best ones, and the answer that it rests on."""
+
+    unit: Unit
+    node: str
+    answer: Answer
+    alternatives: tuple[str, ...]
+
+
+class _Merged:
+    """The lists merged lazily: with thousands of agents most answers are never looked at."""
+
+    def __init__(self, lists: Sequence[AgentAnswers], rng: Random) -> None:
+        self._lists = lists
+        self._rng = rng
+        self._heads: list[tuple[bool, int, float, int, int]] = []
+        self._seen: list[tuple[Answer, str]] = []
+        for index in range(len(lists)):
+            self._push(index, 0)
+
+    def at(self, place: int) -> tuple[Answer, str] | None:
+        """The answer at ``place`` of the merged order, with its node's name ("": the row means nothing any more)."""
+        while place >= len(self._seen):
+            if not self._heads:
+                return None
+            _, _, _, index, position = heapq.heappop(self._heads)
+            source = self._lists[index]
+            self._seen.append((source.answers[position], source.names[position]))
+            self._push(index, position + 1)
+        return self._seen[place]
+
+    def _push(self, index: int, position: int) -> None:
+        answers = self._lists[index].answers
+        if position < len(answers):
+            answer = answers[position]
+            heapq.heappush(self._heads, (not answer.accept, -answer.score, self._rng.random(), index, position))
+
+
+def merge(
+    state: State, losses: Losses, pod_class: PodClass, units: Sequence[Unit], lists: Sequence[AgentAnswers]
+) -> tuple[list[Choice], list[Unit]]:
+    """Choices in queue order, each assumed in the cache; and the units for which no head was left."""
+    merged = _Merged(lists, state.rng)
+    table, stats, wanted = state.cache.table, state.stats, state.settings.extra_candidates
+    allowed = state.feasibility.static_mask(pod_class)
+    taken: list[tuple[Unit, int]] = []
+    left: list[Unit] = []
+    place, kept = 0, list[int]()
+    for unit in units:
+        found = -1
+        for index in kept:
+            if _usable(state, pod_class, merged.at(index), allowed) and not _avoided(losses, unit, merged.at(index)):
+                found = index
+                kept.remove(index)
+                break
+        while found < 0:
+            head = merged.at(place)
+            if head is None:
+                break
+            place += 1
+            if not _usable(state, pod_class, head, allowed):
+                stats.misfits += 1
+            elif _avoided(losses, unit, head):
+                kept.append(place - 1)
+            else:
+                found = place - 1
+        if found < 0:
+            left.append(unit)
+            continue
+        answer, name = _known(merged.at(found))
+        row = table.row_of[name]
+        stats.stale_answers += answer.generation < int(table.generation[row])
+        stats.all_rejected += not answer.accept
+        state.cache.assume(unit.pod.uid, name, pod_class, state.now)
+        taken.append((unit, found))
+    return [_choice(merged, unit, index, wanted) for unit, index in taken], left
+
+
+def _usable(state: State, pod_class: PodClass, head: tuple[Answer, str] | None, allowed: BoolArray) -> bool:
+    """Whether the head's node is still the one meant, may be used, and takes the class as accounted now."""
+    answer, name = _known(head)
+    row = state.cache.table.row_of.get(name)
+    if row is None or row != answer.slot:
+        return False
+    if not state.settings.check_fits:
+        return True
+    node = state.cache.table.nodes[row]
+    return bool(allowed[row]) and node is not None and not node.deleting and fits(state.cache.table, pod_class, row)
+
+
+def _avoided(losses: Losses, unit: Unit, head: tuple[Answer, str] | None) -> bool:
+    return losses.avoids(unit.pod.uid, _known(head)[1])
+
+
+def _known(head: tuple[Answer, str] | None) -> tuple[Answer, str]:
+    assert head is not None
+    return head
+
+
+def _choice(merged: _Merged, unit: Unit, index: int, wanted: int) -> Choice:
+    """The unit's node, and the next distinct ones in the merged order."""
+    answer, node = _known(merged.at(index))
+    alternatives: list[str] = []
+    place = index + 1
+    while len(alternatives) < wanted:
+        head = merged.at(place)
+        if head is None:
+            break
+        place += 1
+        if head[1] and head[1] != node and head[1] not in alternatives:
+            alternatives.append(head[1])
+    return Choice(unit, node, answer, tuple(alternatives))

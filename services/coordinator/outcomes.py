@@ -1,0 +1,126 @@
+"""What follows from a plan's results: which placements stand, which units go back to the queue, and why.
+
+BOUND and ELSEWHERE stay assumed where they are until the watch confirms; CONFLICT gives back at once (another node
+will do), REFUSED after a backoff with its reason; GONE and UNRESOLVED are for the API server to tell. It refuses to
+drop a pod on the binder's word alone: only the watch or a GET ends a pod's place here (I3).
+"""
+
+from __future__ import annotations
+
+from services.coordinator.events import PlanAnswered, PlanFailed, PodFetched
+from services.coordinator.intake import Intake
+from services.coordinator.losses import Losses
+from services.coordinator.notices import SCHEDULER_ERROR, Notices
+from services.coordinator.plans import Ledger, Placed
+from services.coordinator.state import State
+from services.coordinator.takeover import Takeover
+from shared.wire.messages import Outcome, PlacementResult
+
+RETRY_S = 1.0
+"""Pause before a lookup that the API server did not answer is made again."""
+
+
+class Outcomes:
+    """Applies results to cache, queue and ledger."""
+
+    def __init__(
+        self, state: State, ledger: Ledger, intake: Intake, takeover: Takeover, notices: Notices, losses: Losses
+    ) -> None:
+        self._state = state
+        self._ledger = ledger
+        self._intake = intake
+        self._takeover = takeover
+        self._notices = notices
+        self._losses = losses
+
+    def answered(self, event: PlanAnswered) -> None:
+        """The binder answered a plan; an answer to a plan that is not open changes nothing (I9)."""
+        found = self._ledger.answered(event)
+        if found is None:
+            return
+        plan, results = found
+        elapsed_s = event.result.elapsed_us / 1e6
+        for placement, result in zip(plan.placements, results, strict=True):
+            self._state.stats.conflicts += result.conflicts
+            if result.bind_us:
+                # An upper bound: the plan's way back is counted as if it came before the Binding.
+                upper_s = placement.waited_us / 1e6 + event.round_trip_s - elapsed_s + result.bind_us / 1e6
+                self._state.stats.latencies.append(max(0.0, upper_s))
+            placed = self._ledger.placed.get(placement.uid)
+            if placed is not None and placed.plan_id == plan.plan_id:
+                self._apply(placed, result)
+            elif result.outcome == Outcome.BOUND:
+                self._state.stats.bound += 1  # the watch was faster than the answer
+
+    def failed(self, event: PlanFailed) -> None:
+        """The plan was not answered; if it was refused for what it is, its units go back."""
+        plan = self._ledger.failed(event)
+        for placement in plan.placements if plan is not None else ():
+            placed = self._ledger.placed.get(placement.uid)
+            if placed is not None and plan is not None and placed.plan_id == plan.plan_id:
+                self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True)
+
+    def fetched(self, event: PodFetched) -> None:
+        """What the API server says about a pod that was looked up."""
+        placed = self._ledger.placed.get(event.uid)
+        if placed is not None:
+            placed.asked = False
+            placed.since = self._state.now
+        if event.failed:
+            if placed is not None:
+                placed.since = self._state.now - self._state.settings.confirm_after_s + RETRY_S
+            return
+        if event.pod is None:
+            self._intake.delete_pod(event.uid)
+            return
+        pod = event.pod
+        if pod.node_name or pod.finished:
+            self._intake.upsert_pod(pod)
+            return
+        if placed is not None and placed.plan_id not in self._ledger.plans:
+            self._give_back(placed, "", failed=True)
+            self._intake.upsert_pod(pod)
+        elif self._takeover.released(event.uid) is not None:
+            self._intake.release(event.uid)
+            self._intake.upsert_pod(pod)
+
+    def _apply(self, placed: Placed, result: PlacementResult) -> None:
+        stats, uid = self._state.stats, placed.placement.uid
+        placed.answered = True
+        placed.since = self._state.now
+        match result.outcome:
+            case Outcome.BOUND:
+                stats.bound += 1
+                self._losses.won(uid)
+                self._account(placed, result.node or placed.placement.node)
+            case Outcome.ELSEWHERE:
+                stats.elsewhere += 1
+                self._account(placed, result.node or placed.placement.node)
+            case Outcome.CONFLICT:
+                stats.given_back += 1
+                self._losses.avoid(uid, placed.placement.node)
+                self._give_back(placed, result.reason, failed=self._losses.lost(uid))
+            case Outcome.GONE:
+                stats.gone += 1
+                self._intake.release(uid)
+                self._ledger.look_up(uid)
+            case Outcome.REFUSED:
+                stats.refused += 1
+                self._give_back(placed, f"the Binding was refused: {result.reason}", failed=True)
+            case _:
+                stats.unresolved += 1
+
+    def _account(self, placed: Placed, node: str) -> None:
+        """Count the pod where the binder says it is; the watch confirms it."""
+        if node != placed.placement.node:
+            self._intake.release(placed.placement.uid)
+            self._state.cache.assume(placed.placement.uid, node, placed.pod_class, self._state.now)
+
+    def _give_back(self, placed: Placed, reason: str, *, failed: bool) -> None:
+        uid = placed.placement.uid
+        self._ledger.settle(uid)
+        self._intake.release(uid)
+        entry = self._state.queue.entries.get(uid)
+        if entry is not None and failed and reason:
+            self._notices.tell(entry.pod, SCHEDULER_ERROR, reason)
+        self._state.queue.retry(uid, self._state.now, failed=failed)

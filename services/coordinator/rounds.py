@@ -1,0 +1,273 @@
+"""One round: pop units, group them by class, offer them to every agent that owns nodes, merge, plan.
+
+    IDLE --units waiting, agents ready--> OFFERING --all answered, or deadline--> IDLE (plan open, rest given back)
+
+The next round is offered on assumed state while earlier plans are still being bound. A lone pod starts a round at
+once; under load the batch gathers while the agents and the binder are busy. Offers carry classes, not pods (ADR 0008).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from services.coordinator.events import DecisionsReceived, RequestFailed
+from services.coordinator.instructions import SendOffer
+from services.coordinator.losses import Losses
+from services.coordinator.merging import AgentAnswers, Choice, Unit, merge
+from services.coordinator.notices import SCHEDULER_ERROR, UNSCHEDULABLE, Notices
+from services.coordinator.plans import Ledger
+from services.coordinator.roster import Roster
+from services.coordinator.state import State
+from services.coordinator.views import AgentView
+from shared.model.constraints import PodClass
+from shared.model.pod import Pod
+from shared.scheduling.feasibility import unavailable_message
+from shared.scheduling.scores.preferences import norms_of
+from shared.wire.messages import VERSION, ClassDefinition, Offer, Placement, Refusal, UnitGroup
+
+MAX_CLASSES = 8192
+"""Class numbers remembered; then they are given anew (agents are told by definition, so that costs bytes only)."""
+
+
+@dataclass(slots=True)
+class Group:
+    """The units of one class in a round, and what was said about them."""
+
+    pod_class: PodClass
+    units: list[Unit] = field(default_factory=list)
+    lists: list[AgentAnswers] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    unknown: bool = False
+
+
+@dataclass(slots=True)
+class Round:
+    """An offer that is out. ``missing``: agents that own nodes and were not asked, or did not answer."""
+
+    groups: dict[int, Group]
+    class_of: dict[int, int]
+    waiting: set[str]
+    missing: int
+    deadline: float
+    cause_id: int
+
+
+class Rounds:
+    """At most one round is offering; its successors' plans may still be open."""
+
+    def __init__(self, state: State, roster: Roster, ledger: Ledger, notices: Notices, losses: Losses) -> None:
+        self._state = state
+        self._roster = roster
+        self._ledger = ledger
+        self._notices = notices
+        self._losses = losses
+        self._units = 0
+        self._class_ids: dict[PodClass, int] = {}
+        self._next_class = 0
+        self.current: Round | None = None
+
+    # --- start --------------------------------------------------------------------------------------------------
+
+    def start(self) -> bool:
+        """Offer the next units, if there are any and everybody needed is ready."""
+        state = self._state
+        state.queue.flush(state.now)
+        if self.current is not None or not state.queue.has_active():
+            return False
+        if not state.cache.table.row_of:
+            self._tell_no_nodes()
+            return False
+        if not self._ledger.has_room():
+            return False
+        agents = self._roster.askable()
+        if not agents:
+            self._tell_no_agents()
+            return False
+        self._offer(agents, state.queue.pop(state.settings.batch_units, state.now))
+        return True
+
+    def _offer(self, agents: list[AgentView], pods: list[Pod]) -> None:
+        state = self._state
+        groups: dict[int, Group] = {}
+        class_of: dict[int, int] = {}
+        for pod in pods:
+            self._units += 1
+            class_id = self._class_id(pod.pod_class)
+            group = groups.get(class_id)
+            if group is None:
+                group = groups[class_id] = Group(pod.pod_class)
+            group.units.append(Unit(self._units, pod, state.queue.entries[pod.uid].first_seen))
+            class_of[self._units] = class_id
+        wire_groups = [
+            UnitGroup(class_id, [u.number for u in g.units], norms_of(state.feasibility, g.pod_class))
+            for class_id, g in groups.items()
+        ]
+        cause_id = state.messages + 1
+        for view in agents:
+            self._send(view, groups, wire_groups)
+        self.current = Round(
+            groups, class_of, {view.record.id for view in agents}, self._roster.suspects(),
+            state.now + state.settings.offer_deadline_s, cause_id,
+        )  # fmt: skip
+        state.stats.rounds += 1
+        state.stats.units_offered += len(pods)
+
+    def _send(self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup]) -> None:
+        state = self._state
+        piece = view.piece(state.cache.table, self._roster.ownership.owner)
+        forget = len(view.classes) + len(groups) > state.settings.classes_per_agent
+        if forget:
+            view.classes.clear()
+        unknown = [ClassDefinition(i, g.pod_class) for i, g in groups.items() if i not in view.classes]
+        view.classes.update(groups)
+        message_id = self._roster.begin(view, is_offer=True)
+        offer = Offer(
+            VERSION, message_id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
+            state.settings.extra_candidates,
+        )  # fmt: skip
+        state.emit(SendOffer(view.record.id, view.record.url, offer))
+
+    def _class_id(self, pod_class: PodClass) -> int:
+        known = self._class_ids.get(pod_class)
+        if known is None:
+            if len(self._class_ids) >= MAX_CLASSES:
+                self._class_ids.clear()
+            self._next_class += 1
+            known = self._class_ids[pod_class] = self._next_class
+        return known
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def decided(self, event: DecisionsReceived) -> None:
+        """An agent answered. Late answers count for the agent's health only."""
+        view = self._roster.answered(event.agent, event.request)
+        if view is None:
+            return
+        decisions, current = event.decisions, self.current
+        in_step = self._roster.check_revision(view, decisions.revision)
+        if current is None or event.agent not in current.waiting:
+            return
+        current.waiting.discard(event.agent)
+        if not in_step:
+            current.missing += 1
+            return
+        self._state.stats.answers += len(decisions.answers)
+        self._state.stats.refusals += len(decisions.refusals)
+        slots = view.slots
+        by_class: dict[int, AgentAnswers] = {}
+        for answer in decisions.answers:
+            class_id = current.class_of.get(answer.unit)
+            if class_id is None:
+                continue
+            answers = by_class.get(class_id)
+            if answers is None:
+                answers = by_class[class_id] = AgentAnswers()
+                current.groups[class_id].lists.append(answers)
+            answers.answers.append(answer)
+            answers.names.append(slots.get(answer.slot, ""))
+        for refusal in decisions.refusals:
+            if refusal.class_id in current.groups:
+                current.groups[refusal.class_id].refusals.append(refusal)
+                self._state.stats.refused_nodes += refusal.nodes
+        for class_id in decisions.unknown_classes:
+            view.classes.discard(class_id)
+            if class_id in current.groups:
+                current.groups[class_id].unknown = True
+
+    def failed(self, event: RequestFailed) -> None:
+        """An agent gave no usable answer."""
+        view = self._roster.failed(event)
+        if view is not None and self.current is not None and event.agent in self.current.waiting:
+            self.current.waiting.discard(event.agent)
+            self.current.missing += 1
+
+    def leave(self, agents: set[str]) -> None:
+        """Agents that are registered no more (or anew) cannot answer."""
+        if self.current is not None and (gone := self.current.waiting & agents):
+            self.current.waiting -= gone
+            self.current.missing += len(gone)
+
+    # --- end ----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> bool:
+        """End the round if all answered, or without the silent ones at its deadline."""
+        current, state = self.current, self._state
+        if current is None or (current.waiting and state.now < current.deadline):
+            return False
+        self.current = None
+        if current.waiting:
+            state.stats.rounds_cut += 1
+            current.missing += len(current.waiting)
+            for agent in sorted(current.waiting):
+                self._roster.suspect(self._roster.views[agent], "silent")
+        placements: list[tuple[Placement, PodClass]] = []
+        for group in current.groups.values():
+            group.units = [unit for unit in group.units if unit.pod.uid in state.queue.entries]
+            choices, left = merge(state, self._losses, group.pod_class, group.units, group.lists)
+            placements.extend((self._placement(choice), group.pod_class) for choice in choices)
+            for unit in left:
+                self._give_back(current, group, unit)
+        if placements:
+            self._ledger.open(placements, current.cause_id)
+        return True
+
+    def _placement(self, choice: Choice) -> Placement:
+        state, entry = self._state, self._state.queue.entries[choice.unit.pod.uid]
+        pod = entry.pod  # the newest: its resourceVersion is a precondition of the Binding
+        waited_us = max(0, int((state.now - choice.unit.since) * 1e6))
+        return Placement(
+            choice.unit.number, pod.uid, pod.namespace, pod.name, pod.resource_version, choice.node,
+            list(choice.alternatives), state.policy, choice.answer.policy_version, choice.answer.score, waited_us,
+        )  # fmt: skip
+
+    def _give_back(self, current: Round, group: Group, unit: Unit) -> None:
+        """No node was left for the unit: lost a race, incomplete answer, or nobody takes it."""
+        state, uid = self._state, unit.pod.uid
+        if group.lists or group.unknown:
+            state.stats.losses += 1
+            failed = self._losses.lost(uid)
+            if failed:
+                message = "every offered node was taken by other pods first; trying again"
+                self._notices.tell(unit.pod, UNSCHEDULABLE, message)
+            state.queue.retry(uid, state.now, failed=failed)
+            return
+        reasons: Counter[str] = Counter()
+        plugins: set[str] = set()
+        for refusal in group.refusals:
+            reasons.update(refusal.reasons)
+            plugins.update(refusal.plugins)
+        nodes = len(state.cache.table.row_of)
+        asked = sum(refusal.nodes for refusal in group.refusals)
+        unowned = len(self._roster.ownership.unowned)
+        message = unavailable_message(nodes, dict(reasons))
+        if current.missing or unowned:
+            if unowned:
+                message += f" {unowned} of them have no agent."
+            if current.missing:
+                message += f" {current.missing} agent(s) did not answer for {max(0, nodes - asked - unowned)} of them."
+            self._notices.tell(unit.pod, UNSCHEDULABLE, message)
+            state.queue.retry(uid, state.now)
+            return
+        self._losses.won(uid)
+        state.stats.parked += 1
+        self._notices.tell(unit.pod, UNSCHEDULABLE, message)
+        state.queue.park(uid, plugins, state.now)
+
+    def _tell_no_nodes(self) -> None:
+        state = self._state
+        for pod in state.queue.pop(state.settings.batch_units, state.now):
+            state.stats.parked += 1
+            self._notices.tell(pod, UNSCHEDULABLE, unavailable_message(0, {}))
+            state.queue.park(pod.uid, (), state.now)
+
+    def _tell_no_agents(self) -> None:
+        """Nobody decides for any node, and that is not because they are slow: say so, and wait for one to join."""
+        state, roster = self._state, self._roster
+        if any(roster.ownership.sizes.values()) or state.now - roster.since_empty < state.settings.agents_grace_s:
+            return
+        message = "no agents are registered" if not roster.views else "no agent decides for any of the nodes"
+        for pod in state.queue.pop(state.settings.batch_units, state.now):
+            state.stats.parked += 1
+            self._notices.tell(pod, SCHEDULER_ERROR, message)
+            state.queue.park(pod.uid, (), state.now)

@@ -1,0 +1,87 @@
+"""What the parts of the core share: the accounting, the queue, the numbers, and the list of instructions.
+
+One term of leadership is one ``State``: a new leader begins with an empty one, because nothing in memory is trusted
+across terms (ADR 0006). It refuses to decide anything; the parts beside it do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from services.coordinator.instructions import Instruction, Log
+from services.coordinator.stats import Stats
+from shared.scheduling.cache import ClusterCache
+from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.queue import PodQueue
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """Bounds and deadlines of the core."""
+
+    batch_units: int = 64
+    """Units in one round: enough to make hops cheap, few enough that a round ends in some 10 ms. 1-1024."""
+    plans_in_flight: int = 3
+    """Plans at the binder at a time; further rounds wait (backpressure). The next offer goes out meanwhile."""
+    offer_deadline_s: float = 0.3
+    """A round goes on without agents that are silent for so long."""
+    request_timeout_s: float = 3.0
+    """After so long an answer cannot come any more; equals the shell's HTTP deadline."""
+    extra_candidates: int = 2
+    """Next-best nodes per unit group beyond one per unit; as many alternatives per placement."""
+    max_losses: int = 5
+    """Lost races in a row after which a unit backs off instead of trying again at once."""
+    suspect_retry_s: float = 1.0
+    """How often an agent whose request failed is asked again."""
+    agents_grace_s: float = 5.0
+    """Without any agent for so long, pods are told so in their condition."""
+    confirm_after_s: float = 15.0
+    """A placement that no watch event confirmed for so long is looked up with a GET."""
+    sweep_every_s: float = 5.0
+    """How often late confirmations are looked for."""
+    plan_retry_s: float = 0.05
+    """First pause before a failed plan is sent again; doubles up to ``plan_retry_max_s``."""
+    plan_retry_max_s: float = 1.0
+    """Longest pause before a failed plan is sent again."""
+    classes_per_agent: int = 1024
+    """Class definitions an agent is made to remember before it is told to forget them."""
+    rebalance_share: float = 0.25
+    """Nodes are dealt anew when the largest general partition exceeds the mean by this share (plus 8)."""
+    check_fits: bool = True
+    """False switches the conflict check of the merge off: only the ablation test does that."""
+
+
+@dataclass(slots=True)
+class State:
+    """One term's shared state. ``now``: seconds of the clock at the event being handled."""
+
+    term: int
+    scheduler_name: str
+    policy: str
+    settings: CoreSettings
+    rng: Random
+    cache: ClusterCache = field(default_factory=ClusterCache)
+    feasibility: FeasibilityCache = field(init=False)
+    queue: PodQueue = field(default_factory=PodQueue)
+    stats: Stats = field(default_factory=Stats)
+    out: list[Instruction] = field(default_factory=list)
+    now: float = 0.0
+    started: bool = False
+    messages: int = 0
+
+    def __post_init__(self) -> None:
+        self.feasibility = FeasibilityCache(self.cache.table)
+
+    def next_message_id(self) -> int:
+        """A new message_id."""
+        self.messages += 1
+        return self.messages
+
+    def emit(self, instruction: Instruction) -> None:
+        """Ask the shell for something."""
+        self.out.append(instruction)
+
+    def log(self, event: str, *, level: str = "info", **facts: str | int | float) -> None:
+        """A line for the operator."""
+        self.out.append(Log(event, tuple(facts.items()), level))

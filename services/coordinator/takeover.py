@@ -1,0 +1,102 @@
+"""How a new leader begins: nothing is offered before pods, nodes, agents and intents have been listed.
+
+    (elected) --all lists complete--> STARTED: pods with an intent are assumed where it says, the others are queued
+
+An intent found in etcd is the binder's to finish or to withdraw; until the watch or the binder resolves it, its pods
+are held here (their place is "intent", I3). Intents of older leaders cannot appear later, since the binder compares
+the coordinator's term in every commit; so the list taken after the election is complete.
+"""
+
+from __future__ import annotations
+
+from services.coordinator.events import IntentRecord, Source
+from services.coordinator.instructions import FetchPod
+from services.coordinator.state import State
+from shared.model.pod import Pod
+
+
+class Takeover:
+    """Gate before the first offer, and the pods of inherited intents."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._missing = set(Source)
+        self._early: dict[str, tuple[Pod, float]] = {}
+        self._intents: dict[str, IntentRecord] = {}
+        self._node_of: dict[str, str] = {}
+        self.held: dict[str, Pod] = {}
+
+    @property
+    def inherits(self) -> bool:
+        """Whether there are inherited intents whose end must still be watched."""
+        return bool(self._intents) and (bool(self.held) or not self._state.started)
+
+    @property
+    def missing(self) -> list[str]:
+        """What a new leader still waits for."""
+        return sorted(source.value for source in self._missing)
+
+    def synced(self, source: Source) -> None:
+        """One list is complete."""
+        self._missing.discard(source)
+
+    def list_intents(self, intents: tuple[IntentRecord, ...]) -> None:
+        """The intents there were when this leader won."""
+        if Source.INTENTS not in self._missing:
+            return
+        self.synced(Source.INTENTS)
+        self._intents = {intent.key: intent for intent in intents}
+        self._node_of = {uid: node for intent in intents for uid, node in intent.pods}
+        self._state.stats.inherited_intents = len(intents)
+
+    def ready(self) -> bool:
+        """Whether offers may begin."""
+        return not self._missing
+
+    def keep(self, pod: Pod) -> bool:
+        """Keep a pending pod here: before the start, and while an inherited intent is open for it."""
+        if not self._state.started:
+            known = self._early.get(pod.uid)
+            self._early[pod.uid] = (pod, known[1] if known is not None else self._state.now)
+            return True
+        if pod.uid in self.held:
+            self.held[pod.uid] = pod
+            return True
+        return False
+
+    def holds(self, uid: str) -> bool:
+        """Whether the pod is one of an open inherited intent."""
+        return uid in self.held
+
+    def start(self) -> None:
+        """All lists are complete: assume the pods of intents, queue the others, oldest first."""
+        state = self._state
+        for uid, node in self._node_of.items():
+            early = self._early.pop(uid, None)
+            if early is not None:
+                self.held[uid] = early[0]
+                state.cache.assume(uid, node, early[0].pod_class, state.now)
+        for pod, seen in sorted(self._early.values(), key=lambda item: (item[0].created, item[1], item[0].key)):
+            state.stats.pods_seen += 1
+            state.queue.add(pod, seen)
+        self._early.clear()
+        state.log("takeover_finished", pods=len(state.queue.entries), intents=len(self._intents), held=len(self.held))
+
+    def gone(self, key: str) -> None:
+        """The binder resolved an intent: if the watch has not said how, ask."""
+        intent = self._intents.pop(key, None)
+        for uid, _ in intent.pods if intent is not None else ():
+            pod = self.held.get(uid)
+            if pod is not None:
+                self._state.emit(FetchPod(uid, pod.namespace, pod.name))
+
+    def released(self, uid: str) -> Pod | None:
+        """The pod turned out to be pending and its intent gone: it is to be queued. None while the intent is open."""
+        if any(uid == held for intent in self._intents.values() for held, _ in intent.pods):
+            return None
+        return self.held.pop(uid, None)
+
+    def settle(self, uid: str) -> None:
+        """The pod is bound or gone."""
+        self.held.pop(uid, None)
+        self._early.pop(uid, None)
