@@ -62,11 +62,17 @@ class ClusterCache:
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
-    def assume(self, uid: str, node_name: str, pod_class: PodClass, now: float) -> Account:
-        """Count a pod before the API server knows. Replaces what was assumed for the uid before."""
+    def assume(
+        self, uid: str, node_name: str, pod_class: PodClass, now: float, *, devices: tuple[int, ...] | None = None
+    ) -> Account:
+        """Count a pod before the API server knows. Replaces what was assumed for the uid before.
+
+        ``devices``: those it was given already (an inherited intent); None picks them here.
+        """
         self.forget(uid)
         row = self.table.row_of.get(node_name)
-        devices = self.table.pick_devices(row, gpu_milli_of(pod_class)) if row is not None else ()
+        if devices is None:
+            devices = self.table.pick_devices(row, gpu_milli_of(pod_class)) if row is not None else ()
         account = Account(uid, node_name, pod_class, devices, now)
         self._count(account)
         return account
