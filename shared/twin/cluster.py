@@ -306,13 +306,13 @@ class ClusterModel:
         if what == _READY:
             node.ready_planned = False
             if node.ready != "True":
-                out.append(SetNodeReady(node.name, "True"))
+                out.append(SetNodeReady(node.name, "True", node.address))
             stale = node.taints & LIFE_CYCLE_TAINTS
             if stale:
                 out.append(SetNodeTaints(node.name, stale, frozenset()))
             return
         node.unreachable_since_s = due_s
-        out.append(SetNodeReady(node.name, "Unknown"))
+        out.append(SetNodeReady(node.name, "Unknown", node.address))
         out.append(SetNodeTaints(node.name, node.taints & NOT_READY_TAINTS, UNREACHABLE_TAINTS))
         for uid in self._uids_on(node):
             pod = self._pods[uid]

@@ -110,6 +110,7 @@ class SetNodeReady:
 
     node: str
     status: str
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def test_a_new_node_becomes_ready_and_loses_the_not_ready_taint():
     model.handle(NodeSeen("n1", managed=True, taints=NOT_READY_TAINTS), 0)
     model.handle(NodeSeen("n1", managed=True, taints=NOT_READY_TAINTS), 1.5)
     ready, taints = model.advance(2)
-    assert ready == SetNodeReady("n1", "True")
+    assert ready == SetNodeReady("n1", "True", "10.200.0.1")
     assert taints == SetNodeTaints("n1", NOT_READY_TAINTS, frozenset())
 
 
@@ -127,7 +127,7 @@ def test_a_failed_node_stands_still_is_marked_and_its_pods_evicted_when_their_to
     model.handle(failed, 2)
     assert model.advance(41.9) == []
     marked = model.advance(42)
-    assert marked[:2] == [SetNodeReady("n1", "Unknown"), SetNodeTaints("n1", frozenset(), UNREACHABLE_TAINTS)]
+    assert marked[:2] == [SetNodeReady("n1", "Unknown", "10.200.0.1"), SetNodeTaints("n1", frozenset(), UNREACHABLE_TAINTS)]
     assert [i.pod.uid for i in marked[2:] if isinstance(i, EvictPod)] == ["c"]
     assert [i.pod.uid for i in model.advance(1000) if isinstance(i, EvictPod)] == ["a"]
 
@@ -140,7 +140,7 @@ def test_a_node_that_comes_back_loses_the_taints_and_its_pods_go_on():
     back = replace(NODE, ready="Unknown", taints=UNREACHABLE_TAINTS)
     model.handle(back, 60)
     done = model.advance(60)
-    assert SetNodeReady("n1", "True") in done
+    assert SetNodeReady("n1", "True", "10.200.0.1") in done
     assert SetNodeTaints("n1", UNREACHABLE_TAINTS, frozenset()) in done
     assert FinishPod in kinds(done)
 
