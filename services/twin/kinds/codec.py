@@ -146,7 +146,7 @@ def _moment(value: str) -> datetime | None:
     if not _RFC3339.fullmatch(value):
         return None
     try:
-        return datetime.fromisoformat(value.replace("Z", "+00:00")).astimezone(UTC)
+        return datetime.fromisoformat(value).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
@@ -245,7 +245,11 @@ class Types:
         """A decoder that may be of a type which is still being built (types are recursive)."""
         if kind in _SCALARS:
             return _SCALARS[kind][0]
-        return lambda value: self._decoder(kind)(value)
+
+        def decode(value: Any) -> Any:
+            return self._decoder(kind)(value)
+
+        return decode
 
     def _zero(self, kind: str) -> Callable[[], Any]:
         """What Go prints for a field that was never set."""

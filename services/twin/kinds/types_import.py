@@ -4,7 +4,7 @@ Why: what a real API server keeps, drops, prints as null or refuses with 400 fol
 ``omitempty``, pointer or value, quantity or string). A table of those facts makes one decoder right for every kind.
 Run by hand when the supported release changes, never at run time::
 
-    python -m services.twin.kinds.types_import core/v1=DIR/core/v1/types.go meta/v1=... > services/twin/kinds/go_types.json
+    python -m services.twin.kinds.types_import core/v1=DIR/core/v1/types.go meta/v1=... > go_types.json
 
 Arguments are ``PACKAGE=FILE``; PACKAGE as in ``k8s.io/api/PACKAGE`` (``meta/v1`` for apimachinery). It refuses what it
 does not understand: a field type it cannot resolve ends it with the name of the field.
@@ -30,7 +30,8 @@ _IMPORT = re.compile(
 BUILTIN = {
     "string": "string", "bool": "bool", "int": "int64", "int32": "int32", "int64": "int64", "uint8": "int32",
     "float64": "float", "byte": "byte", "resource.Quantity": "quantity", "intstr.IntOrString": "intstr",
-    "runtime.RawExtension": "raw", "runtime.Object": "raw", "types.UID": "string", "types.NodeName": "string", "interface{}": "raw",
+    "runtime.RawExtension": "raw", "runtime.Object": "raw", "interface{}": "raw", "types.UID": "string",
+    "types.NodeName": "string",
 }  # fmt: skip
 META = {
     "Time": "time", "MicroTime": "microtime", "FieldsV1": "raw", "Duration": "string",
@@ -44,8 +45,8 @@ class _Package:
         self.name = name
         self.others = others
         self.imports = {(alias or path.split("/")[-1]): path for alias, path in _IMPORT.findall(source)}
-        self.structs = {name: body for name, body in _STRUCT.findall(source)}
-        self.structs.update({name: "" for name in _EMPTY_STRUCT.findall(source)})
+        self.structs = dict(_STRUCT.findall(source))
+        self.structs.update(dict.fromkeys(_EMPTY_STRUCT.findall(source), ""))
         self.aliases = {n: t.split("//")[0].strip() for n, t in _ALIAS.findall(source) if n not in self.structs}
 
     def resolve(self, go: str) -> str:

@@ -1,0 +1,95 @@
+"""What Table cells have in common: ages and empty values, as kubectl shows them.
+
+Source: apimachinery ``pkg/util/duration`` (HumanDuration) and ``pkg/printers/internalversion``.
+"""
+
+from __future__ import annotations
+
+import calendar
+import time as _time
+from functools import lru_cache
+from typing import Any
+
+from services.twin.registry.strategy import Column
+
+Json = dict[str, Any]
+
+NONE = "<none>"
+UNKNOWN = "<unknown>"
+UNSET = "<unset>"
+
+_NAME_TEXT = (
+    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
+    "client to request the generation of an appropriate name automatically. Name is primarily intended for creation "
+    "idempotence and configuration definition. Cannot be updated. More info: "
+    "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
+)
+_AGE_TEXT = (
+    "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed "
+    "to be set in happens-before order across separate operations. Clients may not set this value. It is represented "
+    "in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: "
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
+)
+NAME = Column("Name", format="name", description=_NAME_TEXT)
+AGE = Column("Age", description=_AGE_TEXT)
+
+
+def columns(*names: str, wide: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    """Columns by name: ``Name`` and ``Age`` as everywhere, ``NAME:type`` for non-strings; ``wide`` for ``-o wide``."""
+
+    def column(name: str, priority: int) -> Column:
+        if name == "Name":
+            return NAME
+        if name == "Age":
+            return AGE
+        title, _, type_ = name.partition(":")
+        return Column(title, type=type_ or "string", priority=priority)
+
+    return tuple(column(name, 0) for name in names) + tuple(column(name, 1) for name in wide)
+
+
+def human_duration(seconds: float) -> str:
+    """HumanDuration: two units at most."""
+    if seconds < -1:
+        return "<invalid>"
+    total = max(int(seconds), 0)
+    minutes, hours, days = total // 60, total // 3600, total // 86400
+    if total < 120:
+        return f"{total}s"
+    if minutes < 10:
+        return f"{minutes}m{total % 60}s" if total % 60 else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+    if days < 730:
+        return f"{days}d"
+    years = days // 365
+    if years < 8:
+        return f"{years}y{days % 365}d" if days % 365 else f"{years}y"
+    return f"{years}y"
+
+
+@lru_cache(maxsize=4096)
+def seconds_of(timestamp: str) -> int:
+    """Seconds since 1970 of an RFC 3339 time in UTC; decimals are cut off."""
+    return calendar.timegm(_time.strptime(timestamp[:19], "%Y-%m-%dT%H:%M:%S"))
+
+
+def age_of(timestamp: str | None, now_s: float) -> str:
+    """Time since ``timestamp``."""
+    return human_duration(now_s - seconds_of(timestamp)) if timestamp else UNKNOWN
+
+
+def object_age(obj: Json, now_s: float) -> str:
+    """Time since the object was created."""
+    return age_of(obj["metadata"].get("creationTimestamp"), now_s)
+
+
+def labels_text(labels: Json | None) -> str:
+    """``a=b,c=d`` or ``<none>``."""
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
