@@ -64,6 +64,7 @@ class Reflector(Generic[T]):
         clock: Clock = boottime,
         rng: random.Random | None = None,
         list_timeout_s: float = 60.0,
+        backoff_s: float = BACKOFF_S,
     ) -> None:
         self.relists = 0
         self.synced = asyncio.Event()
@@ -74,6 +75,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._rng = rng if rng is not None else random.Random()
         self._list_timeout_s = list_timeout_s
+        self._backoff_s = backoff_s
         self._alive_at = clock()
 
     def watch_age_s(self) -> float:
@@ -98,7 +100,7 @@ class Reflector(Generic[T]):
                 log.warning("reflector_failed", resource=self._resource.plural, failures=failures, error=error)
             failures = 0 if self._clock() - listed_at >= HEALTHY_AFTER_S else failures + 1
             if failures:
-                base = min(MAX_BACKOFF_S, BACKOFF_S * 2.0 ** min(failures - 1, 16))
+                base = min(MAX_BACKOFF_S, self._backoff_s * 2.0 ** min(failures - 1, 16))
                 await asyncio.sleep(base * (0.5 + self._rng.random()))
 
     async def run(self, deliver: Callable[[Batch[T]], None]) -> None:

@@ -1,0 +1,116 @@
+"""A fresh list becomes exactly the events that lead to it (invariants K1 to K3 of ``shared.kube.known``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.kube.known import KnownObjects
+from shared.kube.objects import ObjectMeta, Pod
+from shared.kube.resources import (
+    PODS,
+    Bookmark,
+    Deleted,
+    Malformed,
+    MalformedObject,
+    ObjectList,
+    Upserted,
+    WatchEvent,
+)
+
+
+def pod(name: str, version: int, uid: str = "") -> Pod:
+    return Pod(metadata=ObjectMeta(name=name, namespace="d", uid=uid or f"uid-{name}", resource_version=str(version)))
+
+
+def bad(name: str, version: int) -> MalformedObject:
+    return MalformedObject("Pod", "d", name, f"uid-{name}", str(version), "wrong")
+
+
+def listed(*pods: Pod, malformed: tuple[MalformedObject, ...] = ()) -> ObjectList[Pod]:
+    return ObjectList(pods, "99", malformed)
+
+
+class Consumer:
+    """What someone who only reads events believes: uid to resourceVersion."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, str] = {}
+
+    def read(self, events: list[WatchEvent[Pod]]) -> None:
+        for event in events:
+            assert not isinstance(event, Bookmark)
+            found: Any = event.object if isinstance(event, Malformed) else event.object.metadata
+            if isinstance(event, Deleted) or (isinstance(event, Malformed) and event.deleted):
+                self.state.pop(found.uid, None)
+            else:
+                self.state[found.uid] = found.resource_version
+
+
+def test_the_first_list_tells_everything():
+    known = KnownObjects(PODS)
+    a, b = pod("a", 1), pod("b", 2)
+    assert known.relist(listed(a, b)) == [Upserted(a), Upserted(b)]
+
+
+def test_a_second_list_tells_only_what_changed_deletions_first():
+    known = KnownObjects(PODS)
+    known.relist(listed(pod("a", 1), pod("b", 2), pod("c", 3)))
+    changed, new = pod("b", 7), pod("d", 8)
+    gone, *rest = known.relist(listed(pod("a", 1), changed, new))
+    assert isinstance(gone, Deleted)
+    assert gone.object.metadata == ObjectMeta(name="c", namespace="d", uid="uid-c", resource_version="3")
+    assert rest == [Upserted(changed), Upserted(new)]
+
+
+def test_a_pod_recreated_under_its_name_is_a_deletion_and_an_addition():
+    known = KnownObjects(PODS)
+    known.relist(listed(pod("a", 1, "old")))
+    again = pod("a", 9, "new")
+    first, second = known.relist(listed(again))
+    assert isinstance(first, Deleted)
+    assert first.object.metadata.uid == "old"
+    assert second == Upserted(again)
+
+
+def test_bookmarks_and_what_is_known_already_are_not_told():
+    known = KnownObjects(PODS)
+    event = Upserted(pod("a", 1))
+    assert known.apply([event, Bookmark("5"), event]) == [event]
+
+
+def test_a_malformed_object_is_told_once_and_its_deletion_too():
+    known = KnownObjects(PODS)
+    assert known.relist(listed(malformed=(bad("x", 1),))) == [Malformed(bad("x", 1))]
+    assert known.relist(listed(malformed=(bad("x", 1),))) == []
+    (gone,) = known.relist(listed())
+    assert isinstance(gone, Malformed)
+    assert (gone.deleted, gone.object.uid) == (True, "uid-x")
+
+
+def test_a_malformed_object_that_was_mended_is_told_though_its_uid_is_known():
+    known = KnownObjects(PODS)
+    known.apply([Malformed(bad("x", 1))])
+    mended = Upserted(pod("x", 2))
+    assert known.apply([mended]) == [mended]
+
+
+states = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 9), max_size=6)
+
+
+@given(steps=st.lists(st.tuples(st.booleans(), states), max_size=8))
+def test_any_mix_of_lists_and_events_leaves_the_consumer_with_the_last_state(steps):
+    known, consumer = KnownObjects(PODS), Consumer()
+    truth: dict[str, int] = {}
+    for by_list, state in steps:
+        if by_list:
+            consumer.read(known.relist(listed(*(pod(name, version) for name, version in state.items()))))
+        else:
+            events: list[WatchEvent[Pod]] = [Deleted(pod(name, 99)) for name in truth.keys() - state.keys()]
+            events += [Upserted(pod(name, version)) for name, version in state.items() if truth.get(name) != version]
+            consumer.read(known.apply(events))
+        truth = state
+        assert consumer.state == {f"uid-{name}": str(version) for name, version in truth.items()}
+        assert len(known) == len(truth)
