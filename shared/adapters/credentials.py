@@ -76,7 +76,12 @@ class TokenFile:
             raise ConfigError(
                 f"{self._path}: token file cannot be read ({reason}); create it or fix its mode"
             ) from error
-        entries = tuple(_entry(self._path, line) for line in text.splitlines() if line.strip())
+        try:
+            entries = tuple(_entry(self._path, line) for line in text.splitlines() if line.strip())
+        except ConfigError:
+            if self._entries:
+                return  # caught half-written: the old token stays good until the file is whole
+            raise
         if entries:
             self._entries, self._seen = entries, seen
             self._header = f"Bearer {entries[0].token.decode()}"
@@ -86,7 +91,7 @@ def _entry(path: Path, line: str) -> TokenEntry:
     token, _, role = line.strip().partition(" ")
     if len(token) < MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable():
         raise ConfigError(
-            f"{path}: a token has fewer than {MIN_TOKEN_CHARS} printable ASCII characters; make a longer one"
+            f"{path}: a token needs at least {MIN_TOKEN_CHARS} printable ASCII characters; make a new one"
         )
     return TokenEntry(token.encode(), role.strip())
 

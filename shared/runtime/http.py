@@ -48,6 +48,10 @@ STATUS_OF: tuple[tuple[type[ConclaveError], int], ...] = (
 """What a handler may raise to refuse. Every other ConclaveError is 503: the outcome is unknown to the caller too."""
 
 
+BODY_TIMEOUT_S = 10.0
+"""A caller that sends its body slower than this holds a place of ``max_in_flight`` for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who sent a request. ``name``: certificate CN (mTLS) or empty; ``role``: CN up to ``:``, or the token's role."""
@@ -87,7 +91,8 @@ class PeerRoute:
 class Authenticator:
     """How callers are known: by bearer token, or by the certificate that ``ssl`` has checked. Neither: loopback only.
 
-    With both, the certificate counts and a token is not needed.
+    With both, the certificate counts and a token is not needed. A token without a role (one secret shared by the whole
+    mesh) passes every route's ``roles``; tokens with roles and certificates are held to them.
     """
 
     tokens: TokenFile | None = None
@@ -103,6 +108,11 @@ class Authenticator:
             role = self.tokens.role_of(request.headers.get("Authorization", ""))
             return None if role is None else Caller("", role)
         return Caller()
+
+
+AUTHENTICATOR: web.AppKey[Authenticator] = web.AppKey("authenticator", Authenticator)
+CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
+"""Under which a ``guarded`` handler finds who calls."""
 
 
 def build_app(
@@ -122,7 +132,7 @@ def build_app(
     metrics.watch_traffic("server", traffic)
     # the routes check their own limit, each at its own size; this one only stops what they would all refuse
     app = web.Application(client_max_size=max([1 << 20, *(route.max_body_bytes for route in peer_routes)]))
-    app["authenticator"] = authenticator
+    app[AUTHENTICATOR] = authenticator
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -158,12 +168,12 @@ def guarded(
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """``handler`` behind the same authentication and error mapping as peer routes; the caller is in the request.
 
-    The handler finds it as ``request["caller"]``.
+    The handler finds it as ``request[CALLER]``.
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            request["caller"] = _admit(authenticator, request, roles)
+            request[CALLER] = _admit(authenticator, request, roles)
             return await handler(request)
         except (ConclaveError, web.HTTPRequestEntityTooLarge) as error:
             return _error_response(request, error)
@@ -189,7 +199,11 @@ def _peer_handler(
                 raise Refused(f"send {MEDIA_TYPE}", code="media_type_unsupported", status=415)
             if (request.content_length or 0) > route.max_body_bytes:
                 raise Refused(f"body over {route.max_body_bytes} bytes", code="wire_too_large", status=413)
-            body = await request.read()
+            try:
+                async with asyncio.timeout(BODY_TIMEOUT_S):
+                    body = await request.read()
+            except TimeoutError as error:
+                raise Refused("the body came too slowly", code="body_timeout", status=408) from error
             if len(body) > route.max_body_bytes:
                 raise Refused(f"body over {route.max_body_bytes} bytes", code="wire_too_large", status=413)
             answer = await route.handler(body, caller)
@@ -280,7 +294,7 @@ async def listen(
     drain_s: float = 2.0,
 ) -> Listener:
     """Serve ``app``. ``ConfigError``: the port is taken or not allowed, or the host would expose an open service."""
-    authenticator = app["authenticator"] if "authenticator" in app else Authenticator()
+    authenticator = app.get(AUTHENTICATOR, Authenticator())
     if not _is_loopback(host) and authenticator.tokens is None and not (authenticator.mutual_tls and tls is not None):
         raise ConfigError(f"{host}: will not listen beyond loopback without a token file or mutual TLS; set one")
     runner = web.AppRunner(
