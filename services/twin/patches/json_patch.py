@@ -13,6 +13,9 @@ from services.twin.registry.status import ApiError, bad_request, status
 
 Json = dict[str, Any]
 
+_END = "-"
+"""The index behind the last element."""
+
 MAX_OPERATIONS = 10_000
 """``maxJSONPatchOperations`` of the API server."""
 
@@ -95,7 +98,7 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     if isinstance(parent, dict):
         parent[token] = value
     elif isinstance(parent, list):
-        parent.insert(len(parent) if token == "-" else _insert_at(token, len(parent)), value)
+        parent.insert(len(parent) if token == _END else _insert_at(token, len(parent)), value)
     else:
         raise _rejected(f"no container at {token}")
     return document

@@ -67,7 +67,7 @@ class _Merger:
             for key in [key for key in target if key not in retain]:
                 del target[key]
         for key, value in patch.items():
-            if key == _DIRECTIVE or key == _RETAIN or key.startswith((_DELETE_PRIMITIVES, _ORDER)):
+            if key in (_DIRECTIVE, _RETAIN) or key.startswith((_DELETE_PRIMITIVES, _ORDER)):
                 continue
             self._field(target, key, value, holder)
         self._list_directives(target, patch, holder)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from services.twin.registry import metadata
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
+    ApiError,
     Json,
     already_exists,
     bad_request,
@@ -120,8 +121,6 @@ def fill_metadata(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind,
     obj["metadata"] = metadata.ordered(meta)
 
 
-def too_large(limit: int) -> Exception:
+def too_large(limit: int) -> ApiError:
     """413 of a body over ``limit`` bytes."""
-    from services.twin.registry.status import ApiError
-
     return ApiError(status(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}"))

@@ -62,13 +62,12 @@ def delete_options(query: Mapping[str, str], body: Json) -> Json:
             options["orphanDependents"] = query_bool(query["orphanDependents"])
     if "dryRun" in query and not options.get("dryRun"):
         options["dryRun"] = [query["dryRun"]]
-    errors = _option_errors(options)
-    if errors:
-        raise unprocessable("DeleteOptions", "meta.k8s.io", "", errors)
+    check_options(options)
     return options
 
 
-def _option_errors(options: Json) -> list[FieldError]:
+def check_options(options: Json) -> None:
+    """Refused: 422 (propagation, dry run)."""
     errors: list[FieldError] = []
     policy = options.get("propagationPolicy")
     if policy is not None and options.get("orphanDependents") is not None:
@@ -80,11 +79,15 @@ def _option_errors(options: Json) -> list[FieldError]:
     dry_run = options.get("dryRun")
     if dry_run and any(one != "All" for one in dry_run):
         errors.append(not_supported("dryRun", dry_run, ("All",)))
-    return errors
+    if errors:
+        raise unprocessable("DeleteOptions", "meta.k8s.io", "", errors)
 
 
 def delete(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, old: StoredObject, options: Json) -> Deleted:
-    """Delete, or mark as being deleted. Refused: 403, 409."""
+    """Delete, or mark as being deleted. Refused: 403, 409, 422."""
+    check_options(options)
+    if options.get("dryRun"):
+        ctx.dry_run = True
     strategy = kind.strategy
     strategy.admit_delete(old.obj, ctx)
     _check_preconditions(kind, old, options)
@@ -140,8 +143,10 @@ def _check_preconditions(kind: ServedKind, old: StoredObject, options: Json) -> 
 
 
 def _grace(ctx: RequestContext, kind: ServedKind, obj: Json, options: Json) -> tuple[Json | None, bool]:
-    """``BeforeDelete``: the object marked with its new grace period (None: the kind knows none), or (None, True) when an
-    earlier delete is pending and this one does not shorten it."""
+    """``BeforeDelete``: the object marked with its new grace period (None: the kind knows none).
+
+    (None, True) when an earlier delete is pending and this one does not shorten it.
+    """
     wanted = kind.strategy.grace_period_for_delete(obj, options, ctx)
     if wanted is None:
         return None, False

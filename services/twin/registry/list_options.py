@@ -94,7 +94,7 @@ def decode_continue(text: str) -> ContinueToken:
         token = msgspec.json.decode(raw, type=ContinueToken)
     except msgspec.DecodeError as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
-    if token.version != "meta.k8s.io/v1" or token.revision <= 0 or not token.start:
+    if token.version != "meta.k8s.io/v1" or token.revision == 0 or not token.start:
         raise bad_request(
             "invalid continue token: continue key is not valid: server does not recognize this encoded version"
         )

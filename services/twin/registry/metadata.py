@@ -1,7 +1,7 @@
 """ObjectMeta: what the server sets, what it checks, what an update may not change.
 
-Every kind shares these rules. Sources: apiserver ``pkg/registry/rest/{create,update,meta}.go``, and apimachinery's
-``pkg/api/validation/objectmeta.go`` and ``pkg/util/validation/validation.go``. Pure; random suffixes come in as ``rng``.
+Every kind shares these rules. Sources: apiserver ``pkg/registry/rest/{create,update,meta}.go``; apimachinery
+``pkg/api/validation/objectmeta.go`` and ``pkg/util/validation/validation.go``. Pure; randomness comes in as ``rng``.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ Subscriber = Callable[[Accepted], None]
 class TwinRegistry:
     """All kinds, all objects.
 
-    ``clock`` gives seconds since 1970, ``rng`` uids and name suffixes; both are passed in so that a run can be repeated.
+    ``clock`` gives seconds since 1970, ``rng`` uids and name suffixes; both are passed in so that runs repeat.
     """
 
     def __init__(

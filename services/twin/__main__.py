@@ -1,0 +1,134 @@
+"""``python -m services.twin``: parse flags, serve until SIGTERM or SIGINT; nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import uvloop
+
+from services.twin.api.server import TwinServer
+from services.twin.audit import FLUSH_EVERY_S, AuditFile
+from services.twin.bootstrap import make_registry
+from services.twin.faults import FaultPlan
+from services.twin.kubeconfig import kubeconfig_text, write_atomically
+from services.twin.kubelet import Kubelets
+from shared.errors import ConfigError
+
+
+def _give_up(message: str) -> None:
+    """One line on stderr, exit code 2: the same for every unusable flag or file."""
+    click.echo(f"conclave twin: {message}", err=True)
+    sys.exit(2)
+
+
+def _read_faults(path: Path) -> FaultPlan:
+    try:
+        return FaultPlan.parse(json.loads(path.read_text()))
+    except OSError as error:
+        _give_up(f"cannot read the fault plan {path}: {error.strerror}")
+    except ValueError as error:
+        _give_up(f"the fault plan {path} cannot be used: {error}")
+    raise AssertionError("unreachable")
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 lets the system choose.")
+@click.option("--token", default="", help="The administrator's bearer token; generated when it is not given.")
+@click.option("--kubeconfig-out", type=click.Path(path_type=Path, dir_okay=False), help="Write a kubeconfig here.")
+@click.option("--audit", type=click.Path(path_type=Path, dir_okay=False), help="Write every accepted change here.")
+@click.option("--faults", type=click.Path(path_type=Path, dir_okay=False), help="A fault plan (JSON) to start with.")
+@click.option("--simulate", is_flag=True, help="Play the kubelets of nodes annotated conclave.io/twin-node=true.")
+@click.option(
+    "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second; with --simulate."
+)
+@click.option("--seed", type=int, default=None, help="Repeat uids and injected faults.")
+def main(
+    host: str,
+    port: int,
+    token: str,
+    kubeconfig_out: Path | None,
+    audit: Path | None,
+    faults: Path | None,
+    simulate: bool,
+    speed: float,
+    seed: int | None,
+) -> None:
+    """Serve enough of the Kubernetes API for real clients, from memory."""
+    rng = random.Random(seed)
+    plan = _read_faults(faults) if faults is not None else FaultPlan()
+    token = token or secrets.token_urlsafe(24)
+    registry = make_registry(clock=time.time, rng=rng)
+    flush: Callable[[], None] | None = None
+    writer: AuditFile | None = None
+    if audit is not None:
+        try:
+            writer = AuditFile(audit)
+        except OSError as error:
+            _give_up(f"cannot write the audit file {audit}: {error.strerror}")
+            return
+        registry.subscribe(writer)
+        flush = writer.flush
+    try:
+        kubelets = Kubelets(registry, speed=speed) if simulate else None
+    except ConfigError as error:
+        _give_up(str(error))
+        return
+    server = TwinServer(registry, token=token, faults=plan, rng=rng)
+    try:
+        uvloop.run(_serve(server, host, port, token, kubeconfig_out, flush, kubelets))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+async def _serve(
+    server: TwinServer,
+    host: str,
+    port: int,
+    token: str,
+    kubeconfig_out: Path | None,
+    flush: Callable[[], None] | None,
+    kubelets: Kubelets | None,
+) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        await server.start(port, host)
+    except OSError as error:
+        _give_up(f"cannot listen on {host}:{port}: {error.strerror or error}")
+    if kubelets is not None:
+        kubelets.start()
+    url = f"http://{host}:{server.port}"
+    if kubeconfig_out is not None:
+        try:
+            write_atomically(kubeconfig_out, kubeconfig_text(url, token))
+        except OSError as error:
+            _give_up(f"cannot write the kubeconfig {kubeconfig_out}: {error.strerror}")
+    click.echo(f"serving {url}")
+    sys.stdout.flush()
+    while not stopping.is_set():
+        try:
+            async with asyncio.timeout(FLUSH_EVERY_S if flush is not None else None):
+                await stopping.wait()
+        except TimeoutError:
+            assert flush is not None
+            flush()
+    if kubelets is not None:
+        kubelets.stop()
+    await server.stop()
+
+
+if __name__ == "__main__":
+    main()

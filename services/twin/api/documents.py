@@ -1,0 +1,90 @@
+"""What is served beside resources: discovery, version, health, the OpenAPI stubs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from services.twin.api import answers, discovery_paths
+from services.twin.api.answers import Answers
+from services.twin.api.negotiation import wants_aggregated_discovery
+from services.twin.registry import discovery
+from services.twin.registry.registry import TwinRegistry
+from services.twin.registry.status import Json, path_not_found
+
+VERSION: Json = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.2",
+    "gitCommit": "conclave-twin",
+    "gitTreeState": "clean",
+    "buildDate": "2026-11-20T00:00:00Z",
+    "goVersion": "none",
+    "compiler": "cpython",
+    "platform": "linux/amd64",
+}
+"""The API version that is answered for; the rest says that this is the twin."""
+
+_HEALTH = ("healthz", "livez", "readyz")
+_CHECKS = ("ping", "log", "etcd", "informer-sync")
+
+
+def health(path: str, query: Mapping[str, str]) -> web.Response:
+    """``/healthz``, ``/livez``, ``/readyz`` and their single checks."""
+    parts = path.strip("/").split("/")
+    if len(parts) > 1:
+        return answers.text("ok") if parts[1] in _CHECKS and len(parts) == 2 else answers.page_not_found()
+    if "verbose" not in query:
+        return answers.text("ok")
+    lines = [f"[+]{check} ok\n" for check in _CHECKS]
+    return answers.text("".join(lines) + f"{parts[0]} check passed\n")
+
+
+def serve_document(
+    registry: TwinRegistry, path: str, query: Mapping[str, str], headers: Mapping[str, str], out: Answers
+) -> web.Response:
+    """Everything whose path names no resource; text 404 for what is not there."""
+    parts = path.strip("/").split("/")
+    first = parts[0]
+    if first in _HEALTH:
+        return health(path, query)
+    if path.rstrip("/") == "":
+        return out.json({"paths": discovery_paths.paths(registry)})
+    if first == "version" and len(parts) == 1:
+        return out.json(VERSION)
+    if first == "metrics" and len(parts) == 1:
+        return answers.text(f"# TYPE apiserver_storage_objects gauge\nrevision {registry.store.revision}\n")
+    if first == "openapi":
+        return answers.page_not_found()
+    aggregated = wants_aggregated_discovery(headers.get("Accept", "")) if len(parts) == 1 else ""
+    if first in ("api", "apis") and len(parts) == 1:
+        if aggregated:
+            kind = f"application/json;g=apidiscovery.k8s.io;v={aggregated};as=APIGroupDiscoveryList"
+            body = discovery.aggregated(registry, core=first == "api", version=aggregated)
+            return out.raw(answers.encode(body), content_type=kind)
+        return out.json(discovery.api_versions() if first == "api" else discovery.api_group_list(registry))
+    if first == "apis" and len(parts) == 2:
+        group = discovery.api_group(registry, parts[1])
+        return answers.page_not_found() if group is None else out.json(group)
+    return answers.page_not_found()
+
+
+def serve_resource_list(registry: TwinRegistry, group: str, version: str, out: Answers) -> web.Response:
+    """``/api/v1`` and ``/apis/GROUP/VERSION``."""
+    document = discovery.resource_list(registry, group, version)
+    if document is None:
+        return unknown_version(registry, group, version)
+    return out.json(document)
+
+
+def unknown_version(registry: TwinRegistry, group: str, version: str) -> web.Response:
+    """A version that is not served: a Status under a built-in group, Go's text page elsewhere. Refused: 404."""
+    del version
+    if discovery_paths.is_builtin(registry, group):
+        raise path_not_found()
+    return answers.page_not_found()

@@ -1,0 +1,302 @@
+"""One API request on a resource: verb, options, the registry's call, the answer.
+
+Source: apiserver ``endpoints/handlers``. Everything here is synchronous; lists and watches (which may wait) are in
+``collection.py``. It refuses to know sockets: a request comes in as ``Call``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from services.twin.api import bodies
+from services.twin.api.answers import Answers, encode
+from services.twin.api.negotiation import not_acceptable
+from services.twin.api.paths import ResourcePath
+from services.twin.patches.json_patch import json_patch, merge_patch
+from services.twin.patches.strategic_patch import strategic_patch
+from services.twin.registry import creating, deleting, tables, updating
+from services.twin.registry.list_options import parse_revision, query_bool
+from services.twin.registry.registry import TwinRegistry
+from services.twin.registry.served import ServedKind
+from services.twin.registry.status import (
+    ApiError,
+    FieldError,
+    Json,
+    forbidden_field,
+    method_not_allowed,
+    named,
+    not_found,
+    not_supported,
+    path_not_found,
+    plain_error,
+    status,
+    success,
+    too_long,
+    unprocessable,
+)
+from services.twin.registry.stored import StoredObject
+from services.twin.registry.strategy import HandlerResult, RequestContext, Subresource
+
+MERGE, STRATEGIC, JSON_PATCH = (
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/json-patch+json",
+)
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, decoded as far as HTTP goes."""
+
+    method: str
+    path: ResourcePath
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    user: str
+    groups: tuple[str, ...]
+    answers: Answers
+
+    @property
+    def content_type(self) -> str:
+        """The Content-Type header, empty when there is none."""
+        return self.headers.get("Content-Type", "")
+
+
+def write_options(call: Call, options_kind: str, *, patch: bool = False) -> bool:
+    """Check dryRun, fieldManager, fieldValidation (and force); True = dry run. Refused: 422."""
+    query = call.query
+    errors: list[FieldError] = []
+    if patch and query_bool(query.get("force")):
+        errors.append(forbidden_field("force", "may not be specified for non-apply patch"))
+    manager = query.get("fieldManager", "")
+    if len(manager.encode()) > 128:
+        errors.append(too_long("fieldManager", 128))
+    dry_run = query.get("dryRun", "")
+    if dry_run and dry_run != "All":
+        errors.append(not_supported("dryRun", [dry_run], ("All",)))
+    validation = query.get("fieldValidation", "")
+    if validation not in ("", "Ignore", "Warn", "Strict"):
+        errors.append(not_supported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
+    if errors:
+        raise unprocessable(options_kind, "meta.k8s.io", "", errors)
+    return dry_run == "All"
+
+
+def context(
+    registry: TwinRegistry, call: Call, kind: ServedKind, verb: str, *, dry_run: bool = False
+) -> RequestContext:
+    """The strategies' view of this request."""
+    now_s = registry.clock()
+    path = call.path
+    manager = call.query.get("fieldManager") or call.headers.get("User-Agent", "unknown").partition("/")[0]
+    return RequestContext(
+        verb=verb,
+        info=kind.info,
+        namespace=path.namespace,
+        name=path.name,
+        reader=registry,
+        now=registry.now_text(now_s),
+        now_s=now_s,
+        subresource=path.subresource,
+        user=call.user,
+        groups=call.groups,
+        dry_run=dry_run,
+        manager=manager,
+        query=call.query,
+    )
+
+
+def show(call: Call, kind: ServedKind, stored: StoredObject, code: int = 200, *, ctx: RequestContext) -> web.Response:
+    """One object in the form the client accepts."""
+    form = call.answers.form
+    if not form.transform:
+        return call.answers.raw(kind.whole(stored), code, warnings=ctx.warnings)
+    if form.transform == "PartialObjectMetadataList":
+        text = f"you requested PartialObjectMetadataList, but the requested object is not a list (*{kind.info.kind})"
+        raise not_acceptable(text)
+    if form.transform == "PartialObjectMetadata":
+        return call.answers.json(tables.partial(stored, form.version), code, warnings=ctx.warnings)
+    include = tables.check_include(call.query.get("includeObject", ""))
+    meta = {"resourceVersion": str(stored.revision)}
+    body = tables.table(kind, [stored], meta, include=include, now_s=ctx.now_s, version=form.version)
+    return call.answers.json(body, code, warnings=ctx.warnings)
+
+
+def handle(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
+    """Any request but a list, a watch and a deletecollection. Refused: ``ApiError``."""
+    path = call.path
+    if path.subresource:
+        return _subresource(registry, call, kind)
+    if not path.name:
+        if call.method == "POST":
+            return _create(registry, call, kind)
+        raise method_not_allowed()
+    verb = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(call.method)
+    if verb is None or verb not in kind.info.verbs:
+        raise method_not_allowed()
+    if verb == "get":
+        return _get(registry, call, kind)
+    if verb == "delete":
+        return _delete(registry, call, kind)
+    return _write(registry, call, kind, None)
+
+
+def _get(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
+    version = call.query.get("resourceVersion", "")
+    if version:
+        try:
+            parse_revision(version)
+        except ValueError as error:
+            raise plain_error(f'resourceVersion: Invalid value: "{version}": {error}') from None
+    ctx = context(registry, call, kind, "get")
+    return show(call, kind, registry.stored(kind, call.path.namespace, call.path.name), ctx=ctx)
+
+
+def _create(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
+    if "create" not in kind.info.verbs or (kind.namespaced and not call.path.in_namespace):
+        raise method_not_allowed()
+    dry_run = write_options(call, "CreateOptions")
+    ctx = context(registry, call, kind, "create", dry_run=dry_run)
+    collection_create = kind.strategy.collection_create
+    if collection_create is not None:
+        body = bodies.decode_object(call.body, call.content_type, kind)
+        return _result(call, ctx, collection_create(ctx, registry, "", body))
+    obj = bodies.decode_object(call.body, call.content_type, kind)
+    try:
+        stored = creating.create(registry, ctx, kind, obj)
+    except ApiError as error:
+        return call.answers.error(error, warnings=ctx.warnings)
+    return show(call, kind, stored, 201, ctx=ctx)
+
+
+def _result(call: Call, ctx: RequestContext, result: HandlerResult) -> web.Response:
+    return call.answers.raw(encode(result.body), result.code, warnings=ctx.warnings)
+
+
+def _write(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subresource | None) -> web.Response:
+    """PUT or PATCH of an object, or of it through a view such as status."""
+    patch = call.method == "PATCH"
+    dry_run = write_options(call, "PatchOptions" if patch else "UpdateOptions", patch=patch)
+    ctx = context(registry, call, kind, "patch" if patch else "update", dry_run=dry_run)
+    path = call.path
+    if patch:
+        patch_type = _patch_type(call, kind)
+        change = bodies.decode_patch(call.body)
+        old = registry.stored(kind, path.namespace, path.name)
+        obj = apply_patch(kind, patch_type, kind.shown(old).fresh(), change)
+    else:
+        obj = bodies.decode_object(call.body, call.content_type, kind)
+        found = registry.store.shelf(kind.storage).get(
+            f"{path.namespace}/{path.name}" if kind.namespaced else path.name
+        )
+        if found is None:
+            return _create_by_put(registry, call, kind, ctx, obj, view)
+        old = found
+    try:
+        stored = updating.update(registry, ctx, kind, old, obj, subresource=view, patch=patch)
+    except ApiError as error:
+        return call.answers.error(error, warnings=ctx.warnings)
+    return show(call, kind, stored, ctx=ctx)
+
+
+def _create_by_put(
+    registry: TwinRegistry,
+    call: Call,
+    kind: ServedKind,
+    ctx: RequestContext,
+    obj: Json,
+    view: Subresource | None,
+) -> web.Response:
+    """PUT of an object that is not there: 201 for the kinds that allow it, 404 for the others."""
+    name = call.path.name
+    if view is not None or not kind.strategy.allow_create_on_update:
+        raise not_found(kind.info.plural, kind.info.group, name)
+    meta = obj.setdefault("metadata", {})
+    if isinstance(meta, dict):
+        meta.setdefault("name", name)
+    ctx.verb = "create"
+    return show(call, kind, creating.create(registry, ctx, kind, obj), 201, ctx=ctx)
+
+
+def _patch_type(call: Call, kind: ServedKind) -> str:
+    media = call.content_type.partition(";")[0].strip().lower()
+    allowed = (MERGE, JSON_PATCH, STRATEGIC) if kind.strategy.supports_strategic else (MERGE, JSON_PATCH)
+    if media not in allowed:
+        if media == STRATEGIC or media == "application/apply-patch+yaml":
+            text = (
+                "the body of the request was in an unknown format - accepted media types include: "
+                f"{', '.join((JSON_PATCH, MERGE, *allowed[2:]))}"
+            )
+            raise ApiError(status(415, "UnsupportedMediaType", text))
+        body = status(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+        del body["code"]
+        raise ApiError({**body, "details": {}, "code": 415})
+    return media
+
+
+def apply_patch(kind: ServedKind, patch_type: str, document: Json, change: object) -> Json:
+    """The patched document (``document`` is changed in place). Refused: 400, 422, 500."""
+    if patch_type == MERGE:
+        return merge_patch(document, change)
+    if patch_type == JSON_PATCH:
+        return json_patch(document, change)
+    return strategic_patch(document, change, kind.strategy.merge_keys)
+
+
+def _delete(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
+    options = deleting.delete_options(call.query, bodies.decode_optional(call.body, call.content_type))
+    ctx = context(registry, call, kind, "delete", dry_run=bool(options.get("dryRun")))
+    old = registry.stored(kind, call.path.namespace, call.path.name)
+    deleted = deleting.delete(registry, ctx, kind, old, options)
+    if deleted.gone and not kind.strategy.returns_deleted:
+        info = kind.info
+        details = {**named(info.plural, info.group, old.name), "uid": old.obj["metadata"]["uid"]}
+        return call.answers.json(success(details), warnings=ctx.warnings)
+    code = 202 if not deleted.gone and options.get("orphanDependents") is False else 200
+    return show(call, kind, deleted.stored, code, ctx=ctx)
+
+
+def _subresource(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
+    path = call.path
+    view = kind.subresources.get(path.subresource)
+    if view is None:
+        raise not_found(kind.info.plural, kind.info.group, path.name) if kind.custom else path_not_found()
+    verb = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}.get(call.method)
+    if verb is None or verb not in view.verbs:
+        raise method_not_allowed()
+    if verb == "create" or view.get is not None or view.update is not None:
+        return _handled(registry, call, kind, view, verb)
+    if verb == "get":
+        ctx = context(registry, call, kind, "get")
+        return show(call, kind, registry.stored(kind, path.namespace, path.name), ctx=ctx)
+    return _write(registry, call, kind, view)
+
+
+def _handled(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subresource, verb: str) -> web.Response:
+    """A subresource made of functions (binding, eviction, scale, token)."""
+    name = call.path.name
+    options = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}.get(verb)
+    dry_run = write_options(call, options, patch=verb == "patch") if options else False
+    ctx = context(registry, call, kind, verb, dry_run=dry_run)
+    handler = {"create": view.create, "get": view.get}.get(verb, view.update)
+    if handler is None:
+        raise method_not_allowed()
+    if verb == "patch":
+        if view.get is None:
+            raise method_not_allowed()
+        patch_type = _patch_type(call, kind)
+        change = bodies.decode_patch(call.body)
+        document = _own(view.get(ctx, registry, name, {}).body)
+        body = apply_patch(kind, patch_type, document, change)
+    else:
+        body = bodies.decode_optional(call.body, call.content_type)
+    return _result(call, ctx, handler(ctx, registry, name, body))
+
+
+def _own(body: Json) -> Json:
+    decoded: Json = bodies.parse_json(encode(body))
+    return decoded

@@ -1,0 +1,178 @@
+"""The server: sockets in, calls out, faults in between.
+
+aiohttp's low-level server is used without its router: a request costs a third less, and Kubernetes' paths need their
+own parser anyway. The order of what happens to a request: faults, authentication, authorization, path, negotiation,
+the handler. Handlers of single objects are synchronous: a request that was read completely is applied completely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from typing import Any
+
+import structlog
+from aiohttp import web
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import StreamReader
+
+from services.twin.api import answers, documents, fault_paths, resources
+from services.twin.api.access import Access
+from services.twin.api.answers import Answers
+from services.twin.api.collection import delete_collection, list_objects, open_watch
+from services.twin.api.discovery_paths import is_builtin
+from services.twin.api.negotiation import choose_form
+from services.twin.api.paths import ResourcePath, parse_path
+from services.twin.api.resources import Call
+from services.twin.api.streams import MIN_TIMEOUT_S, WatchStream
+from services.twin.faults import FaultPlan
+from services.twin.registry import creating
+from services.twin.registry.list_options import parse_list_options, query_bool
+from services.twin.registry.registry import TwinRegistry
+from services.twin.registry.served import ServedKind
+from services.twin.registry.status import ApiError, internal, method_not_allowed, path_not_found
+
+MAX_BODY_BYTES = 3 * 1024 * 1024
+"""``MaxRequestBodyBytes`` of the API server."""
+
+_METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
+
+
+class TwinServer:
+    """Serves a registry over HTTP."""
+
+    def __init__(
+        self,
+        registry: TwinRegistry,
+        *,
+        token: str = "",
+        faults: FaultPlan | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """``token``: the administrator's; empty lets everybody in. ``rng`` decides faults and watch time-outs."""
+        self.registry = registry
+        self.faults = faults if faults is not None else FaultPlan()
+        self.access = Access(token)
+        self.port = 0
+        self._rng = rng if rng is not None else random.Random()
+        self._streams: set[WatchStream] = set()
+        self._runner: web.ServerRunner | None = None
+        self._log = structlog.get_logger("twin")
+
+    async def start(self, port: int = 0, host: str = "127.0.0.1") -> int:
+        """Listen; the port, chosen by the system when 0 is asked. ``OSError`` when it is taken."""
+        server = web.Server(
+            self._handle, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=120.0
+        )
+        runner = web.ServerRunner(server)
+        await runner.setup()
+        listener = socket.create_server((host, port), backlog=1024)
+        self.port = int(listener.getsockname()[1])
+        self._runner = runner
+        await web.SockSite(runner, listener, shutdown_timeout=2.0).start()
+        return self.port
+
+    async def stop(self) -> None:
+        """End all watches cleanly, then stop listening."""
+        for stream in tuple(self._streams):
+            stream.close()
+        if self._runner is not None:
+            await asyncio.sleep(0)
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        fault = self.faults.decide(request.method, request.path, self._rng) if self.faults.rules else None
+        if fault is None:
+            return await self._answer(request)
+        if fault.delay_s:
+            await asyncio.sleep(fault.delay_s)
+        if fault.status:
+            return Answers(request.headers, {}).error(fault.error())
+        response = await self._answer(request)
+        if fault.drop and request.transport is not None:
+            # The request was applied; the client must find out by itself.
+            request.transport.abort()
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        out = Answers(request.headers, request.query)
+        try:
+            return await self._serve(request, out)
+        except ApiError as error:
+            return out.error(error)
+        except web.HTTPRequestEntityTooLarge:
+            return out.raw(answers.encode(creating.too_large(MAX_BODY_BYTES).body), 413)
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the shell's one guard: a bug answers 500 and is logged
+            self._log.exception("request_failed", method=request.method, path=request.path)
+            return out.error(internal(f"{type(error).__name__}: {error}"))
+
+    async def _serve(self, request: web.BaseRequest, out: Answers) -> web.StreamResponse:
+        path, method, query, headers = request.path, request.method, request.query, request.headers
+        target = parse_path(path)
+        caller = self.access.caller(headers.get("Authorization", ""))
+        self.access.check(caller, method, path, target, watch=query_bool(query.get("watch")))
+        if path == fault_paths.PATH:
+            return await fault_paths.serve(request, self.faults, out)
+        if target is None:
+            return documents.serve_document(self.registry, path, query, headers, out)
+        if not target.plural:
+            return documents.serve_resource_list(self.registry, target.group, target.version, out)
+        kind = self._find(target)
+        if kind is None:
+            return documents.unknown_version(self.registry, target.group, target.version)
+        out.form = choose_form(headers.get("Accept", ""))
+        if method not in _METHODS:
+            raise method_not_allowed()
+        body = await request.read() if request.can_read_body else b""
+        call = Call(method, target, query, headers, body, caller.name, caller.groups, out)
+        if target.name and not target.watch:
+            return resources.handle(self.registry, call, kind)
+        return await self._collection(request, call, kind)
+
+    def _find(self, target: ResourcePath) -> ServedKind | None:
+        """The kind of a path, None where not even its group and version are served. Refused: 404."""
+        kind = self.registry.find(target.group, target.version, target.plural)
+        if kind is None:
+            if is_builtin(self.registry, target.group):
+                raise path_not_found()
+            return None
+        # A namespaced kind without a namespace can be listed (all namespaces) and nothing else.
+        across = kind.namespaced and not target.in_namespace and not target.name
+        if target.extra or (kind.namespaced is not target.in_namespace and not across):
+            raise path_not_found()
+        return kind
+
+    async def _collection(self, request: web.BaseRequest, call: Call, kind: ServedKind) -> web.StreamResponse:
+        verbs = kind.info.verbs
+        if call.method == "DELETE" and "deletecollection" in verbs:
+            return await delete_collection(self.registry, call, kind)
+        if call.method != "GET":
+            return resources.handle(self.registry, call, kind)
+        if "list" not in verbs:
+            raise method_not_allowed()
+        query: Any = {**call.query, "watch": "true"} if call.path.watch else call.query
+        options = parse_list_options(query)
+        if not options.watch:
+            return await list_objects(self.registry, call, kind, options)
+        stream = await open_watch(self.registry, call, kind, options)
+        timeout_s = float(options.timeout_s or 0) or MIN_TIMEOUT_S * (1.0 + self._rng.random())
+        self._streams.add(stream)
+        try:
+            return await stream.run(request, timeout_s)
+        finally:
+            self._streams.discard(stream)
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: Any,
+    writer: Any,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES)

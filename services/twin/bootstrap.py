@@ -1,0 +1,33 @@
+"""What a server has from its first moment: every kind, system namespaces, system priority classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from services.twin.kinds import all_strategies, bootstrap_objects
+from services.twin.registry.custom import CustomResources
+from services.twin.registry.registry import TwinRegistry
+from services.twin.registry.reviews import review_strategies
+from services.twin.registry.status import Json
+
+_NAMESPACES = ("kube-system", "kube-public", "default", "kube-node-lease")
+
+
+def _namespace(name: str) -> Json:
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }
+
+
+def make_registry(*, clock: Callable[[], float], rng: Random, window: int = 16384) -> TwinRegistry:
+    """A registry with every kind and the objects of a fresh cluster."""
+    registry = TwinRegistry([*all_strategies(), *review_strategies()], clock=clock, rng=rng, window=window)
+    for name in _NAMESPACES:
+        registry.bootstrap("namespaces", "", name, _namespace(name))
+    for resource, namespace, obj in bootstrap_objects():
+        registry.bootstrap(resource, namespace, obj["metadata"]["name"], {**obj, "metadata": dict(obj["metadata"])})
+    CustomResources(registry).attach()
+    return registry
