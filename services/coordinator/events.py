@@ -12,6 +12,7 @@ from enum import Enum
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.wire.messages import Decisions, PlanResult, ViewAck
+from shared.wire.records import AgentRecord
 
 
 class Source(Enum):
@@ -21,19 +22,6 @@ class Source(Enum):
     NODES = "nodes"
     INTENTS = "intents"
     AGENTS = "agents"
-
-
-@dataclass(frozen=True, slots=True)
-class AgentRecord:
-    """An agent as registered under its lease. ``node``: the one node it serves, "" for a share of all.
-
-    Another ``incarnation`` is another process that knows nothing of the earlier one's view.
-    """
-
-    id: str
-    url: str
-    node: str = ""
-    incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

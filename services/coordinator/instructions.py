@@ -41,6 +41,7 @@ class PatchCondition:
     """PodScheduled=False with this reason and message; answer with ``ConditionFailed`` when it fails.
 
     ``resource_version`` is a precondition: a patch that comes late must not overwrite what a Binding wrote.
+    ``transition``: the condition's status changes by this, and with it the time of its last transition.
     """
 
     uid: str
@@ -49,6 +50,7 @@ class PatchCondition:
     resource_version: str
     reason: str
     message: str
+    transition: bool = True
 
 
 @dataclass(frozen=True, slots=True)

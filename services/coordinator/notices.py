@@ -28,10 +28,13 @@ class Notices:
         message = message if len(message) <= MAX_NOTE_CHARS else message[: MAX_NOTE_CHARS - 3] + "..."
         if self._told.get(pod.uid, pod.condition[1:] if pod.condition[0] == "False" else None) == (reason, message):
             return
-        self._told[pod.uid] = (reason, message)
         self._state.stats.conditions += 1
         self._state.stats.events += 1
-        self._state.emit(PatchCondition(pod.uid, pod.namespace, pod.name, pod.resource_version, reason, message))
+        transition = pod.condition[0] != "False" and pod.uid not in self._told
+        self._told[pod.uid] = (reason, message)
+        self._state.emit(
+            PatchCondition(pod.uid, pod.namespace, pod.name, pod.resource_version, reason, message, transition)
+        )
         self._state.emit(
             EmitEvent(
                 pod.uid,

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from services.coordinator.events import AgentRecord
 from shared.model.node import Node
 from shared.scheduling.node_table import NodeTable
 from shared.wire.messages import MAX_NODES_PER_PAGE, NodeRow, NodeUsage, View
+from shared.wire.records import AgentRecord
 
 ROWS_PER_PIECE = MAX_NODES_PER_PAGE // 2
 """New nodes in one piece, and as many changed ones beside them."""

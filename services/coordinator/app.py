@@ -1,0 +1,176 @@
+"""The coordinator's composition root: the only place that constructs adapters and wires tasks.
+
+    start --> standby (etcd only) --elected--> lead: list, take over, schedule --lost--> exit code 3
+
+A standby holds no Kubernetes watch and no state: what it would know could only be stale (ADR 0006). It does read its
+kubeconfig and ask the API server's version first, so that a wrong one is found at start and not at the takeover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+import structlog
+
+from services.coordinator.admin import Admin
+from services.coordinator.core import Core
+from services.coordinator.kube_writes import KubeWrites
+from services.coordinator.peers import Peers
+from services.coordinator.settings import CoordinatorSettings
+from services.coordinator.shell import Shell
+from services.coordinator.sources import (
+    follow_agents,
+    follow_binder,
+    follow_inherited_intents,
+    node_events,
+    pod_events,
+)
+from shared.adapters.kube_api import KubeClient
+from shared.adapters.kube_config import KubeConfig
+from shared.adapters.peer_client import PeerClient
+from shared.election.lease import LeaseSettings
+from shared.election.record import LeaderRecord
+from shared.errors import LeadershipLost
+from shared.kube.resources import NODES, PODS
+from shared.ports import Store
+from shared.runtime.http import build_app
+from shared.runtime.leadership import Leadership
+from shared.runtime.lease_thread import LeaseThread
+from shared.runtime.metrics import Metrics
+from shared.runtime.process import (
+    await_store,
+    identity,
+    keys_of,
+    new_incarnation,
+    open_listener,
+    peering,
+    say_ready,
+    store_opener,
+    url_of,
+)
+from shared.runtime.reflector import Reflector
+from shared.runtime.service import Service, boottime
+
+log = structlog.get_logger()
+
+
+async def main(service: Service, settings: CoordinatorSettings) -> None:
+    """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
+    service_id = identity(settings)
+    metrics, admin, peers = Metrics("coordinator"), Admin(service_id), peering(settings)
+    admin.register(metrics)
+    app = build_app(
+        metrics,
+        authenticator=peers.authenticator,
+        ready=lambda: service.ready,
+        extra=admin.routes(peers.authenticator),
+    )
+    listener = await open_listener(settings, app)
+    store = store_opener(settings)()
+    access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
+    api = KubeClient(access)
+    try:
+        url = url_of(settings, listener)
+        await await_store(store, settings)
+        await api.check()
+        service.spawn("credentials", access.keep_fresh())
+        lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def on_lost(term: int, reason: str) -> None:
+            if not lost.done():
+                lost.set_result(f"term {term} is over: {reason}")
+
+        record = LeaderRecord(identity=service_id, incarnation=new_incarnation(), url=url)
+        async with (
+            LeaseThread(store_opener(settings)) as thread,
+            Leadership(
+                thread,
+                key=keys_of(settings).coordinator_leader,
+                record=record,
+                settings=LeaseSettings.for_ttl(settings.lease_ttl_s),
+                on_lost=on_lost,
+            ) as leadership,
+        ):
+            admin.leadership = leadership
+            service.mark_ready()
+            say_ready("coordinator", service_id, url)
+            await _campaign(service, settings, leadership, lost, (store, api, peers.client), admin, metrics)
+    finally:
+        await listener.close()
+        await peers.client.close()
+        await api.close()
+        await store.close()
+
+
+async def _campaign(
+    service: Service,
+    settings: CoordinatorSettings,
+    leadership: Leadership,
+    lost: asyncio.Future[str],
+    outside: tuple[Store, KubeClient, PeerClient],
+    admin: Admin,
+    metrics: Metrics,
+) -> None:
+    """Stand by, then lead, until asked to stop. ``LeadershipLost``: another process may lead."""
+    elected = asyncio.ensure_future(leadership.wait_elected())
+    stopping = asyncio.ensure_future(service.stopping.wait())
+    leading: asyncio.Task[None] | None = None
+    try:
+        await asyncio.wait((elected, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if stopping.done():
+            return
+        leading = asyncio.create_task(_lead(elected.result(), settings, leadership, outside, admin, metrics))
+        ends: tuple[asyncio.Future[Any], ...] = (leading, stopping, lost)
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if leading.done():
+            leading.result()
+        if lost.done():
+            raise LeadershipLost(lost.result())
+    finally:
+        for waiting in (elected, stopping, leading):
+            if waiting is not None:
+                waiting.cancel()
+        if leading is not None:
+            await asyncio.gather(leading, return_exceptions=True)
+
+
+async def _lead(
+    term: int,
+    settings: CoordinatorSettings,
+    leadership: Leadership,
+    outside: tuple[Store, KubeClient, PeerClient],
+    admin: Admin,
+    metrics: Metrics,
+) -> None:
+    """One term: everything is listed anew, then units are offered until the term ends (by an error)."""
+    store, api, client = outside
+    keys = keys_of(settings)
+    core = Core(
+        term=term,
+        scheduler_name=settings.scheduler_name,
+        policy=settings.policy,
+        rng=Random(settings.seed),
+        settings=settings.core(),
+    )
+    shell = Shell(core, store=store, keys=keys, leadership=leadership, clock=boottime)
+    peers = Peers(client, boottime, shell.post_one, timeout_s=settings.core().request_timeout_s)
+    writes = KubeWrites(api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings))
+    shell.connect(peers, writes, metrics.quantiles("schedule_latency_ms"))
+    admin.core, admin.peers = core, peers
+    pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
+    tasks: list[Coroutine[Any, Any, None]] = [
+        shell.run(),
+        shell.publish_partitions(),
+        nodes.run(lambda batch: shell.post(node_events(batch))),
+        pods.run(lambda batch: shell.post(pod_events(batch))),
+        follow_agents(store, keys, shell.post),
+        follow_binder(store, keys, settings.shard, shell.post),
+        follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
+        *(writes.run() for _ in range(settings.api_writers)),
+    ]
+    async with asyncio.TaskGroup() as group:
+        for task in tasks:
+            group.create_task(task)

@@ -1,0 +1,51 @@
+"""Settings of a coordinator. The machinery is in ``shared.runtime.settings``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from services.coordinator.state import CoreSettings
+from shared.policy.registry import make_policy
+from shared.runtime.process import ProcessSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinatorSettings(ProcessSettings):
+    """What a coordinator is told beside what every service is."""
+
+    kubeconfig: Path | None = None
+    """Which cluster; empty: in-cluster where we are in one, else KUBECONFIG, else ~/.kube/config."""
+    context: str = ""
+    """Context of the kubeconfig; empty: its current one."""
+    scheduler_name: str = "conclave"
+    """Pods with this ``spec.schedulerName`` are ours."""
+    policy: str = "kube-default"
+    """Which policy the agents decide by, recorded on every pod that is bound."""
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**63)] = 0
+    """Breaks ties between agents: same seed and events, same placements."""
+    shard: str = "0"
+    """The binders' shard that gets our plans."""
+    batch_units: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64
+    """Units in one round."""
+    plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=64)] = 3
+    """Plans at the binder at a time; more rounds wait."""
+    offer_deadline_ms: Annotated[int, msgspec.Meta(ge=10, le=10_000)] = 300
+    """A round goes on without agents that are silent for so long."""
+    api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
+    """Conditions, events and lookups in flight to the API server."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        make_policy(self.policy)
+
+    def core(self) -> CoreSettings:
+        """What the core is told."""
+        return CoreSettings(
+            batch_units=self.batch_units,
+            plans_in_flight=self.plans_in_flight,
+            offer_deadline_s=self.offer_deadline_ms / 1000,
+        )

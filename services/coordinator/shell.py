@@ -1,0 +1,177 @@
+"""Runs one term: hands events to the core in batches, carries out what it says, feeds the results back.
+
+Everything that arrived since the last turn of the loop is one batch, so a lone pod is handled at once and a burst
+costs one pass. Before each batch leadership is asked for by the clock; on doubt nothing more goes out. It refuses to
+decide; the core does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from services.coordinator.core import Core
+from services.coordinator.events import Event, Tick
+from services.coordinator.instructions import (
+    EmitEvent,
+    FetchPod,
+    Instruction,
+    Log,
+    PatchCondition,
+    PublishPartition,
+    SendOffer,
+    SendPlan,
+    SendView,
+    SetTimer,
+    StepDown,
+)
+from services.coordinator.kube_writes import KubeWrites
+from services.coordinator.peers import Peers
+from shared.errors import LeadershipLost, StoreFenced, StoreUnknown
+from shared.ports import Clock, CreateRevisionIs, Put, Store
+from shared.runtime.metrics import Quantiles
+from shared.wire.keys import Keys
+
+log = structlog.get_logger()
+
+PUBLISH_RETRY_S = 0.5
+
+
+class Validity(Protocol):
+    """What a leader is asked before each batch (``Leadership``)."""
+
+    def is_valid(self, now: float | None = None) -> bool:
+        """Whether this process may act as leader now."""
+        ...
+
+
+class Shell:
+    """One term's shell. ``run`` lasts until the term ends, by an error."""
+
+    def __init__(self, core: Core, *, store: Store, keys: Keys, leadership: Validity, clock: Clock) -> None:
+        self.core = core
+        self._store = store
+        self._keys = keys
+        self._leadership = leadership
+        self._clock = clock
+        self._inbox: list[Event] = []
+        self._turning = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended: asyncio.Future[None] | None = None
+        self._partition: PublishPartition | None = None
+        self._partition_changed = asyncio.Event()
+        self.peers: Peers | None = None
+        self.writes: KubeWrites | None = None
+        self.latency_ms: Quantiles | None = None
+
+    def connect(self, peers: Peers, writes: KubeWrites, latency_ms: Quantiles) -> None:
+        """What the shell talks through; they post back to it, hence not in the constructor."""
+        self.peers, self.writes, self.latency_ms = peers, writes, latency_ms
+
+    def post(self, events: Iterable[Event]) -> None:
+        """Events for the next turn of the loop."""
+        self._inbox.extend(events)
+        if self._inbox and not self._turning:
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def post_one(self, event: Event) -> None:
+        """One event for the next turn of the loop."""
+        self.post((event,))
+
+    async def run(self) -> None:
+        """Eternal; raises what ends the term: ``LeadershipLost``, ``StoreFenced``, or a bug's error."""
+        self._ended = asyncio.get_running_loop().create_future()
+        try:
+            await self._ended
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in self._tasks:
+                task.cancel()
+
+    def _turn(self) -> None:
+        self._turning = False
+        if self._ended is None or self._ended.done():
+            return
+        if not self._leadership.is_valid():
+            self._end(LeadershipLost("the lease may have ended"))
+            return
+        events, self._inbox = self._inbox, []
+        try:
+            for instruction in self.core.handle(events, self._clock()):
+                self._carry_out(instruction)
+        except Exception as error:  # noqa: BLE001  the shell's one guard: it ends the term with this error
+            self._end(error)
+            return
+        stats = self.core.state.stats
+        if stats.latencies and self.latency_ms is not None:
+            for latency_s in stats.take_latencies():
+                self.latency_ms.record(latency_s * 1000)
+
+    def _end(self, error: BaseException) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(error)
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        assert self.peers is not None
+        assert self.writes is not None
+        match instruction:
+            case SendOffer():
+                self._start(self.peers.offer(instruction))
+            case SendPlan():
+                self._start(self.peers.plan(instruction))
+            case SendView():
+                self._start(self.peers.view(instruction))
+            case SetTimer():
+                self._set_timer(instruction.at)
+            case PatchCondition() | EmitEvent() | FetchPod():
+                self.writes.submit(instruction)
+            case PublishPartition():
+                self._partition = instruction
+                self._partition_changed.set()
+            case StepDown():
+                self._end(LeadershipLost(instruction.reason))
+            case Log():
+                getattr(log, instruction.level)(instruction.event, term=self.core.state.term, **dict(instruction.facts))
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0.0, at - self._clock())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self.post_one, Tick())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._end(error)
+
+    async def publish_partitions(self) -> None:
+        """Write the newest partition under our term; eternal. ``StoreFenced``: somebody else leads."""
+        while True:
+            await self._partition_changed.wait()
+            self._partition_changed.clear()
+            partition, term = self._partition, self.core.state.term
+            if partition is None:
+                continue
+            value = msgspec.json.encode({"epoch": partition.epoch, "term": term, "agents": dict(partition.agents)})
+            compares = [CreateRevisionIs(self._keys.coordinator_leader, term)]
+            try:
+                result = await self._store.txn(compares, [Put(self._keys.partitions_current, value)])
+            except StoreUnknown as error:
+                log.info("partition_unpublished", error=error)
+                await asyncio.sleep(PUBLISH_RETRY_S)
+                self._partition_changed.set()
+                continue
+            if not result.succeeded:
+                raise StoreFenced(f"term {term} is over: the partition was not written")

@@ -1,0 +1,133 @@
+"""Where the core's facts come from: the API server's pods and nodes, etcd's agents, binder leader and intents.
+
+Each function follows one source for ever and posts events; they translate and decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from typing import Any
+
+import structlog
+
+from services.coordinator.events import (
+    AgentsChanged,
+    BinderChanged,
+    Event,
+    IntentGone,
+    IntentRecord,
+    IntentsListed,
+    NodeDeleted,
+    NodeUpserted,
+    PodDeleted,
+    PodUpserted,
+    Source,
+    Synced,
+)
+from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.resources import Bookmark, Deleted, Malformed, Upserted
+from shared.ports import KeyValue, Store
+from shared.runtime import reflector
+from shared.runtime.leadership import observe_leader
+from shared.runtime.prefix_watch import follow_prefix
+from shared.wire.keys import Keys
+from shared.wire.messages import VERSION
+from shared.wire.records import AgentRecord, Intent, decode_record
+
+log = structlog.get_logger()
+Post = Callable[[Iterable[Event]], None]
+
+
+def pod_events(batch: reflector.Batch[Any]) -> list[Event]:
+    """What a batch of the pods' watch tells the core."""
+    events: list[Event] = []
+    for event in batch:
+        match event:
+            case Upserted():
+                events.append(PodUpserted(pod_from_api(event.object)))
+            case Deleted():
+                events.append(PodDeleted(event.object.metadata.uid))
+            case reflector.Synced():
+                events.append(Synced(Source.PODS))
+            case Malformed():
+                bad = event.object
+                log.warning("pod_malformed", pod=f"{bad.namespace}/{bad.name}", pod_uid=bad.uid, error=bad.error)
+                if event.deleted and bad.uid:
+                    events.append(PodDeleted(bad.uid))
+            case Bookmark():
+                pass
+    return events
+
+
+def node_events(batch: reflector.Batch[Any]) -> list[Event]:
+    """What a batch of the nodes' watch tells the core."""
+    events: list[Event] = []
+    for event in batch:
+        match event:
+            case Upserted():
+                node = node_from_api(event.object)
+                if node.invalid:
+                    log.warning("node_unreadable", node=node.name, problem=node.invalid)
+                events.append(NodeUpserted(node))
+            case Deleted():
+                events.append(NodeDeleted(event.object.metadata.name))
+            case reflector.Synced():
+                events.append(Synced(Source.NODES))
+            case Malformed():
+                log.warning("node_malformed", node=event.object.name, error=event.object.error)
+                if event.deleted:
+                    events.append(NodeDeleted(event.object.name))
+            case Bookmark():
+                pass
+    return events
+
+
+async def follow_agents(store: Store, keys: Keys, post: Post) -> None:
+    """Who is registered, now and after every change."""
+    async with aclosing(follow_prefix(store, keys.agents_prefix)) as views:
+        async for view in views:
+            post([AgentsChanged(tuple(_agents(view.items.values())))])
+
+
+def _agents(items: Iterable[KeyValue]) -> Iterable[AgentRecord]:
+    for kv in sorted(items, key=lambda item: item.key):
+        record = decode_record(kv.value, AgentRecord)
+        if record is None or record.protocol != VERSION:
+            # one that speaks another version would refuse every message; its nodes are better dealt to others
+            log.warning("agent_ignored", key=kv.key, protocol=record.protocol if record is not None else None)
+        else:
+            yield record
+
+
+async def follow_binder(store: Store, keys: Keys, shard: str, post: Post) -> None:
+    """Who leads the shard's binders, now and after every change."""
+    async with aclosing(observe_leader(store, keys.binder_leader(shard))) as leaders:
+        async for leader in leaders:
+            post([BinderChanged(leader[0].url, leader[1]) if leader is not None else BinderChanged("", 0)])
+
+
+async def follow_inherited_intents(store: Store, keys: Keys, post: Post, wanted: Callable[[], bool]) -> None:
+    """List the intents there are after the election, then tell which of them go, while that is ``wanted``."""
+    open_keys: set[str] | None = None
+    async with aclosing(follow_prefix(store, keys.intents_prefix)) as views:
+        async for view in views:
+            if open_keys is None:
+                open_keys = set(view.items)
+                post([IntentsListed(tuple(_intent(kv) for kv in view.items.values()))])
+                if not open_keys:
+                    return
+                continue
+            gone = open_keys - view.items.keys()
+            open_keys -= gone
+            post([IntentGone(key) for key in sorted(gone)])
+            if not open_keys or not wanted():
+                return
+
+
+def _intent(kv: KeyValue) -> IntentRecord:
+    intent = decode_record(kv.value, Intent)
+    if intent is None:
+        log.warning("intent_unreadable", key=kv.key)
+        return IntentRecord(kv.key, ())
+    return IntentRecord(kv.key, tuple((pod.uid, pod.node) for pod in intent.pods))

@@ -1,0 +1,257 @@
+"""A whole mesh in one place without I/O: the coordinator's core, real agents' cores, a binder and an API server as data.
+
+Everything happens when the test says so: ``step`` delivers one thing, ``run`` until nothing is left to do. The binder
+here is the plainest one that keeps the rules: one pod once, nothing above allocatable, by the same ``check_placement``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+import numpy as np
+
+from services.agent.core import AgentCore
+from services.coordinator.core import Core
+from services.coordinator.events import (
+    AgentsChanged,
+    BinderChanged,
+    DecisionsReceived,
+    Event,
+    IntentRecord,
+    IntentsListed,
+    NodeUpserted,
+    PlanAnswered,
+    PodDeleted,
+    PodFetched,
+    PodUpserted,
+    RequestFailed,
+    Source,
+    Synced,
+    Tick,
+    ViewAcked,
+)
+from services.coordinator.instructions import (
+    EmitEvent,
+    FetchPod,
+    Instruction,
+    PatchCondition,
+    SendOffer,
+    SendPlan,
+    SendView,
+    SetTimer,
+)
+from services.coordinator.state import CoreSettings
+from shared.model.node import Node
+from shared.model.pod import Pod
+from shared.policy.registry import make_policy
+from shared.scheduling.cache import ClusterCache
+from shared.scheduling.conflicts import check_placement
+from shared.scheduling.feasibility import FeasibilityCache
+from shared.wire.codec import decode, encode
+from shared.wire.messages import VERSION, Offer, Outcome, Plan, PlacementResult, PlanResult, ViewUpdate
+from shared.wire.records import AgentRecord
+
+
+class Scene:
+    """``pods`` and ``nodes``: the API server's truth. ``inbox``: what is on its way to the coordinator."""
+
+    def __init__(
+        self, *, agents: int = 2, seed: int = 0, policy: str = "kube-default", settings: CoreSettings | None = None
+    ) -> None:
+        self.now = 100.0
+        self.seed = seed
+        self.policy = policy
+        self.core = Core(term=7, scheduler_name="conclave", policy=policy, rng=Random(seed), settings=settings)
+        self.agents: dict[str, AgentCore] = {}
+        self.records: dict[str, AgentRecord] = {}
+        self.pods: dict[str, Pod] = {}
+        self.nodes: dict[str, Node] = {}
+        self.binder = ClusterCache()
+        self.binder_checks = FeasibilityCache(self.binder.table)
+        self.bindings: list[tuple[str, str]] = []
+        self.inbox: deque[Event] = deque()
+        self.trace: list[Instruction] = []
+        self.timer: float | None = None
+        self.lost_answers: set[str] = set()
+        self.hold_plans = False
+        self.held_plans: list[Plan] = []
+        self.after: Callable[[Scene], None] = lambda scene: None
+        self._versions = 1
+        for number in range(agents):
+            self.join(f"agent-{number}", tell=False)
+
+    # --- the world ----------------------------------------------------------------------------------------------
+
+    def join(self, agent: str, *, node: str = "", tell: bool = True) -> None:
+        self.agents[agent] = AgentCore(make_policy(self.policy), np.random.default_rng(self.seed))
+        incarnation = f"i{len(self.trace)}-{len(self.agents)}"
+        self.records[agent] = AgentRecord(id=agent, url=f"http://{agent}", incarnation=incarnation, node=node)
+        if tell:
+            self.inbox.append(AgentsChanged(tuple(self.records.values())))
+
+    def leave(self, agent: str) -> None:
+        del self.agents[agent], self.records[agent]
+        self.inbox.append(AgentsChanged(tuple(self.records.values())))
+
+    def add_node(self, node: Node) -> None:
+        self.nodes[node.name] = node
+        self.binder.upsert_node(node)
+        self.inbox.append(NodeUpserted(node))
+
+    def add_pod(self, pod: Pod) -> None:
+        self.pods[pod.uid] = pod
+        self.binder.observe(pod)
+        self.inbox.append(PodUpserted(pod))
+
+    def change_pod(self, uid: str, **changes: object) -> None:
+        self._versions += 1
+        pod = msgspec.structs.replace(self.pods[uid], resource_version=str(self._versions), **changes)
+        self.pods[uid] = pod
+        self.binder.observe(pod)
+        self.inbox.append(PodUpserted(pod))
+
+    def delete_pod(self, uid: str) -> None:
+        del self.pods[uid]
+        self.binder.forget(uid)
+        self.inbox.append(PodDeleted(uid))
+
+    # --- the coordinator ----------------------------------------------------------------------------------------
+
+    def begin(self, intents: tuple[IntentRecord, ...] = ()) -> None:
+        """Everything listed, agents and binder there."""
+        self.inbox.append(AgentsChanged(tuple(self.records.values())))
+        self.inbox.append(BinderChanged("http://binder", 3))
+        self.inbox.append(IntentsListed(intents))
+        self.inbox.extend([Synced(Source.NODES), Synced(Source.PODS)])
+
+    def deliver(self, *events: Event) -> list[Instruction]:
+        """Hand events to the core at once and carry out what it says."""
+        instructions = self.core.handle(events, self.now)
+        self.trace.extend(instructions)
+        for instruction in instructions:
+            self._carry_out(instruction)
+        self.after(self)
+        return instructions
+
+    def step(self, batch: int = 1) -> bool:
+        """Deliver the next ``batch`` of what is on its way."""
+        if not self.inbox:
+            return False
+        self.deliver(*[self.inbox.popleft() for _ in range(min(batch, len(self.inbox)))])
+        return True
+
+    def run(self, *, batch: int = 1, until_s: float = 0.0) -> None:
+        """Deliver everything; then let time pass up to ``until_s`` more seconds, timer by timer."""
+        end = self.now + until_s
+        for _ in range(100_000):
+            if self.step(batch):
+                continue
+            if self.timer is None or self.timer > end:
+                break
+            self.now = max(self.now, self.timer)
+            self.timer = None
+            self.inbox.append(Tick())
+        else:
+            raise AssertionError("the scene does not come to rest")
+        self.now = max(self.now, end)
+
+    def of(self, kind: type) -> list:
+        return [instruction for instruction in self.trace if isinstance(instruction, kind)]
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case SetTimer():
+                self.timer = instruction.at
+            case SendOffer():
+                self._ask(instruction.agent, instruction.offer)
+            case SendView():
+                self._ask(instruction.agent, instruction.update)
+            case SendPlan():
+                if self.hold_plans:
+                    self.held_plans.append(instruction.plan)
+                else:
+                    self.inbox.append(self.bind(instruction.plan))
+            case FetchPod():
+                self.inbox.append(PodFetched(instruction.uid, self.pods.get(instruction.uid)))
+            case PatchCondition():
+                if instruction.uid in self.pods:
+                    condition = ("False", instruction.reason, instruction.message)
+                    self.change_pod(instruction.uid, condition=condition)
+            case EmitEvent():
+                pass
+
+    def _ask(self, agent: str, message: Offer | ViewUpdate) -> None:
+        core = self.agents.get(agent)
+        if core is None:
+            self.inbox.append(RequestFailed(agent, message.message_id, "peer_unreachable"))
+        elif agent in self.lost_answers:
+            return
+        elif isinstance(message, Offer):
+            decisions = core.decide(decode(encode(message), Offer))
+            self.inbox.append(DecisionsReceived(agent, message.message_id, decisions))
+        else:
+            self.inbox.append(ViewAcked(agent, message.message_id, core.update(decode(encode(message), ViewUpdate))))
+
+    def bind(self, plan: Plan) -> PlanAnswered:
+        """The binder's part: check at the node's state now, bind, tell the watch."""
+        results = []
+        for placement in decode(encode(plan), Plan).placements:
+            pod = self.pods.get(placement.uid)
+            if pod is None or pod.terminating:
+                results.append(PlacementResult(placement.unit, Outcome.GONE))
+                continue
+            if pod.node_name:
+                results.append(PlacementResult(placement.unit, Outcome.ELSEWHERE, pod.node_name))
+                continue
+            candidates = [placement.node, *placement.alternatives]
+            fitting = [n for n in candidates if check_placement(self.binder_checks, pod.pod_class, n) is None]
+            if not fitting:
+                results.append(PlacementResult(placement.unit, Outcome.CONFLICT, reason="full"))
+                continue
+            self.bindings.append((pod.uid, fitting[0]))
+            self.change_pod(pod.uid, node_name=fitting[0])
+            results.append(PlacementResult(placement.unit, Outcome.BOUND, fitting[0], "", 100))
+        return PlanAnswered(plan.plan_id, PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results))
+
+
+# --- checkers: pure functions over a scene, empty when the invariant holds ------------------------------------------
+
+
+def check_bound_once(scene: Scene) -> list[str]:
+    """I1: no uid twice among the Bindings."""
+    seen: set[str] = set()
+    return [uid for uid, _ in scene.bindings if uid in seen or seen.add(uid)]  # type: ignore[func-returns-value]
+
+
+def check_overcommit(scene: Scene) -> list[str]:
+    """I2: nodes above allocatable in the coordinator's cache, by its accounts and not by its amounts."""
+    wrong = []
+    cache = scene.core.state.cache
+    for name in cache.table.row_of:
+        node = scene.nodes.get(name)
+        if node is None:
+            continue
+        used: dict[str, int] = {"pods": 0}
+        for uid in cache.pods_on(name):
+            used["pods"] += 1
+            for resource, amount in cache.accounts[uid].pod_class.requests:
+                used[resource] = used.get(resource, 0) + amount
+        if any(amount > node.allocatable.get(resource, 0) for resource, amount in used.items()):
+            wrong.append(name)
+    return wrong
+
+
+def check_places(scene: Scene) -> list[str]:
+    """I3: every pending pod of ours that the core was told of is in exactly one place."""
+    if not scene.core.state.started:
+        return []
+    waiting = {event.pod.uid for event in scene.inbox if isinstance(event, PodUpserted)}
+    wrong = []
+    for uid, pod in scene.pods.items():
+        pending = not pod.node_name and not pod.finished and not pod.terminating and not pod.gates and not pod.invalid
+        if pending and uid not in waiting and len(scene.core.place_of(uid)) != 1:
+            wrong.append(f"{uid}: {scene.core.place_of(uid)}")
+    return wrong

@@ -1,0 +1,124 @@
+"""The coordinator's core with real agents: what is placed, what is told, what is given back."""
+
+from __future__ import annotations
+
+from services.coordinator.instructions import EmitEvent, PatchCondition, SendOffer, SendPlan
+from shared.scheduling.cache import recount
+from shared.scheduling.queue import Place
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
+
+
+def cluster(nodes: int = 4, **options: object) -> Scene:
+    scene = Scene(**options)  # type: ignore[arg-type]
+    for number in range(nodes):
+        scene.add_node(make_node(f"n{number}").node())
+    scene.begin()
+    scene.run()
+    return scene
+
+
+def test_a_lone_pod_is_bound_without_any_timer() -> None:
+    scene = cluster()
+    scene.add_pod(make_pod("a").cpu("1").pod())
+    scene.run()
+    assert [uid for uid, _ in scene.bindings] == ["uid-a"]
+    assert scene.core.state.cache.accounts["uid-a"].assumed_at is None
+    assert not scene.core.state.queue.entries
+    assert not scene.core.ledger.placed
+
+
+def test_many_pods_are_bound_once_each_and_within_allocatable() -> None:
+    scene = cluster(8)
+    for number in range(40):
+        scene.add_pod(make_pod(f"p{number}").cpu("700m").memory("256Mi").pod())
+    scene.run(batch=7)
+    assert len(scene.bindings) == 40
+    assert not check_bound_once(scene)
+    assert not check_overcommit(scene)
+    assert not recount(scene.core.state.cache)
+
+
+def test_a_pod_that_fits_nowhere_is_told_why_once_and_placed_when_room_appears() -> None:
+    scene = cluster(2)
+    scene.add_pod(make_pod("big").cpu("3").pod())
+    scene.add_pod(make_pod("big2").cpu("3").pod())
+    scene.add_pod(make_pod("late").cpu("3").pod())
+    scene.run(until_s=30)
+    assert scene.core.state.queue.count()[Place.UNSCHEDULABLE] == 1
+    patches = scene.of(PatchCondition)
+    assert [p.message for p in patches] == ["0/2 nodes are available: 2 Insufficient cpu."]
+    assert [e.reason for e in scene.of(EmitEvent)] == ["FailedScheduling"]
+    assert not check_places(scene)
+    bound = dict(scene.bindings)
+    scene.delete_pod(next(iter(bound)))
+    scene.run(until_s=15)
+    assert "uid-late" in dict(scene.bindings)
+
+
+def test_no_offer_goes_out_before_all_lists_are_complete() -> None:
+    scene = Scene()
+    scene.add_node(make_node("n0").node())
+    scene.add_pod(make_pod("a").cpu("1").pod())
+    scene.run()
+    assert not scene.of(SendOffer)
+    scene.begin()
+    scene.run()
+    assert len(scene.bindings) == 1
+
+
+def test_other_schedulers_pods_count_but_are_not_placed() -> None:
+    scene = cluster(1)
+    foreign = make_pod("foreign").cpu("3").on("n0")
+    foreign.json["spec"]["schedulerName"] = "default-scheduler"
+    scene.add_pod(foreign.pod())
+    pending = make_pod("pending").cpu("1")
+    pending.json["spec"]["schedulerName"] = "default-scheduler"
+    scene.add_pod(pending.pod())
+    scene.add_pod(make_pod("ours").cpu("2").pod())
+    scene.run(until_s=5)
+    assert not scene.bindings
+    assert not scene.of(SendPlan)
+
+
+def test_an_unreadable_pod_is_told_and_the_others_go_on() -> None:
+    scene = cluster(1)
+    scene.add_pod(make_pod("bad").cpu("abc").pod())
+    scene.add_pod(make_pod("good").cpu("1").pod())
+    scene.run()
+    assert [uid for uid, _ in scene.bindings] == ["uid-good"]
+    (patch,) = scene.of(PatchCondition)
+    assert patch.reason == "SchedulerError"
+    assert "abc" in patch.message
+
+
+def test_an_agents_death_leaves_its_nodes_to_the_others() -> None:
+    scene = cluster(6)
+    scene.leave("agent-0")
+    scene.run()
+    for number in range(18):
+        scene.add_pod(make_pod(f"p{number}").cpu("1200m").pod())
+    scene.run()
+    assert len(scene.bindings) == 18
+    assert {node for _, node in scene.bindings} == {f"n{n}" for n in range(6)}
+
+
+def test_a_silent_agent_delays_a_round_by_the_offer_deadline_only() -> None:
+    scene = cluster(4)
+    scene.lost_answers.add("agent-0")
+    started = scene.now
+    scene.add_pod(make_pod("a").cpu("1").pod())
+    scene.run(until_s=0.4)
+    assert len(scene.bindings) == 1
+    scene.add_pod(make_pod("b").cpu("1").pod())
+    scene.run()
+    assert len(scene.bindings) == 2
+    assert scene.now - started < 0.5
+
+
+def test_host_labels_bring_a_pod_to_its_node() -> None:
+    scene = cluster(3)
+    scene.add_node(make_node("gpu").label(kind="gpu").node())
+    scene.add_pod(make_pod("a").select(kind="gpu").pod())
+    scene.run()
+    assert scene.bindings == [("uid-a", "gpu")]
