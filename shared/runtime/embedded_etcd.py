@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from shared.errors import ConfigError
+from shared.runtime.parent_death import die_with_parent
 
 _PROGRESS_FLAGS = ("--watch-progress-notify-interval", "--experimental-watch-progress-notify-interval")
 """3.6's name and the one of 3.4 and 3.5; an etcd that knows neither keeps its 10 minutes, clients ask then."""
@@ -48,6 +49,8 @@ class EmbeddedEtcdSettings:
     extra_flags: tuple[str, ...] = ()
     """Further flags, last word: TLS in tests."""
     client_scheme: str = "http"
+    die_with_parent: bool = False
+    """Kill it when this process ends, however it ends. Start it from the main thread then."""
 
 
 def find_etcd() -> Path:
@@ -108,6 +111,7 @@ class EmbeddedEtcd:
                 env={"PATH": os.environ.get("PATH", ""), "HOME": os.environ.get("HOME", "/")},
                 # Ctrl-C at a terminal is for the command; it stops etcd last, after the services.
                 start_new_session=True,
+                preexec_fn=die_with_parent if settings.die_with_parent else None,
             )
         try:
             async with asyncio.timeout(self._settings.start_timeout_s):
