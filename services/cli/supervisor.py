@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -26,6 +25,7 @@ from pathlib import Path
 
 from services.cli.process_usage import ProcessUsage, read_usage
 from shared.errors import ConfigError
+from shared.runtime.parent_death import die_with_parent
 
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 5.0
@@ -35,16 +35,6 @@ SAMPLE_S = 0.5
 EXIT_CONFIG = 2
 READY_WORDS = ("ready", "serving")
 MAX_LINE = 65_536
-_PR_SET_PDEATHSIG = 1
-
-# Loaded before any fork: between fork and exec only calls that take no lock are safe.
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def die_with_parent() -> None:
-    """In a child, before exec: be killed when the parent thread ends. Linux; elsewhere it does nothing."""
-    with contextlib.suppress(AttributeError):
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

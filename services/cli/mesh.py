@@ -1,0 +1,163 @@
+"""The processes of a mesh and when it schedules: shared by ``conclave demo`` and ``conclave up``.
+
+It knows flags, not code: a service is ``python -m services.NAME`` with the settings every service has. The mesh
+schedules when a coordinator leads and has synced, every agent has joined and a binder leads; all of that is read from
+outside, from etcd and from the leader's own ``/readyz``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from services.cli.mesh_view import MeshView, read_mesh
+from services.cli.supervisor import Child, Spec, Supervisor
+from shared.errors import ConfigError, StoreError
+from shared.ports import Store
+from shared.wire.keys import Keys
+
+READY_TIMEOUT_S = 60.0
+POLL_S = 0.1
+HTTP_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshSettings:
+    """What a mesh is made of."""
+
+    etcd: str
+    etcd_prefix: str
+    kubeconfig: Path
+    context: str | None = None
+    scheduler_name: str = "conclave"
+    coordinators: int = 2
+    agents: int = 2
+    binders: int = 2
+    policy: str = "kube-default"
+    seed: int = 0
+    state_dir: Path
+    log_level: str = "info"
+
+    @property
+    def token_file(self) -> Path:
+        """The bearer token between the services."""
+        return self.state_dir / "peer-token"
+
+
+def write_token(settings: MeshSettings) -> None:
+    """A fresh token that only this user can read."""
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    settings.token_file.touch(mode=0o600)
+    settings.token_file.write_text(secrets.token_hex(32) + "\n", encoding="ascii")
+
+
+def mesh_specs(settings: MeshSettings) -> list[Spec]:
+    """Every process of the mesh, etcd and API server apart."""
+    common = [
+        "--etcd", settings.etcd, "--etcd-prefix", settings.etcd_prefix, "--listen", "127.0.0.1:0",
+        "--token-file", str(settings.token_file), "--log-level", settings.log_level,
+    ]  # fmt: skip
+    cluster = ["--kubeconfig", str(settings.kubeconfig), "--scheduler-name", settings.scheduler_name]
+    if settings.context:
+        cluster += ["--context", settings.context]
+    learned = ["--policy", settings.policy, "--seed", str(settings.seed)]
+    wanted = (
+        ("coordinator", settings.coordinators, [*cluster, *learned]),
+        ("agent", settings.agents, learned),
+        ("binder", settings.binders, cluster),
+    )
+    specs = []
+    for service, count, own in wanted:
+        for number in range(count):
+            name = f"{service}-{number}"
+            argv = (sys.executable, "-m", f"services.{service}", "--id", name, *common, *own)
+            # One arena per thread pair keeps glibc from holding a heap per thread: memory per agent is a target.
+            specs.append(Spec(name, service, argv, env=(("MALLOC_ARENA_MAX", "2"),)))
+    return specs
+
+
+class Mesh:
+    """A running mesh: its processes and what etcd says of it."""
+
+    def __init__(self, settings: MeshSettings, supervisor: Supervisor, store: Store) -> None:
+        self.settings = settings
+        self.supervisor = supervisor
+        self.store = store
+        self.keys = Keys.under(settings.etcd_prefix)
+        self.view = MeshView()
+        token = settings.token_file.read_text(encoding="ascii").strip()
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._session: aiohttp.ClientSession | None = None
+
+    def start(self) -> list[Child]:
+        """Start every process."""
+        return [self.supervisor.start(spec) for spec in mesh_specs(self.settings)]
+
+    async def refresh(self) -> MeshView:
+        """Look at etcd; the last view where it does not answer."""
+        try:
+            self.view = await read_mesh(self.store, self.keys, timeout_s=HTTP_TIMEOUT_S)
+        except StoreError:
+            return self.view
+        return self.view
+
+    async def get(self, url: str, path: str) -> Any:
+        """JSON (or text) of one of our services; None where it does not answer 200."""
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=HTTP_TIMEOUT_S)
+            self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+        try:
+            async with self._session.get(url + path) as answer:
+                if answer.status != 200:
+                    return None
+                if "json" in answer.content_type:
+                    return await answer.json()
+                return await answer.text()
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return None
+
+    async def schedules(self) -> str:
+        """Empty when the mesh schedules; otherwise what is still missing."""
+        view = await self.refresh()
+        if view.coordinator is None:
+            return "no coordinator leads"
+        if not view.binders:
+            return "no binder leads"
+        if len(view.agents) < self.settings.agents:
+            return f"{len(view.agents)} of {self.settings.agents} agents have joined"
+        stats = await self.get(view.coordinator.record.url, "/v1/stats")
+        if stats is None:
+            return "the leading coordinator does not answer"
+        if not stats.get("synced", True):
+            return "the leading coordinator has not synced"
+        return ""
+
+    async def wait_scheduling(self, *, on_wait: Callable[[str], None] | None = None) -> None:
+        """Return once the mesh schedules. ``ConfigError``: a process cannot start, or it takes too long."""
+        missing = "nothing has started"
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                while missing:
+                    if self.supervisor.failure.done():
+                        self.supervisor.failure.result()
+                    missing = await self.schedules()
+                    if on_wait is not None:
+                        on_wait(missing)
+                    if missing:
+                        await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise ConfigError(
+                f"the mesh does not schedule after {READY_TIMEOUT_S:g} s: {missing}; see {self.supervisor.log_dir}"
+            ) from None
+
+    async def close(self) -> None:
+        """Release connections; the supervisor ends the processes."""
+        if self._session is not None:
+            await self._session.close()

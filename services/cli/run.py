@@ -1,0 +1,25 @@
+"""``conclave run SERVICE [flags]``: become one service, with its own flags. What a container runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+SERVICES = ("coordinator", "agent", "binder")
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("service", type=click.Choice(SERVICES))
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def run(service: str, flags: tuple[str, ...]) -> None:
+    """Run one SERVICE (coordinator, agent or binder) in this process; FLAGS are its own (see run SERVICE --help)."""
+    become(f"services.{service}", flags)
+
+
+def become(module: str, flags: tuple[str, ...]) -> None:
+    """Replace this process by ``python -m MODULE FLAGS``: signals and the exit code are then the service's own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *flags])  # noqa: S606  our own interpreter and module

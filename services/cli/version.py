@@ -1,0 +1,45 @@
+"""``conclave version``: what is installed, for bug reports."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from importlib import metadata
+
+import click
+
+from shared.errors import ConfigError
+
+LIBRARIES = ("aiohttp", "etcd3", "grpcio", "kubernetes", "msgpack", "msgspec", "numpy", "torch")
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+def version(output: str) -> None:
+    """Print the versions of Conclave, Python, etcd and the libraries that matter."""
+    found = {"conclave": _library("conclave"), "python": platform.python_version(), "etcd": _etcd()}
+    found |= {name: _library(name) for name in LIBRARIES}
+    if output == "json":
+        click.echo(json.dumps(found))
+        return
+    for name, text in found.items():
+        click.echo(f"{name:<12} {text}")
+
+
+def _library(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _etcd() -> str:
+    from shared.runtime.embedded_etcd import find_etcd
+
+    try:
+        binary = find_etcd()
+        said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (ConfigError, OSError, subprocess.SubprocessError):
+        return "not found"
+    return said.splitlines()[0].removeprefix("etcd Version:").strip() if said else "unknown"
