@@ -111,7 +111,7 @@ class EmbeddedEtcd:
                 env={"PATH": os.environ.get("PATH", ""), "HOME": os.environ.get("HOME", "/")},
                 # Ctrl-C at a terminal is for the command; it stops etcd last, after the services.
                 start_new_session=True,
-                preexec_fn=die_with_parent if settings.die_with_parent else None,
+                preexec_fn=die_with_parent if self._settings.die_with_parent else None,
             )
         try:
             async with asyncio.timeout(self._settings.start_timeout_s):
