@@ -1,0 +1,250 @@
+"""Kubeconfigs as people and clouds write them, in every way of being wrong; in-cluster; exec plugins; rotation."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+
+from shared.adapters import kube_config
+from shared.adapters.kube_api import KubeClient
+from shared.adapters.kube_config import KubeConfig
+from shared.errors import ConfigError
+from tests.faults.scripted_api import ScriptedApi, answer, failure
+
+
+@pytest.fixture(autouse=True)
+def no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "main",
+        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "secret-token"}}],
+    } | changes
+
+
+def written(tmp_path: Path, content: dict[str, Any] | str) -> Path:
+    file = tmp_path / "kubeconfig"
+    file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return file
+
+
+async def refused(tmp_path: Path, content: dict[str, Any] | str, context: str | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        await KubeConfig.load(written(tmp_path, content), context=context)
+    message = str(caught.value)
+    assert message.startswith(str(tmp_path / "kubeconfig"))
+    assert "\n" not in message
+    assert "secret-token" not in message
+    return message
+
+
+async def test_a_token_becomes_the_header(tmp_path: Path):
+    access = await KubeConfig.load(written(tmp_path, config()))
+    assert access.base_url == "http://127.0.0.1:1"
+    assert await access.headers() == {"Authorization": "Bearer secret-token"}
+    assert access.tls() is None
+
+
+async def test_a_server_with_a_path_keeps_it(tmp_path: Path):
+    clusters = [{"name": "c", "cluster": {"server": "http://h:1/k8s/clusters/c-1/", "proxy-url": "http://p:3128"}}]
+    access = await KubeConfig.load(written(tmp_path, config(clusters=clusters)))
+    assert (access.base_url, access.proxy) == ("http://h:1/k8s/clusters/c-1", "http://p:3128")
+
+
+async def test_a_file_that_does_not_exist_is_named_with_the_remedy(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"none: kubeconfig does not exist; .* --kubeconfig"):
+        await KubeConfig.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param("a: [1\nb: 2", "not valid YAML at line 2, column 2", id="yaml"),
+        pytest.param("just text", "not a kubeconfig", id="no-mapping"),
+        pytest.param(b"\xff\xfe".decode("latin-1"), "kubeconfig", id="binary"),
+        pytest.param(config(clusters=7), "clusters is not a list", id="clusters-no-list"),
+        pytest.param(config(users=[{"user": {}}]), "users[0] has no name", id="user-without-name"),
+        pytest.param(config(**{"current-context": ""}), "current-context is not set", id="no-current-context"),
+        pytest.param(config(clusters=[]), "Expected object with name c", id="cluster-missing"),
+        pytest.param(config(contexts=[{"name": "main"}]), "Expected key context", id="context-empty"),
+        pytest.param(
+            config(
+                clusters=[
+                    {"name": "c", "cluster": {"server": "https://h", "certificate-authority-data": "bm90IHBlbQ=="}}
+                ]
+            ),
+            "CA, client certificate or key cannot be used",
+            id="ca-no-pem",
+        ),
+        pytest.param(
+            config(clusters=[{"name": "c", "cluster": {"server": "https://h", "certificate-authority": "/no/ca.pem"}}]),
+            "/no/ca.pem",
+            id="ca-file-missing",
+        ),
+        pytest.param(
+            config(clusters=[{"name": "c", "cluster": {"server": "https://h", "certificate-authority-data": "A"}}]),
+            "fix this field",
+            id="ca-no-base64",
+        ),
+    ],
+)
+async def test_what_is_wrong_is_said_in_one_line_with_the_file(tmp_path: Path, content: Any, expected: str):
+    assert expected in await refused(tmp_path, content)
+
+
+async def test_an_unknown_context_lists_the_known_ones(tmp_path: Path):
+    assert "'prod' is not in contexts (known: main)" in await refused(tmp_path, config(), context="prod")
+
+
+async def test_a_context_without_a_user_is_anonymous_not_a_crash(tmp_path: Path):
+    contexts = [{"name": "main", "context": {"cluster": "c"}}]
+    access = await KubeConfig.load(written(tmp_path, config(contexts=contexts, users=None)))
+    assert await access.headers() == {}
+
+
+def plugin(tmp_path: Path, body: str) -> dict[str, Any]:
+    """A user with an exec plugin that runs ``body`` as Python and counts its runs."""
+    script = tmp_path / "plugin.py"
+    script.write_text(f"import json\nopen({str(tmp_path / 'runs')!r}, 'a').write('.')\n{body}\n")
+    command = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": ["-I", str(script)],
+    }
+    return config(users=[{"name": "u", "user": {"exec": command}}])
+
+
+def credential(status: dict[str, str]) -> str:
+    body = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    return f"print({json.dumps(body)!r})"
+
+
+async def test_an_exec_plugin_gives_the_token(tmp_path: Path):
+    access = await KubeConfig.load(written(tmp_path, plugin(tmp_path, credential({"token": "from-plugin"}))))
+    assert await access.headers() == {"Authorization": "Bearer from-plugin"}
+
+
+@pytest.mark.parametrize(
+    "body", ["raise SystemExit('no login')", "print('no json')", credential({})], ids=["fails", "no-json", "empty"]
+)
+async def test_an_exec_plugin_without_credentials_is_a_config_error(tmp_path: Path, body: str):
+    assert "gave no credentials" in await refused(tmp_path, plugin(tmp_path, body))
+
+
+async def test_renewal_runs_the_plugin_again_and_keeps_the_old_when_it_fails(tmp_path: Path):
+    file = written(tmp_path, plugin(tmp_path, credential({"token": "first"})))
+    access = await KubeConfig.load(file)
+    plugin(tmp_path, credential({"token": "second"}))
+    assert await access.renew()
+    assert await access.headers() == {"Authorization": "Bearer second"}
+    plugin(tmp_path, "raise SystemExit(1)")
+    access._renewed_at = float("-inf")
+    assert not await access.renew()
+    assert await access.headers() == {"Authorization": "Bearer second"}
+
+
+async def test_renewals_in_a_storm_run_the_plugin_once(tmp_path: Path):
+    import asyncio
+
+    access = await KubeConfig.load(written(tmp_path, plugin(tmp_path, credential({"token": "t"}))))
+    await asyncio.gather(*(access.renew() for _ in range(50)))
+    assert not await access.renew()
+    assert len((tmp_path / "runs").read_text()) == 2
+
+
+@pytest.mark.parametrize(("expiry", "soon"), [("2020-01-01T00:00:00Z", True), ("2999-01-01T00:00:00Z", False)])
+async def test_a_plugins_credentials_are_renewed_before_they_expire(tmp_path: Path, expiry: str, soon: bool):
+    body = credential({"token": "t", "expirationTimestamp": expiry})
+    access = await KubeConfig.load(written(tmp_path, plugin(tmp_path, body)))
+    assert access._expires_soon() is soon
+
+
+async def test_in_cluster_follows_the_token_file_and_drops_its_newline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from kubernetes.aio.config import incluster_config
+
+    token, ca = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("projected\n")
+    trustme.CA().cert_pem.write_to_path(str(ca))
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    access = await KubeConfig.load()
+    assert access.base_url == "https://10.0.0.1:443"
+    assert await access.headers() == {"Authorization": "bearer projected"}
+    context = access.tls()
+    assert context is not None
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+async def test_in_cluster_without_a_token_says_what_to_mount(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    with pytest.raises(ConfigError, match=r"in-cluster configuration: .*mount the service account token"):
+        await KubeConfig.load()
+
+
+async def test_client_certificates_of_a_kubeconfig_prove_who_we_are(tmp_path: Path):
+    ca = trustme.CA()
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.verify_mode = ssl.CERT_REQUIRED
+    ca.configure_trust(serving)
+    ca.issue_cert("localhost").configure_cert(serving)
+    ours = ca.issue_cert("conclave@example.org", common_name="conclave")
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    ours.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "client.pem"))
+    async with ScriptedApi(tls=serving).on("GET", "/version", answer(200, {"gitVersion": "v1.36.0"})) as api:
+        cluster = {"server": api.url, "certificate-authority": "ca.pem"}
+        user = {"client-certificate": "client.pem", "client-key": "client.pem"}
+        file = written(
+            tmp_path, config(clusters=[{"name": "c", "cluster": cluster}], users=[{"name": "u", "user": user}])
+        )
+        client = KubeClient(await KubeConfig.load(file))
+        assert await client.check() == "v1.36.0"
+        await client.close()
+
+
+async def test_a_token_that_was_revoked_is_replaced_from_the_file(tmp_path: Path):
+    script = (answer(401, failure(401, "Unauthorized")), answer(200, {"gitVersion": "v1.36.0"}))
+    async with ScriptedApi().on("GET", "/version", *script) as api:
+        clusters = [{"name": "c", "cluster": {"server": api.url}}]
+        file = written(tmp_path, config(clusters=clusters))
+        client = KubeClient(await KubeConfig.load(file))
+        written(tmp_path, config(clusters=clusters, users=[{"name": "u", "user": {"token": "new"}}]))
+        await client.check()
+        await client.close()
+    assert [seen.headers["Authorization"] for seen in api.seen] == ["Bearer secret-token", "Bearer new"]
+
+
+async def test_keep_fresh_renews_what_expires_and_outlives_a_failing_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    import asyncio
+
+    body = credential({"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"})
+    access = await KubeConfig.load(written(tmp_path, plugin(tmp_path, body)))
+    monkeypatch.setattr(kube_config, "CHECK_S", 0.01)
+    monkeypatch.setattr(kube_config, "MIN_RENEW_GAP_S", 0.0)
+    plugin(tmp_path, "raise SystemExit(1)")
+    keeping = asyncio.create_task(access.keep_fresh())
+    async with asyncio.timeout(10):
+        while len((tmp_path / "runs").read_text()) < 3:  # noqa: ASYNC110  the plugin is a process: its file is the event
+            await asyncio.sleep(0.02)
+    assert not keeping.done()
+    async with access._lock:  # between two renewals: no plugin runs that would be left behind
+        keeping.cancel()
