@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
+from shared.kube.convert_relations import images_of, relations_of
 from shared.model.constraints import (
     HostPort,
     PodClass,
@@ -28,22 +29,29 @@ DEFAULT_CPU_MILLIS = 100
 DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 """What scoring counts for a container without a request (kube-scheduler ``util/pod_resources.go``)."""
 
+PREEMPTED_REASON = "PreemptionByScheduler"
+"""Reason of the DisruptionTarget condition that a preempting scheduler sets (``core/v1`` types)."""
+
 POD_LEVEL_RESOURCES = ("cpu", "memory", "hugepages-")
 
 
 def pod_from_api(pod: api.Pod) -> Pod:
     """The model of ``pod``; a field that cannot be used is named in ``Pod.invalid`` and the class left empty."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
-    invalid = ""
+    invalid, relations = "", None
     try:
         pod_class = pod_class_of(pod)
+        relations = relations_of(pod)
         devices = _devices((meta.annotations or {}).get(DEVICES_ANNOTATION, ""))
     except ObjectError as error:
         pod_class, devices, invalid = PodClass(), (), str(error)
-    condition = ("", "", "")
+    condition, preempted = ("", "", ""), False
     for item in status.conditions or ():
         if item.type == "PodScheduled":
             condition = (item.status, item.reason or "", item.message or "")
+        elif item.type == "DisruptionTarget":
+            preempted = item.status == "True" and item.reason == PREEMPTED_REASON
+    pending = not spec.node_name
     return Pod(
         uid=meta.uid,
         namespace=meta.namespace or "",
@@ -61,7 +69,22 @@ def pod_from_api(pod: api.Pod) -> Pod:
         devices=devices,
         nominated_node=status.nominated_node_name or "",
         invalid=invalid,
+        labels=meta.labels or {},
+        relations=relations,
+        start_time=status.start_time or "",
+        images=images_of(spec) if pending else (),
+        owner=owner_of(meta) if pending else ("", "", ""),
+        never_preempts=spec.preemption_policy == "Never",
+        preempted=preempted,
     )
+
+
+def owner_of(meta: api.ObjectMeta) -> tuple[str, str, str]:
+    """(apiVersion, kind, name) of the owner that controls the object; empty when none does."""
+    for owner in meta.owner_references or ():
+        if owner.controller:
+            return owner.api_version, owner.kind, owner.name
+    return "", "", ""
 
 
 def node_from_api(node: api.Node) -> Node:

@@ -99,8 +99,94 @@ class NodeAffinity(Json, frozen=True):
     )
 
 
+class LabelSelectorRequirement(Json, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelector(Json, frozen=True):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[LabelSelectorRequirement] | None = None
+
+
+class PodAffinityTerm(Json, frozen=True):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class WeightedPodAffinityTerm(Json, frozen=True):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = field(default_factory=PodAffinityTerm)
+
+
+class PodAffinity(Json, frozen=True):
+    """``podAffinity`` or ``podAntiAffinity``."""
+
+    required: list[PodAffinityTerm] | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: list[WeightedPodAffinityTerm] | None = field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
 class Affinity(Json, frozen=True):
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Json, frozen=True):
+    max_skew: int = 0
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class ClaimVolumeSource(Json, frozen=True):
+    claim_name: str = ""
+
+
+class GcePersistentDisk(Json, frozen=True):
+    pd_name: str = ""
+    read_only: bool | None = None
+
+
+class AwsElasticBlockStore(Json, frozen=True):
+    volume_id: str = field(name="volumeID", default="")
+
+
+class IscsiVolume(Json, frozen=True):
+    iqn: str = ""
+    read_only: bool | None = None
+
+
+class RbdVolume(Json, frozen=True):
+    monitors: list[str] | None = None
+    pool: str | None = None
+    image: str = ""
+    read_only: bool | None = None
+
+
+class EphemeralVolume(Json, frozen=True):
+    """Present for a generic ephemeral volume: its claim is named after pod and volume."""
+
+
+class Volume(Json, frozen=True):
+    """Only the sources that scheduling reads."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimVolumeSource | None = None
+    ephemeral: EphemeralVolume | None = None
+    gce_persistent_disk: GcePersistentDisk | None = None
+    aws_elastic_block_store: AwsElasticBlockStore | None = None
+    iscsi: IscsiVolume | None = None
+    rbd: RbdVolume | None = None
 
 
 class SchedulingGate(Json, frozen=True):
@@ -120,6 +206,9 @@ class PodSpec(Json, frozen=True):
     scheduling_gates: list[SchedulingGate] | None = None
     priority: int | None = None
     host_network: bool | None = None
+    preemption_policy: str | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+    volumes: list[Volume] | None = None
 
 
 class PodCondition(Json, frozen=True):
@@ -141,6 +230,7 @@ class PodStatus(Json, frozen=True):
     nominated_node_name: str | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    start_time: str | None = None
 
 
 class Pod(Json, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from shared.model.constraints import PodClass
+from shared.model.relations import Relations
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -20,6 +21,9 @@ class Pod(Struct, frozen=True):
 
     ``condition``: (status, reason, message) of PodScheduled as last written, so that an unchanged reason costs no
     write. ``devices``: what the annotation names. ``invalid``: why the pod cannot be scheduled as it is written.
+    ``relations``: what it demands of other pods, domains and volumes. ``start_time``: RFC 3339 in UTC, "" before it
+    starts. ``images`` and ``owner`` (apiVersion, kind, name of the controlling owner) are kept of pending pods only.
+    ``never_preempts``: preemptionPolicy Never. ``preempted``: a scheduler marked it as its victim.
     """
 
     uid: str
@@ -38,6 +42,13 @@ class Pod(Struct, frozen=True):
     devices: tuple[int, ...] = ()
     nominated_node: str = ""
     invalid: str = ""
+    labels: dict[str, str] = {}
+    relations: Relations | None = None
+    start_time: str = ""
+    images: tuple[str, ...] = ()
+    owner: tuple[str, str, str] = ("", "", "")
+    never_preempts: bool = False
+    preempted: bool = False
 
     @property
     def key(self) -> str:
