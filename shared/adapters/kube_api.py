@@ -375,7 +375,7 @@ class KubeClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
                 skip_auto_headers=("Accept-Encoding",),
-                read_bufsize=1 << 21,
+                read_bufsize=1 << 18,
             )
         return self._session
 
