@@ -123,8 +123,10 @@ def explain(error: grpc.aio.AioRpcError, doing: str) -> StoreError:
     """Our error for a gRPC error: ``StoreRejected`` only where etcd cannot have applied the request."""
     code, details = error.code(), (error.details() or "")[:256]
     text = f"etcd: {doing}: {code.name}: {details}"
-    # RESOURCE_EXHAUSTED is also what *our* side says about an answer that is too large, after the fact.
-    if code in _DEFINITE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith("etcdserver")):
+    # RESOURCE_EXHAUSTED is also what *our* side says about an answer that is too large, after the fact; etcd's own
+    # words are these two (the second is grpc-go's, about a request above its limit).
+    exhausted = code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(("etcdserver:", "grpc: received"))
+    if code in _DEFINITE or exhausted:
         return StoreRejected(text)
     return StoreUnknown(text)
 

@@ -144,8 +144,6 @@ class MemoryEtcd:
             return TxnResult(succeeded=True, revision=self._revision)
 
     def grant_lease(self, ttl_s: int) -> LeaseGrant:
-        if ttl_s < 1:
-            raise StoreRejected(f"memory store: a lease of {ttl_s} s")
         with self._lock:
             self.tick()
             self._next_lease += 1

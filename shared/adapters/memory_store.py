@@ -34,25 +34,25 @@ class MemoryStore:
         self._wakers: set[Callable[[], None]] = set()
 
     async def get(self, key: str, *, timeout_s: float = 2.0) -> KeyValue | None:
-        return self._open_server().get(key)
+        return (await self._open_server()).get(key)
 
     async def list_prefix(self, prefix: str, *, timeout_s: float = 5.0) -> Listing:
-        return self._open_server().list_prefix(prefix)
+        return (await self._open_server()).list_prefix(prefix)
 
     async def txn(self, compares: Sequence[Compare], ops: Sequence[Op], *, timeout_s: float = 2.0) -> TxnResult:
-        return self._open_server().txn(compares, ops)
+        return (await self._open_server()).txn(compares, ops)
 
     async def grant_lease(self, ttl_s: int, *, timeout_s: float = 2.0) -> LeaseGrant:
-        return self._open_server().grant_lease(ttl_s)
+        return (await self._open_server()).grant_lease(ttl_s)
 
     async def keep_alive(self, lease_id: int, *, timeout_s: float = 2.0) -> float:
-        return self._open_server().keep_alive(lease_id)
+        return (await self._open_server()).keep_alive(lease_id)
 
     async def revoke_lease(self, lease_id: int, *, timeout_s: float = 2.0) -> None:
-        self._open_server().revoke_lease(lease_id)
+        (await self._open_server()).revoke_lease(lease_id)
 
     async def compact(self, revision: int, *, timeout_s: float = 2.0) -> None:
-        self._open_server().compact(revision)
+        (await self._open_server()).compact(revision)
 
     async def watch(self, prefix: str, *, start_revision: int) -> AsyncGenerator[WatchBatch, None]:
         """See ``Store.watch``. Reads the server's history by position, so a slow caller buffers nothing."""
@@ -94,7 +94,10 @@ class MemoryStore:
         for wake in tuple(self._wakers):
             wake()
 
-    def _open_server(self) -> MemoryEtcd:
+    async def _open_server(self) -> MemoryEtcd:
+        # Every call gives way once, as a call over the network would: callers that rely on not being interrupted
+        # must fail here too.
+        await asyncio.sleep(0)
         if self._closed:
             raise StoreRejected("memory store: closed")
         return self._server

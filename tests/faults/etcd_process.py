@@ -1,0 +1,64 @@
+"""A real etcd for tests, driven from outside any test's event loop, so that one process serves many tests."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from shared.errors import ConfigError
+from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
+
+T = TypeVar("T")
+
+
+class EtcdProcess:
+    """``EmbeddedEtcd`` behind blocking calls, in a thread with its own loop."""
+
+    def __init__(self, data_dir: Path, **settings: Any) -> None:
+        try:
+            find_etcd()
+        except ConfigError as error:
+            pytest.skip(str(error))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="etcd", daemon=True)
+        self._thread.start()
+        chosen = {"data_dir": data_dir, "fsync": False, "progress_interval_s": 0.2, "die_with_parent": True, **settings}
+        self._etcd = self._run(self._make(EmbeddedEtcdSettings(**chosen)))
+
+    @staticmethod
+    async def _make(settings: EmbeddedEtcdSettings) -> EmbeddedEtcd:
+        return EmbeddedEtcd(settings)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+
+    @property
+    def endpoint(self) -> str:
+        return self._etcd.endpoint
+
+    @property
+    def port(self) -> int:
+        return int(self.endpoint.rpartition(":")[2])
+
+    def start(self) -> None:
+        self._run(self._etcd.start())
+
+    def kill(self) -> None:
+        self._run(self._etcd.kill())
+
+    def pause(self) -> None:
+        self._etcd.pause()
+
+    def resume(self) -> None:
+        self._etcd.resume()
+
+    def close(self) -> None:
+        self._run(self._etcd.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
