@@ -1,0 +1,87 @@
+"""Does the node take the pod, as everything stands now? The binder's check before it commits, and the assuming.
+
+Every node-local filter runs again at the node's current generation, with everybody's pods and everything assumed here
+counted; the coordinator's and the agents' verdicts are advice (I2). The rule itself is ``scheduling.conflicts``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.binder.state import State, Transit
+from shared.model.pod import Pod
+from shared.model.resources import MILLI_PER_DEVICE
+from shared.scheduling.conflicts import check_placement
+from shared.scheduling.filters.gpu_devices import gpu_milli_of
+from shared.wire.messages import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What ends a unit before it is committed: its outcome, and where it is or why."""
+
+    outcome: Outcome
+    node: str = ""
+    reason: str = ""
+
+
+def may_bind(state: State, pod: Pod) -> Verdict | None:
+    """Whether the pod itself can be bound by us; None when it can."""
+    if pod.finished or pod.terminating:
+        return Verdict(Outcome.GONE, reason="the pod is finished or terminating")
+    if pod.node_name:
+        return Verdict(Outcome.ELSEWHERE, pod.node_name)
+    if pod.scheduler_name != state.settings.scheduler_name:
+        return Verdict(Outcome.REFUSED, reason=f"the pod belongs to scheduler {pod.scheduler_name[:64]!r}")
+    if pod.gates:
+        return Verdict(Outcome.REFUSED, reason="the pod has scheduling gates")
+    if pod.invalid:
+        return Verdict(Outcome.REFUSED, reason=pod.invalid)
+    return None
+
+
+def choose(state: State, transit: Transit, pod: Pod) -> Verdict | None:
+    """Assume the pod on the first candidate that takes it, devices picked; None when one did.
+
+    Candidates are the placement's node, then its alternatives. The reason of a refusal is the first candidate's.
+    """
+    placement = transit.placement
+    candidates = (placement.node, *placement.alternatives) if placement is not None else (transit.node,)
+    transit.conflicts, transit.reason = 0, ""
+    for node in candidates:
+        rejection = check_placement(state.feasibility, pod.pod_class, node) if state.settings.check_placements else None
+        if rejection is None:
+            account = state.cache.assume(pod.uid, node, pod.pod_class, state.now)
+            transit.node, transit.devices, transit.pod_class = node, account.devices, pod.pod_class
+            transit.rv = pod.resource_version
+            return None
+        transit.conflicts += 1
+        transit.reason = transit.reason or f"{node}: {', '.join(rejection.reasons)}"[:512]
+    return Verdict(Outcome.CONFLICT, candidates[0], transit.reason)
+
+
+def still_fits(state: State, transit: Transit, pod: Pod) -> str:
+    """Whether the node takes the pod on the devices the intent names, nothing of it being assumed: "" or why not.
+
+    For an inherited intent, and for a pod that changed after it was committed.
+    """
+    if state.settings.check_placements:
+        rejection = check_placement(state.feasibility, pod.pod_class, transit.node)
+        if rejection is not None:
+            return f"{transit.node}: {', '.join(rejection.reasons)}"[:512]
+    milli = gpu_milli_of(pod.pod_class)
+    if not milli:
+        return ""
+    row = state.cache.table.row_of.get(transit.node)
+    free = state.cache.table.device_free[row] if row is not None else []
+    share = min(milli, MILLI_PER_DEVICE)
+    enough = len(transit.devices) == max(1, milli // MILLI_PER_DEVICE)
+    if enough and all(0 <= device < len(free) and free[device] >= share for device in transit.devices):
+        return ""
+    return f"{transit.node}: the GPU devices {list(transit.devices)} are taken"
+
+
+def hold(state: State, transit: Transit, pod: Pod) -> None:
+    """Assume the unit exactly as its intent says."""
+    state.cache.assume(pod.uid, transit.node, pod.pod_class, state.now, devices=transit.devices)
+    transit.pod_class = pod.pod_class

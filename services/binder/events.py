@@ -1,0 +1,198 @@
+"""What can happen to a binder: every fact its core learns, as frozen data.
+
+The shell turns watches, answers and failures into these; the core learns nothing any other way. Events may come twice
+or late (I9). Times are not part of them: ``now`` is an argument of ``BinderCore.handle``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from shared.model.node import Node
+from shared.model.pod import Pod
+from shared.wire.messages import Plan
+from shared.wire.records import Intent
+
+
+class Source(Enum):
+    """A list that a new leader needs complete before it judges inherited intents."""
+
+    PODS = "pods"
+    NODES = "nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class PodUpserted:
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeleted:
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUpserted:
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeleted:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The first complete list of ``source`` has been delivered."""
+
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class IntentsListed:
+    """All intents there are, by unit key; None where a value cannot be read. The first one begins the takeover."""
+
+    intents: Mapping[str, Intent | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReceived:
+    """``request`` names the HTTP request that waits for the answer."""
+
+    request: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The transaction succeeded."""
+
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRefused:
+    """A compare failed (or the store refused it): nothing was written."""
+
+    batch: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitUnknown:
+    """The transaction may have been applied, or may be later."""
+
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """What etcd holds, read linearizably after a batch that did not succeed. Terms are 0 where nobody leads.
+
+    ``intents``: only the keys that exist; None where a value cannot be read.
+    """
+
+    batch: int
+    own_term: int
+    coordinator_term: int
+    intents: Mapping[str, Intent | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpFailed:
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BindingAccepted:
+    """The API server has bound the pod."""
+
+    uid: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class BindingRefused:
+    """The API server refused: no effect. ``status`` is HTTP's; ``retry_after_s`` where it asked to come again."""
+
+    uid: str
+    attempt: int
+    status: int
+    message: str = ""
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BindingUnknown:
+    """No answer: the pod may be bound now, or later."""
+
+    uid: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodRead:
+    """The answer to ``ReadPod``; None: there is no pod of that name, or it has another uid."""
+
+    uid: str
+    pod: Pod | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodReadFailed:
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodMarked:
+    """The answer to ``MarkPod``: the pod's resourceVersion has changed. ``done`` False: refused or unknown."""
+
+    uid: str
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """A pod on a node, not finished, as a full list showed it."""
+
+    namespace: str
+    name: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The sweep's full list: every pod on a node, finished ones left out, by uid."""
+
+    bound: Mapping[str, BoundPod] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The time ``BinderCore.wake_at`` named has come."""
+
+
+Event = (
+    PodUpserted
+    | PodDeleted
+    | NodeUpserted
+    | NodeDeleted
+    | Synced
+    | IntentsListed
+    | PlanReceived
+    | Committed
+    | CommitRefused
+    | CommitUnknown
+    | LookedUp
+    | LookUpFailed
+    | BindingAccepted
+    | BindingRefused
+    | BindingUnknown
+    | PodRead
+    | PodReadFailed
+    | PodMarked
+    | Compared
+    | Tick
+)

@@ -1,0 +1,104 @@
+"""What the core wants done, as frozen data. The shell carries it out and reports back by events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.ports import BindRequest, Compare, Op
+from shared.wire.messages import PlanResult
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Run the transaction; answer ``Committed``, ``CommitRefused`` or ``CommitUnknown``. One at a time."""
+
+    batch: int
+    compares: tuple[Compare, ...]
+    ops: tuple[Op, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Read both leaders' keys and these intents; answer ``LookedUp`` or ``LookUpFailed``."""
+
+    batch: int
+    unit_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Send the Binding if our leadership is still valid; answer ``BindingAccepted``, ``Refused`` or ``Unknown``."""
+
+    attempt: int
+    request: BindRequest
+    cause_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPod:
+    """GET the pod; answer ``PodRead`` or ``PodReadFailed``."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarkPod:
+    """Patch the pod's PodScheduled condition to ``message``, so that Bindings sent before get 409.
+
+    Answer ``PodMarked``. The message is new each time: a patch that changes nothing would leave the resourceVersion.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer the plan's request."""
+
+    request: int
+    result: PlanResult
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Refuse the plan's request: stable ``code``, HTTP ``status``."""
+
+    request: int
+    code: str
+    message: str
+    status: int
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListIntents:
+    """List all intents; answer ``IntentsListed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPods:
+    """List all pods, to compare the cache with; answer ``Compared``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Somebody else leads this shard: end the process (exit code 3)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A line for the operator: constant event name, facts as pairs."""
+
+    event: str
+    facts: tuple[tuple[str, str | int | float], ...] = ()
+    level: str = "info"
+
+
+Instruction = Commit | LookUp | Bind | ReadPod | MarkPod | Answer | Refuse | ListIntents | ListPods | Stop | Log
