@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from shared.errors import KubeError, KubeExpired
+from shared.errors import KubeError, KubeExpired, KubeUnknown
 from shared.kube.resources import (
     Bookmark,
     Deleted,
@@ -113,7 +113,7 @@ def object_decoder(resource: Resource[T]) -> msgspec.json.Decoder[T]:
 
 
 def decode_page(resource: Resource[T], body: bytes) -> tuple[list[T], ListMeta, list[MalformedObject]]:
-    """Items, list metadata and what did not decode. ``KubeError`` when the page itself is no list."""
+    """Items, list metadata and what did not decode. ``KubeUnknown`` when the page is no list."""
     one, page, _ = _decoders(resource.type)
     try:
         whole: ListPage[T] = page.decode(body)
@@ -124,7 +124,7 @@ def decode_page(resource: Resource[T], body: bytes) -> tuple[list[T], ListMeta, 
     try:
         raw = _raw_page.decode(body)
     except UNREADABLE as error:
-        raise KubeError(f"list of {resource.plural}: the answer is no list ({str(error)[:ERROR_LIMIT]})") from error
+        raise KubeUnknown(f"list of {resource.plural}: the answer is no list ({str(error)[:ERROR_LIMIT]})") from error
     items: list[T] = []
     malformed: list[MalformedObject] = []
     for part in raw.items or ():

@@ -13,7 +13,7 @@ import trustme
 
 from shared.adapters.kube_api import KubeClient
 from shared.adapters.kube_watch import WatchPolicy
-from shared.errors import ConfigError, KubeError, KubeExpired, KubeRejected, KubeUnknown
+from shared.errors import ConfigError, KubeExpired, KubeRejected, KubeUnknown
 from shared.kube.resources import NODES, PODS, Bookmark, Deleted, Malformed, Upserted, WatchEvent
 from shared.ports import BindRequest
 from tests.faults.scripted_api import (
@@ -219,7 +219,7 @@ async def test_one_object_that_does_not_decode_is_named_and_the_others_stay():
 async def test_a_list_that_is_cut_off_is_unknown_never_shorter():
     cut = b'{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}}'
     async with ScriptedApi().on("GET", PODS_PATH, answer(200, cut)) as api, client_of(api) as client:
-        with pytest.raises(KubeError):
+        with pytest.raises(KubeUnknown, match="no list"):
             await client.list(PODS)
 
 
