@@ -261,10 +261,11 @@ def _score_requests(pod: api.Pod, requests: Resources, *, bound: bool) -> tuple[
 def _term(term: api.NodeSelectorTerm | None) -> SelectorTerm:
     if term is None:
         return SelectorTerm()
-    return SelectorTerm(_requirements(term.match_expressions), _requirements(term.match_fields))
+    return SelectorTerm(requirements_of(term.match_expressions), requirements_of(term.match_fields))
 
 
-def _requirements(items: list[api.NodeSelectorRequirement] | None) -> tuple[Requirement, ...]:
+def requirements_of(items: list[api.NodeSelectorRequirement] | None) -> tuple[Requirement, ...]:
+    """Expressions of a node selector term, of a pod's or of a volume's."""
     return tuple(Requirement(r.key, r.operator, tuple(r.values or ())) for r in items or ())
 
 

@@ -1,0 +1,248 @@
+"""Typed structs of the kinds beside pods and nodes that scheduling reads, and their conversion to the model. Pure.
+
+Fields as in ``objects``: camelCase on the wire, unknown ones skipped, quantities as strings. A bad field spoils its
+object only (``ObjectError``).
+"""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from shared.errors import ObjectError
+from shared.kube import objects as api
+from shared.kube.convert import owner_of, requirements_of
+from shared.kube.convert_relations import selector_from_api
+from shared.kube.objects import Json, LabelSelector, NodeSelector, ObjectMeta, Quantities, ResourceRequirements
+from shared.model import cluster_objects as model
+from shared.model.constraints import SelectorTerm
+from shared.model.labels import selector_of_labels
+from shared.model.resources import parse_amount
+
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+
+class ClaimSpec(Json, frozen=True):
+    access_modes: list[str] | None = None
+    selector: LabelSelector | None = None
+    resources: ResourceRequirements | None = None
+    volume_name: str | None = None
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+
+
+class PhaseStatus(Json, frozen=True):
+    phase: str | None = None
+
+
+class PersistentVolumeClaim(Json, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: ClaimSpec = field(default_factory=ClaimSpec)
+    status: PhaseStatus = field(default_factory=PhaseStatus)
+
+
+class ClaimRef(Json, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class CsiSource(Json, frozen=True):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class VolumeNodeAffinity(Json, frozen=True):
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(Json, frozen=True):
+    capacity: Quantities | None = None
+    access_modes: list[str] | None = None
+    claim_ref: ClaimRef | None = None
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiSource | None = None
+
+
+class PersistentVolume(Json, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PersistentVolumeSpec = field(default_factory=PersistentVolumeSpec)
+    status: PhaseStatus = field(default_factory=PhaseStatus)
+
+
+class TopologyRequirement(Json, frozen=True):
+    key: str = ""
+    values: list[str] | None = None
+
+
+class TopologyTerm(Json, frozen=True):
+    match_label_expressions: list[TopologyRequirement] | None = None
+
+
+class StorageClass(Json, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[TopologyTerm] | None = None
+
+
+class CsiAllocatable(Json, frozen=True):
+    count: int | None = None
+
+
+class CsiNodeDriver(Json, frozen=True):
+    name: str = ""
+    allocatable: CsiAllocatable | None = None
+
+
+class CsiNodeSpec(Json, frozen=True):
+    drivers: list[CsiNodeDriver] | None = None
+
+
+class CsiNode(Json, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: CsiNodeSpec = field(default_factory=CsiNodeSpec)
+
+
+class LabelsSelectorSpec(Json, frozen=True):
+    """Services and ReplicationControllers select by plain labels."""
+
+    selector: dict[str, str] | None = None
+
+
+class SelectorSpec(Json, frozen=True):
+    selector: LabelSelector | None = None
+
+
+class ByLabels(Json, frozen=True):
+    """A Service or a ReplicationController."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: LabelsSelectorSpec = field(default_factory=LabelsSelectorSpec)
+
+
+class BySelector(Json, frozen=True):
+    """A ReplicaSet or a StatefulSet."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: SelectorSpec = field(default_factory=SelectorSpec)
+
+
+class BudgetStatus(Json, frozen=True):
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, str | None] | None = None
+
+
+class PodDisruptionBudget(Json, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: SelectorSpec = field(default_factory=SelectorSpec)
+    status: BudgetStatus = field(default_factory=BudgetStatus)
+
+
+def claim_from_api(claim: PersistentVolumeClaim) -> model.Claim:
+    """Raises ``ObjectError`` for a request that is no quantity."""
+    meta, spec = claim.metadata, claim.spec
+    annotations = meta.annotations or {}
+    owner_kind, owner_name = owner_of(meta)[1:]
+    asked = spec.resources.requests if spec.resources is not None and spec.resources.requests else {}
+    return model.Claim(
+        key=_key(meta),
+        uid=meta.uid,
+        volume_name=spec.volume_name or "",
+        class_name=annotations.get(BETA_CLASS, spec.storage_class_name or ""),
+        storage_bytes=_storage(asked, "spec.resources.requests[storage]"),
+        access_modes=frozenset(spec.access_modes or ()),
+        volume_mode=spec.volume_mode or "Filesystem",
+        selector=selector_from_api(spec.selector, "spec.selector"),
+        bind_completed=BIND_COMPLETED in annotations,
+        lost=claim.status.phase == "Lost",
+        deleting=meta.deletion_timestamp is not None,
+        selected_node=annotations.get(SELECTED_NODE, ""),
+        owner_pod=owner_name if owner_kind == "Pod" else "",
+    )
+
+
+def volume_from_api(volume: PersistentVolume) -> model.PersistentVolume:
+    """Raises ``ObjectError`` for a capacity that is no quantity."""
+    meta, spec = volume.metadata, volume.spec
+    required = spec.node_affinity.required if spec.node_affinity is not None else None
+    affinity = None
+    if required is not None:
+        affinity = tuple(
+            SelectorTerm(requirements_of(term.match_expressions), requirements_of(term.match_fields))
+            for term in required.node_selector_terms or ()
+        )
+    ref = spec.claim_ref
+    return model.PersistentVolume(
+        name=meta.name,
+        labels=meta.labels or {},
+        class_name=(meta.annotations or {}).get(BETA_CLASS, spec.storage_class_name or ""),
+        capacity_bytes=_storage(spec.capacity or {}, "spec.capacity[storage]"),
+        access_modes=frozenset(spec.access_modes or ()),
+        volume_mode=spec.volume_mode or "Filesystem",
+        claim=(f"{ref.namespace}/{ref.name}", ref.uid) if ref is not None else None,
+        affinity=affinity,
+        available=volume.status.phase == "Available",
+        deleting=meta.deletion_timestamp is not None,
+        csi=(spec.csi.driver, spec.csi.volume_handle) if spec.csi is not None else None,
+    )
+
+
+def storage_class_from_api(item: StorageClass) -> model.StorageClass:
+    """The storage class."""
+    return model.StorageClass(
+        name=item.metadata.name,
+        provisioner=item.provisioner,
+        delayed=item.volume_binding_mode == "WaitForFirstConsumer",
+        topologies=tuple(
+            tuple((e.key, tuple(e.values or ())) for e in term.match_label_expressions or ())
+            for term in item.allowed_topologies or ()
+        ),
+    )
+
+
+def csi_limits_from_api(node: CsiNode) -> dict[str, int]:
+    """Volumes that may be attached to the node, by driver; a driver without a limit is absent."""
+    return {
+        driver.name: driver.allocatable.count
+        for driver in node.spec.drivers or ()
+        if driver.allocatable is not None and driver.allocatable.count is not None
+    }
+
+
+def workload_from_api(item: ByLabels | BySelector, api_version: str, kind: str) -> model.Workload:
+    """Raises ``ObjectError`` for an unusable selector."""
+    if isinstance(item, ByLabels):
+        labels = item.spec.selector
+        selector = selector_of_labels(labels) if labels is not None else None
+    else:
+        selector = selector_from_api(item.spec.selector, "spec.selector")
+    return model.Workload(api_version, kind, item.metadata.namespace or "", item.metadata.name, selector)
+
+
+def budget_from_api(item: PodDisruptionBudget) -> model.DisruptionBudget:
+    """Raises ``ObjectError`` for an unusable selector."""
+    return model.DisruptionBudget(
+        namespace=item.metadata.namespace or "",
+        name=item.metadata.name,
+        selector=selector_from_api(item.spec.selector, "spec.selector"),
+        allowed=item.status.disruptions_allowed,
+        disrupted=frozenset(item.status.disrupted_pods or ()),
+    )
+
+
+def _key(meta: api.ObjectMeta) -> str:
+    return f"{meta.namespace or ''}/{meta.name}"
+
+
+def _storage(amounts: Quantities, where: str) -> int:
+    quantity = amounts.get("storage")
+    if quantity is None:
+        return 0
+    try:
+        return parse_amount("storage", quantity)
+    except ValueError as error:
+        raise ObjectError(str(error), field=where) from error
