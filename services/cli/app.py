@@ -8,9 +8,11 @@ from __future__ import annotations
 import click
 
 from services.cli.audit import audit
+from services.cli.demo import demo
 from services.cli.run import run
 from services.cli.status import status
 from services.cli.twin import twin
+from services.cli.up import up
 from services.cli.version import version
 from services.cli.wire import wire
 
@@ -20,5 +22,5 @@ def conclave() -> None:
     """A learned, highly available scheduler for Kubernetes: a mesh of agents, one coordinator, a binder."""
 
 
-for command in (audit, run, status, twin, version, wire):
+for command in (audit, demo, run, status, twin, up, version, wire):
     conclave.add_command(command)

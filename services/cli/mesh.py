@@ -132,11 +132,15 @@ class Mesh:
             return "no binder leads"
         if len(view.agents) < self.settings.agents:
             return f"{len(view.agents)} of {self.settings.agents} agents have joined"
-        stats = await self.get(view.coordinator.record.url, "/v1/stats")
-        if stats is None:
+        status = await self.get(view.coordinator.record.url, "/v1/status")
+        if not status or not status.get("leading"):
             return "the leading coordinator does not answer"
-        if not stats.get("synced", True):
+        if not status.get("synced"):
             return "the leading coordinator has not synced"
+        if len(status.get("agents") or ()) < self.settings.agents:
+            return "the leading coordinator does not know all agents yet"
+        if not (status.get("binder") or {}).get("url"):
+            return "the leading coordinator does not know the binder yet"
         return ""
 
     async def wait_scheduling(self, *, on_wait: Callable[[str], None] | None = None) -> None:

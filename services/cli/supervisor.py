@@ -39,7 +39,10 @@ MAX_LINE = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One child. ``service`` groups figures (coordinator, agent ...); ``name`` is unique."""
+    """One child. ``service`` groups figures (coordinator, agent ...); ``name`` is unique.
+
+    ``restart`` False: it holds what cannot be had again, so its end is the command's (the twin and its cluster).
+    """
 
     name: str
     service: str
@@ -60,6 +63,7 @@ class Child:
     ready_line: str = ""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     ever_ready: bool = False
+    stopping: bool = False
     exit_code: int | None = None
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     spent: ProcessUsage = field(default_factory=ProcessUsage)
@@ -127,8 +131,8 @@ class Supervisor:
     async def stop(self, *names: str) -> None:
         """End these children for good: SIGTERM, SIGKILL after ``STOP_S``."""
         for name in names:
+            self.children[name].stopping = True
             self.kill(name, signal.SIGTERM)
-            self.children[name].spec = _no_restart(self.children[name].spec)
         tasks = [self._tasks[name] for name in names]
         if not tasks:
             return
@@ -160,8 +164,9 @@ class Supervisor:
             code = await self._run_once(child)
             if self._ended(child):
                 return
-            if code == EXIT_CONFIG and not child.ever_ready:
-                self._fail(child, f"{child.last_lines[-1] if child.last_lines else 'no reason given'}")
+            if not child.spec.restart or (code == EXIT_CONFIG and not child.ever_ready):
+                said = child.last_lines[-1] if child.last_lines else "it said nothing"
+                self._fail(child, said if code == EXIT_CONFIG else f"ended with {code}: {said}")
                 return
             if time.monotonic() - started >= STABLE_S:
                 backoff_s = FIRST_BACKOFF_S
@@ -173,7 +178,7 @@ class Supervisor:
             self._on_event("restart", child)
 
     def _ended(self, child: Child) -> bool:
-        return self._stopping or not child.spec.restart
+        return self._stopping or child.stopping
 
     def _fail(self, child: Child, why: str) -> None:
         if not self._failure.done():
@@ -246,10 +251,6 @@ class Supervisor:
 async def _all_ready(children: tuple[Child, ...]) -> None:
     for child in children:
         await child.ready.wait()
-
-
-def _no_restart(spec: Spec) -> Spec:
-    return Spec(spec.name, spec.service, spec.argv, spec.env, restart=False)
 
 
 def _remember_last_lines(child: Child) -> None:

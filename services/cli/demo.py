@@ -1,0 +1,193 @@
+"""``conclave demo``: the whole mesh on this machine against the twin, with a workload, kills and a report.
+
+Exit codes: 0 every schedulable pod was bound exactly once, no node was over its allocatable and every kill recovered;
+1 one of these did not hold; 2 bad input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import signal
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from services.cli.chaos import schedule
+from shared.errors import ConfigError
+
+T = TypeVar("T")
+
+DEFAULT_SPEED = 10.0
+"""The thesis' five minutes of arrivals take half a minute, and its last pod ends after a good minute."""
+DEFAULT_AGENTS = {"uniform": 4, "random": 4, "openb": 2}
+PICTURE = "conclave-demo.png"
+MAX_PROCESSES = 64
+COUNT = click.IntRange(1, MAX_PROCESSES)
+
+
+@click.command()
+@click.option("--workload", type=click.Choice(["uniform", "random", "openb"]), default="uniform", show_default=True)
+@click.option("--trace-dir", type=click.Path(path_type=Path), help="Folder with the openb trace.")
+@click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; default 4, or all of the trace.")
+@click.option("--agents", type=COUNT, help="Agents; default 4, or 2 with openb.")
+@click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
+@click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
+@click.option("--policy", default="kube-default", show_default=True, help="Which policy the agents decide by.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of everything.")
+@click.option("--speed", type=float, default=DEFAULT_SPEED, show_default=True, help="Virtual seconds per second.")
+@click.option(
+    "--kill", "kills", multiple=True, help="leader|agent|binder|etcd@SECONDS after the first pod; repeatable."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option("--audit", "audit_file", type=click.Path(path_type=Path), help="Keep the API server's audit file here.")
+@click.option("--picture", type=click.Path(path_type=Path), help="The picture's file; default beside --json, or here.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="The API server's.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep logs, etcd's data and the kubeconfig here.")
+@click.option("--quiet", is_flag=True, help="No live progress, no table.")
+def demo(
+    workload: str,
+    trace_dir: Path | None,
+    nodes: int | None,
+    agents: int | None,
+    coordinators: int,
+    binders: int,
+    policy: str,
+    seed: int,
+    speed: float,
+    kills: tuple[str, ...],
+    json_file: Path | None,
+    audit_file: Path | None,
+    picture: Path | None,
+    port: int,
+    keep: Path | None,
+    quiet: bool,
+) -> int:
+    """Start etcd, a simulated cluster and the whole mesh; schedule a workload; report.
+
+    Work goes on being submitted until the last kill has recovered. Exit code 0 only if every schedulable pod was bound
+    exactly once, no node was ever over its allocatable, and every kill happened and was recovered from.
+    """
+    from services.cli.demo_run import Demo, DemoSettings
+    from services.cli.workload_source import load_workload
+    from shared.policy.registry import make_policy
+    from shared.twin.clock import ScaledClock
+
+    planned = schedule(kills)
+    ScaledClock(0.0, speed)
+    make_policy(policy)
+    load = load_workload(workload, seed=seed, nodes=nodes, trace_dir=trace_dir)
+    if picture is None:
+        picture = json_file.with_suffix(".png") if json_file is not None else Path(PICTURE)
+    for flag, file in (("--json", json_file), ("--audit", audit_file), ("--picture", picture)):
+        _check_writable(flag, file)
+    state_dir = _state_dir(keep)
+    settings = DemoSettings(
+        workload=load,
+        coordinators=coordinators,
+        agents=agents or DEFAULT_AGENTS[workload],
+        binders=binders,
+        policy=policy,
+        seed=seed,
+        speed=speed,
+        kills=tuple(planned),
+        audit_file=audit_file or state_dir / "audit.jsonl",
+        port=port,
+        state_dir=state_dir,
+        quiet=quiet,
+    )
+    ok = False
+    try:
+        result = asyncio.run(until_signal(_run(Demo, settings)))
+        figures = {**result.figures, "picture": str(picture)}
+        ok = bool(figures["ok"])
+        _report(figures, result.picture, picture, json_file, quiet=quiet)
+    finally:
+        if ok and keep is None:
+            shutil.rmtree(state_dir, ignore_errors=True)
+        elif keep is None and any(state_dir.glob("logs/*.log")):
+            click.echo(f"logs are in {state_dir}", err=True)
+        elif keep is None:
+            shutil.rmtree(state_dir, ignore_errors=True)
+    return 0 if ok else 1
+
+
+async def _run(kind: Any, settings: Any) -> Any:
+    # Made inside the loop: it holds events of the loop.
+    return await kind(settings).run()
+
+
+def _report(figures: dict[str, Any], picture: Any, file: Path, json_file: Path | None, *, quiet: bool) -> None:
+    from services.cli.report import print_report, write_png
+
+    if json_file is not None:
+        json_file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    if picture is not None:
+        title = f"{figures['workload']}, policy {figures['policy']}, seed {figures['seed']}"
+        write_png(picture, file, title=title)
+    if not quiet:
+        print_report(figures, picture, width=min(shutil.get_terminal_size((110, 24)).columns, 140))
+        click.echo(f"picture: {file}")
+
+
+def _check_writable(flag: str, file: Path | None) -> None:
+    """Find out before the run, not after it."""
+    if file is None:
+        return
+    try:
+        with file.open("ab"):
+            pass
+        if file.stat().st_size == 0:
+            file.unlink()
+    except OSError as error:
+        raise ConfigError(f"{flag}: {file}: {error.strerror}; give a file that can be written") from None
+
+
+def _state_dir(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="conclave-demo-"))
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise ConfigError(f"--keep: {keep} is not empty; give a new folder")
+    except OSError as error:
+        raise ConfigError(f"--keep: {keep}: {error.strerror}; give a folder that can be made") from None
+    return keep
+
+
+async def until_signal(work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work``; SIGTERM or SIGINT cancels it, its clean-up runs, and the command is aborted."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise click.Abort from None
+    except BaseExceptionGroup as group:
+        found = _config_error(group)
+        if found is not None:
+            raise found from None
+        raise
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(ValueError):
+                loop.remove_signal_handler(number)
+
+
+def _config_error(group: BaseExceptionGroup[BaseException]) -> ConfigError | None:
+    """The first ConfigError inside task groups."""
+    for error in group.exceptions:
+        if isinstance(error, ConfigError):
+            return error
+        if isinstance(error, BaseExceptionGroup):
+            found = _config_error(error)
+            if found is not None:
+                return found
+    return None

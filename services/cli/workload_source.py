@@ -1,0 +1,75 @@
+"""What a demo submits: nodes, and pods with the moments at which they are due. Files are read here, nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from services.cli.figures import EXTRA_PREFIX
+from shared.errors import ConfigError
+from shared.twin.openb import parse_nodes, parse_pods
+from shared.twin.workload import GAP_S, KINDS, Arrival, arrivals, pod_json, stress_pod, thesis_nodes
+
+Json = dict[str, Any]
+
+NODE_LIST = "openb_node_list_gpu_node.csv"
+POD_LIST = "openb_pod_list_default.csv"
+EXTRA_GAP_S = 0.1
+EXTRA_RUN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """``timed``: pods arrive by schedule (virtual seconds) and finish; else as fast as possible, and none finishes."""
+
+    name: str
+    nodes: list[Json]
+    pods: list[Arrival]
+    timed: bool
+
+    def extra(self) -> Iterator[Arrival]:
+        """Further pods for as long as kills have not recovered; ``at_s`` is the gap before each."""
+        number = 0
+        kinds = sorted(KINDS)
+        while True:
+            name = f"{EXTRA_PREFIX}{number:04d}"
+            if self.timed:
+                yield Arrival(GAP_S, stress_pod(name, kinds[number % len(kinds)], EXTRA_RUN_S))
+            else:
+                yield Arrival(EXTRA_GAP_S, pod_json(name, {"cpu": "10m", "memory": "16Mi"}))
+            number += 1
+
+
+def load_workload(name: str, *, seed: int, nodes: int | None, trace_dir: Path | None) -> Workload:
+    """The workload ``uniform``, ``random`` or ``openb``. ``ConfigError``: unknown, unreadable or malformed."""
+    if name != "openb":
+        return Workload(name, thesis_nodes(nodes or 4), arrivals(name, Random(seed)), timed=True)
+    if trace_dir is None:
+        raise ConfigError(f"--trace-dir: the workload openb needs the folder with {NODE_LIST} and a pod list")
+    node_list = parse_nodes(_read(trace_dir / NODE_LIST), str(trace_dir / NODE_LIST))
+    if nodes is not None and nodes > len(node_list):
+        raise ConfigError(f"--nodes: {nodes} is more than the trace's {len(node_list)}")
+    pod_file = _pod_list(trace_dir)
+    pods = parse_pods(_read(pod_file), str(pod_file))
+    return Workload(name, node_list[:nodes], [Arrival(0.0, pod) for pod in pods], timed=False)
+
+
+def _pod_list(trace_dir: Path) -> Path:
+    """The default list, or the only one there is."""
+    if (trace_dir / POD_LIST).exists():
+        return trace_dir / POD_LIST
+    found = sorted(trace_dir.glob("openb_pod_list_*.csv"))
+    return found[0] if len(found) == 1 else trace_dir / POD_LIST
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--trace-dir: {file}: {error.strerror}; give the folder with the openb trace") from None
+    except UnicodeDecodeError as error:
+        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{file}, line {line}, column 1: not UTF-8 text; give the trace as it is published") from None
