@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from services.twin.custom.controller import CustomResources
 from services.twin.kinds import all_strategies, bootstrap_objects
-from services.twin.registry.custom import CustomResources
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.reviews import review_strategies
 from services.twin.registry.status import Json

@@ -65,12 +65,12 @@ class TwinServer:
         server = web.Server(
             self._handle, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=120.0
         )
-        runner = web.ServerRunner(server)
+        runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await runner.setup()
         listener = socket.create_server((host, port), backlog=1024)
         self.port = int(listener.getsockname()[1])
         self._runner = runner
-        await web.SockSite(runner, listener, shutdown_timeout=2.0).start()
+        await web.SockSite(runner, listener).start()
         return self.port
 
     async def stop(self) -> None:

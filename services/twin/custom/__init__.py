@@ -1,0 +1,1 @@
+"""Custom resources: kinds that come and go with their CustomResourceDefinition."""

@@ -1,0 +1,69 @@
+"""The scale subresource of a custom resource: autoscaling/v1 Scale over three JSON paths.
+
+Source: apiextensions ``pkg/registry/customresource/etcd.go`` (ScaleREST).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from services.twin.custom import json_path
+from services.twin.registry.status import internal, not_found
+from services.twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Subresource
+
+Json = dict[str, Any]
+
+
+def scale_subresource(info: KindInfo, paths: Json) -> Subresource:
+    """GET, PUT and PATCH of ``scale``."""
+
+    def get(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+        del body
+        return HandlerResult(200, _scale_of(_object(ctx, registry, info, name), paths))
+
+    def update(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+        obj = copy.deepcopy(_object(ctx, registry, info, name))
+        sent = body.get("metadata") or {}
+        obj["metadata"]["resourceVersion"] = sent.get("resourceVersion", "")
+        if sent.get("uid"):
+            obj["metadata"]["uid"] = sent["uid"]
+        _put(obj, paths["specReplicasPath"], (body.get("spec") or {}).get("replicas", 0))
+        ctx.verb = "update"
+        updated = registry.update(ctx, info.resource, ctx.namespace, name, obj)
+        return HandlerResult(200, _scale_of(updated, paths))
+
+    return Subresource("scale", ("get", "patch", "update"), "Scale", "autoscaling", "v1", get=get, update=update)
+
+
+def _object(ctx: RequestContext, registry: Registry, info: KindInfo, name: str) -> Json:
+    obj = registry.get(info.resource, ctx.namespace, name)
+    if obj is None:
+        raise not_found(info.plural, info.group, name)
+    return obj
+
+
+def _put(obj: Json, path: str, value: Any) -> None:
+    *parents, last = [part for part in path.split(".") if part]
+    for part in parents:
+        obj = obj.setdefault(part, {})
+    obj[last] = value
+
+
+def _scale_of(obj: Json, paths: Json) -> Json:
+    replicas = json_path.find(obj, paths["specReplicasPath"])
+    if replicas is None:
+        raise internal(f'the spec replicas field "{paths["specReplicasPath"]}" does not exist')
+    meta = obj["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status: Json = {"replicas": json_path.find(obj, paths["statusReplicasPath"]) or 0}
+    selector = json_path.find(obj, paths["labelSelectorPath"]) if paths.get("labelSelectorPath") else None
+    if selector:
+        status["selector"] = selector
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: meta[key] for key in kept if key in meta},
+        "spec": {"replicas": replicas},
+        "status": status,
+    }
