@@ -88,6 +88,11 @@ class BinderCore:
         ]
         return min((at for at in times if at is not None), default=None)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a unit is on its way, or a finished intent still in etcd."""
+        return bool(self.state.transits or self.committer.backlog or self.committer.in_flight is not None)
+
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event; what is to be done now."""
         return self.handle_all((event,), now)

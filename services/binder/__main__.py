@@ -1,0 +1,34 @@
+"""Entry point of the binder: parse settings, run; nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# One thread of linear algebra: a binder multiplies nothing, and each thread's buffer costs memory.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import structlog
+
+from services.binder.app import main
+from services.binder.settings import BinderSettings
+from shared.errors import ConfigError
+from shared.runtime.logging import configure
+from shared.runtime.process import identity, read_settings
+from shared.runtime.service import EXIT_CONFIG, run_service
+
+
+def run() -> int:
+    """The exit code."""
+    try:
+        settings = read_settings(BinderSettings, "binder")
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CONFIG
+    configure("binder", level=settings.log_level)
+    structlog.contextvars.bind_contextvars(id=identity(settings))
+    return run_service(lambda service: main(service, settings), name="binder", follow_parent=settings.follow_parent)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run())

@@ -1,0 +1,101 @@
+"""The binder's HTTP face: plans for the leader, figures for operators.
+
+A standby refuses plans with 421 ``not_leader``: who leads is in etcd, and whoever asks here has old news. Read-only
+otherwise; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http``. It shows no pod's spec and no label.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from services.binder.shell import Shell
+from shared.election.record import decode_record
+from shared.runtime.http import Authenticator, Caller, PeerRoute, Refused, guarded
+from shared.runtime.leadership import Leadership
+from shared.runtime.metrics import Metrics
+from shared.wire.codec import MAX_BODY_BYTES, decode, encode
+from shared.wire.messages import Plan
+
+COORDINATOR = frozenset({"coordinator"})
+
+
+class Admin:
+    """Routes and figures of this process; ``shell`` is there while it leads."""
+
+    def __init__(self, service_id: str, shard: str) -> None:
+        self.service_id = service_id
+        self.shard = shard
+        self.leadership: Leadership | None = None
+        self.shell: Shell | None = None
+
+    def peer_routes(self) -> tuple[PeerRoute, ...]:
+        """``POST /v1/plans``, for coordinators only."""
+        return (PeerRoute("/v1/plans", self.plans, roles=COORDINATOR, max_body_bytes=MAX_BODY_BYTES),)
+
+    async def plans(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
+        """Plan to PlanResult. Refused: ``WireError`` (400), ``not_leader``, ``stale_term``, ``too_busy``.
+
+        Outcome unknown (503): ``not_ready`` while taking over (had no effect), ``leadership_lost``.
+        """
+        plan = decode(body, Plan)
+        if self.shell is None:
+            raise Refused("another binder leads this shard", code="not_leader", status=421)
+        return encode(await self.shell.submit(plan))
+
+    def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
+        """``GET /v1/status``."""
+
+        async def status(_: web.Request) -> web.Response:
+            return web.Response(body=msgspec.json.encode(self.status()), content_type="application/json")
+
+        return [web.get("/v1/status", guarded(authenticator, status))]
+
+    def register(self, metrics: Metrics) -> None:
+        """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
+        metrics.figure("binder", self.stats)
+        metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
+        metrics.gauge_of("units_in_transit", "Units between plan and Binding", lambda: float(self._in_transit()))
+
+    def status(self) -> dict[str, Any]:
+        """Who leads the shard, and how far the takeover is."""
+        leader = self.leadership.leader if self.leadership is not None else None
+        record = decode_record(leader.value) if leader is not None else None
+        answer: dict[str, Any] = {
+            "id": self.service_id,
+            "shard": self.shard,
+            "leading": self._term() > 0,
+            "term": self._term(),
+        }
+        if leader is not None and record is not None:
+            answer["leader"] = {"id": record.identity, "url": record.url, "term": leader.term}
+        if self.shell is not None:
+            core = self.shell.core
+            answer |= {
+                "accepting": core.takeover.accepting,
+                "missing": core.takeover.missing,
+                "in_transit": len(core.state.transits),
+                "nodes": len(core.state.cache.table.row_of),
+                "accounts": len(core.state.cache.accounts),
+            }
+        return answer
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the term."""
+        figures: dict[str, Any] = {"id": self.service_id, "leading": self._term() > 0, "term": self._term()}
+        if self.shell is not None:
+            core = self.shell.core
+            figures |= dataclasses.asdict(core.stats)
+            figures["in_transit"] = len(core.state.transits)
+            figures["bindings_in_flight"] = core.passage.bindings_in_flight
+            figures["coordinator_term"] = core.coordinator_term
+        return figures
+
+    def _term(self) -> int:
+        return self.leadership.term if self.leadership is not None else 0
+
+    def _in_transit(self) -> int:
+        return len(self.shell.core.state.transits) if self.shell is not None else 0

@@ -1,0 +1,43 @@
+"""Settings of a binder. The machinery is in ``shared.runtime.settings``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from services.binder.state import CoreSettings
+from shared.runtime.process import ProcessSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinderSettings(ProcessSettings):
+    """What a binder is told beside what every service is."""
+
+    kubeconfig: Path | None = None
+    """Which cluster; empty: in-cluster where we are in one, else KUBECONFIG, else ~/.kube/config."""
+    context: str = ""
+    """Context of the kubeconfig; empty: its current one."""
+    scheduler_name: str = "conclave"
+    """Pods with this ``spec.schedulerName`` are ours; all others are counted and never bound."""
+    shard: str = "0"
+    """The shard of nodes this binder campaigns for."""
+    max_bindings: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
+    """Bindings in flight to the API server."""
+    bind_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=60_000)] = 5_000
+    """Deadline of one Binding; what is not answered by then is read back."""
+    sweep_every_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 30.0
+    """How often intents in etcd and late confirmations are looked at."""
+    compare_every_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 300.0
+    """How often the cache is compared with a full list of pods."""
+
+    def core(self) -> CoreSettings:
+        """What the core is told."""
+        return CoreSettings(
+            scheduler_name=self.scheduler_name,
+            max_bindings=self.max_bindings,
+            sweep_every_s=self.sweep_every_s,
+            compare_every_s=self.compare_every_s,
+        )

@@ -1,0 +1,58 @@
+"""Named places where a test can kill or pause this very process: the gaps between two effects.
+
+``CONCLAVE_FAILPOINT="after_commit=kill"`` or ``"before_bind=pause:5"``, several separated by commas; ``name@3=kill``
+acts at the third time. Each acts once. A pause blocks the whole event loop, as a stopped machine or a long garbage
+collection would. The names in use: ``before_commit``, ``after_commit``, ``before_bind``, ``after_bind`` (binder) and
+``before_publish`` (coordinator).
+
+Refuses to do anything without the variable, which no deployment sets; then ``reach`` is one attribute read.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+
+from shared.errors import ConfigError
+
+VARIABLE = "CONCLAVE_FAILPOINT"
+
+
+class Failpoints:
+    """The failpoints of one process."""
+
+    def __init__(self, text: str = "") -> None:
+        self._armed: dict[str, tuple[int, float | None]] = {}
+        for part in filter(None, (piece.strip() for piece in text.split(","))):
+            place, _, action = part.partition("=")
+            name, _, times = place.partition("@")
+            verb, _, seconds = action.partition(":")
+            try:
+                pause_s = float(seconds) if verb == "pause" else None
+                count = int(times or 1)
+            except ValueError:
+                verb = ""
+            if not name or verb not in {"kill", "pause"}:
+                raise ConfigError(f"{VARIABLE}: {part!r} is not NAME[@TIME]=kill or NAME[@TIME]=pause:SECONDS")
+            self._armed[name] = (count, pause_s)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Failpoints:
+        """Those the environment names. ``ConfigError`` for a malformed value."""
+        return cls((os.environ if environ is None else environ).get(VARIABLE, ""))
+
+    def reach(self, name: str) -> None:
+        """The process is at the place ``name``: die or stand still if a test wants it."""
+        if not self._armed or name not in self._armed:
+            return
+        count, pause_s = self._armed[name]
+        if count > 1:
+            self._armed[name] = (count - 1, pause_s)
+            return
+        del self._armed[name]
+        if pause_s is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            time.sleep(pause_s)
