@@ -13,6 +13,7 @@ from services.twin.registry.strategy import KindInfo, RequestContext, Strategy, 
 
 Json = dict[str, Any]
 
+_UNKNOWN_FIELD = '"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 STATUS_VERBS = ("get", "patch", "update")
 
 
@@ -26,9 +27,10 @@ class TypedStrategy(Strategy):
         """Work out what an empty object prints: Go's fields without omitempty."""
         super().__init_subclass__()
         if cls.go_type and "go_type" in cls.__dict__:
-            empty, _ = TYPES.decode(cls.go_type, {})
-            cls.blank = {key: value for key, value in empty.items() if key not in ("metadata", "kind", "apiVersion")}
+            cls.blank = blank_object(cls.go_type)
             cls.merge_keys = TYPES.merge_keys(cls.go_type)
+        if cls.supported_fields == TypedStrategy.supported_fields:
+            cls.field_label_error = _UNKNOWN_FIELD
 
     def decode(self, obj: Json, ctx: RequestContext) -> None:
         decode_into(self.go_type, self.info, obj, ctx)
@@ -41,6 +43,12 @@ class TypedStrategy(Strategy):
     def status_subresource(self) -> Subresource:
         """``status`` as a view of the whole object."""
         return Subresource("status", STATUS_VERBS, prepare=self.prepare_status, validate=self.validate_status_update)
+
+
+def blank_object(go_type: str) -> Json:
+    """What an object with nothing but metadata prints beside it."""
+    empty, _ = TYPES.decode(go_type, {})
+    return {key: value for key, value in empty.items() if key not in ("metadata", "kind", "apiVersion")}
 
 
 def decode_into(go_type: str, info: KindInfo, obj: Json, ctx: RequestContext) -> None:

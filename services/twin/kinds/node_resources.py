@@ -1,0 +1,126 @@
+"""RuntimeClass, ResourceQuota, ResourceClaim, ComponentStatus: small kinds with one or two rules.
+
+Sources: ``pkg/apis/node/validation``, ``pkg/apis/core/validation`` (ValidateResourceQuota), ``pkg/apis/resource``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.twin.kinds.names import check, dns_label
+from services.twin.kinds.printing import columns, object_age
+from services.twin.kinds.resource_rules import check_amount
+from services.twin.kinds.typed import TypedStrategy
+from services.twin.registry.status import FieldError, invalid, required
+from services.twin.registry.strategy import KindInfo, RequestContext
+
+Json = dict[str, Any]
+
+
+class RuntimeClassStrategy(TypedStrategy):
+    """node.k8s.io/v1 RuntimeClass."""
+
+    info = KindInfo("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", "runtimeclass", False)
+    go_type = "node/v1.RuntimeClass"
+    has_generation = False
+    resets_status = False
+    table_columns = columns("Name", "Handler", "Age")
+
+    def default(self, obj: Json) -> None:
+        for toleration in (obj.get("scheduling") or {}).get("tolerations") or ():
+            toleration.setdefault("operator", "Equal")
+
+    def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
+        found = check("handler", obj.get("handler", ""), dns_label)
+        for name, amount in ((obj.get("overhead") or {}).get("podFixed") or {}).items():
+            found += check_amount(name, amount, f"overhead.podFixed[{name}]")
+        return found
+
+    def validate_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
+        found = self.validate(obj, ctx)
+        if obj.get("handler") != old.get("handler"):
+            found.append(invalid("handler", obj.get("handler", ""), "field is immutable"))
+        return found
+
+    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
+        return [obj["metadata"]["name"], obj.get("handler", ""), object_age(obj, now_s)]
+
+
+class ResourceQuotaStrategy(TypedStrategy):
+    """Core v1 ResourceQuota; counting is a controller's work, so ``status`` is what somebody writes."""
+
+    info = KindInfo("", "v1", "ResourceQuota", "resourcequotas", "resourcequota", True, short_names=("quota",))
+    go_type = "core/v1.ResourceQuota"
+    has_generation = False
+    returns_deleted = True
+    table_columns = columns("Name", "Request", "Limit", "Age")
+
+    def __init__(self) -> None:
+        self.subresources = (self.status_subresource(),)
+
+    def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
+        found: list[FieldError] = []
+        for name, amount in (obj["spec"].get("hard") or {}).items():
+            found += check_amount(name, amount, f"spec.hard[{name}]")
+        return found
+
+    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
+        hard, used = obj["status"].get("hard") or {}, obj["status"].get("used") or {}
+        texts = {name: f"{name}: {used.get(name, '0')}/{hard[name]}" for name in sorted(hard)}
+        limits = [text for name, text in texts.items() if name.startswith("limits.")]
+        requests = [text for name, text in texts.items() if not name.startswith("limits.")]
+        return [obj["metadata"]["name"], ", ".join(requests), ", ".join(limits), object_age(obj, now_s)]
+
+
+class ResourceClaimStrategy(TypedStrategy):
+    """resource.k8s.io/v1 ResourceClaim: its spec never changes, a scheduler writes its status."""
+
+    info = KindInfo("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", "resourceclaim", True)
+    go_type = "resource/v1.ResourceClaim"
+    has_generation = False
+    table_columns = columns("Name", "State", "Age")
+
+    def __init__(self) -> None:
+        self.subresources = (self.status_subresource(),)
+
+    def default(self, obj: Json) -> None:
+        for request in obj["spec"]["devices"].get("requests") or ():
+            for one in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+                if one is not None:
+                    one.setdefault("allocationMode", "ExactCount")
+                    if one["allocationMode"] == "ExactCount":
+                        one.setdefault("count", 1)
+
+    def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
+        found: list[FieldError] = []
+        for index, request in enumerate(obj["spec"]["devices"].get("requests") or ()):
+            here = f"spec.devices.requests[{index}]"
+            found += check(f"{here}.name", request.get("name", ""), dns_label)
+            exactly = request.get("exactly")
+            if exactly is not None and not exactly.get("deviceClassName"):
+                found.append(required(f"{here}.exactly.deviceClassName"))
+        return found
+
+    def validate_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
+        if obj["spec"] != old["spec"]:
+            return [invalid("spec", obj["spec"], "field is immutable")]
+        return []
+
+    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
+        status = obj["status"]
+        parts = ["allocated"] if status.get("allocation") else []
+        parts += ["reserved"] if status.get("reservedFor") else []
+        if obj["metadata"].get("deletionTimestamp"):
+            parts.insert(0, "deleted")
+        return [obj["metadata"]["name"], ",".join(parts) or "pending", object_age(obj, now_s)]
+
+
+class ComponentStatusStrategy(TypedStrategy):
+    """Core v1 ComponentStatus: deprecated, read-only, and here always empty."""
+
+    info = KindInfo(
+        "", "v1", "ComponentStatus", "componentstatuses", "componentstatus", False, short_names=("cs",),
+        verbs=("get", "list"),
+    )  # fmt: skip
+    go_type = "core/v1.ComponentStatus"
+    has_generation = False
