@@ -31,6 +31,7 @@ UNCHECKED = FieldError(
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation",
 )
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _TOP_LEVEL = frozenset(("metadata", "apiVersion", "kind"))
 
 
@@ -221,10 +222,7 @@ def _string(value: str, schema: Json, path: str) -> list[FieldError]:
         errors.append(invalid(path, value, f"{path} in body should be at least {least} chars long"))
     if pattern is not None and not re.search(pattern, value):
         errors.append(invalid(path, value, f"{path} in body should match '{pattern}'"))
-    form = schema.get("format")
-    if form == "date-time" and not re.fullmatch(
-        r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", value
-    ):
+    if schema.get("format") == "date-time" and not _DATE_TIME.fullmatch(value):
         errors.append(invalid(path, value, f'{path} in body must be of type date-time: "{value}"'))
     return errors
 

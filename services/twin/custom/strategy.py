@@ -140,13 +140,10 @@ class CustomStrategy(Strategy):
         return {path: json_path.text(json_path.find(obj, path)) for path in self._selectable}
 
     def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        meta = obj["metadata"]
+        name = obj["metadata"].get("name", "")
         if not self._printers:
-            return [meta.get("name", ""), age_of(meta.get("creationTimestamp"), now_s)]
-        return [
-            meta.get("name", ""),
-            *(_cell(json_path.find(obj, path), type_, now_s) for path, type_ in self._printers),
-        ]
+            return [name, age_of(obj["metadata"].get("creationTimestamp"), now_s)]
+        return [name, *(_cell(json_path.find(obj, path), type_, now_s) for path, type_ in self._printers)]
 
 
 def _cell(value: Any, type_: str, now_s: float) -> Any:
