@@ -18,7 +18,8 @@ carries out instructions and hands every answer back as an event.
 
 Invariants:
 
-I1. At most one elector in the cluster has ``now < valid_until``, while clock rates keep the bound of ``LeaseSettings``.
+I1. At most one elector in the cluster has ``now < valid_until``, while clock rates keep the bound of ``LeaseSettings``
+    and no identity is given to two live processes (a restart takes over at once; the term fences its predecessor).
 I2. ``valid_until`` counts from before the request was sent, never from its answer.
 I3. ``term`` is the create_revision of the key this elector itself created; terms only grow.
 I4. ``Elected`` and ``Lost`` alternate, ``Elected`` first; after ``Stop`` there is no ``Elected``.
