@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import trustme
 
+from shared.adapters import kube_watch
 from shared.adapters.kube_api import KubeClient
 from shared.adapters.kube_watch import WatchPolicy
 from shared.errors import ConfigError, KubeExpired, KubeRejected, KubeUnknown
@@ -375,6 +376,16 @@ async def test_a_line_that_never_decodes_leads_to_a_fresh_list_not_to_a_loop():
     assert len(api.seen) == 3
 
 
+async def test_without_counting_stuck_streams_a_bad_line_is_fetched_for_ever(monkeypatch: pytest.MonkeyPatch):
+    """Ablation of the test above."""
+    monkeypatch.setattr(kube_watch, "STUCK_STREAMS", 1_000_000)
+    script = stream(b'{"type": nonsense}\n')
+    async with ScriptedApi().on("GET", PODS_PATH, script) as api, client_of(api) as client:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(client.watch(PODS, resource_version="4")), 0.5)
+    assert len(api.seen) > 3
+
+
 async def test_a_line_without_end_is_not_kept_without_bound():
     policy = WatchPolicy(backoff_s=0.001, max_backoff_s=0.01, max_line_bytes=100_000)
     script = stream(*[b"x" * 50_000] * 4)
@@ -428,3 +439,13 @@ async def test_a_server_that_ends_every_stream_at_once_does_not_make_us_spin():
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(client.watch(PODS, resource_version="4")), 1.0)
     assert len(api.seen) <= 5
+
+
+async def test_without_the_spin_guard_it_would(monkeypatch: pytest.MonkeyPatch):
+    """Ablation of the test above."""
+    monkeypatch.setattr(kube_watch, "SPIN_GUARD_S", 0.0)
+    policy = WatchPolicy(backoff_s=0.2, max_backoff_s=10.0)
+    async with ScriptedApi().on("GET", PODS_PATH, stream()) as api, client_of(api, policy=policy) as client:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(client.watch(PODS, resource_version="4")), 0.5)
+    assert len(api.seen) > 5

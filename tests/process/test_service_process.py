@@ -142,6 +142,21 @@ def test_ending_silently_is_an_error(code: str):
     assert "ended by itself" in str(log[-1]["error"])
 
 
+def test_without_the_guard_a_watch_that_ended_leaves_a_service_that_looks_healthy():
+    """Ablation of the test above: ``start`` does not guard."""
+    code = """
+    async def main(service):
+        service.start("watch", asyncio.sleep(0))
+        await asyncio.sleep(0.3)
+        say("still here")
+        await service.stopping.wait()
+    """
+    process = start(code)
+    await_line(process, "still here")
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == EXIT_OK
+
+
 def test_a_hung_loop_is_seen_from_another_thread():
     code = """
     async def main(service):

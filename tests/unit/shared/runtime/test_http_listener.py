@@ -202,6 +202,27 @@ async def test_one_request_too_many_is_told_429_and_the_others_are_served():
         assert await client.call(listener.url, "/v1/x", b"", timeout_s=5) == b"done"
 
 
+async def test_without_the_bound_handlers_pile_up():
+    """Ablation of the test above."""
+    running, most = 0, 0
+    release = asyncio.Event()
+
+    async def wait(body: bytes, caller: Caller) -> bytes:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 20:
+            release.set()
+        await release.wait()
+        running -= 1
+        return b""
+
+    route = PeerRoute("/v1/x", wait, max_in_flight=1000)
+    async with serving(route) as listener, calling(connections_per_peer=20) as client:
+        await asyncio.gather(*(client.call(listener.url, "/v1/x", b"", timeout_s=5) for _ in range(20)))
+    assert most == 20
+
+
 @pytest.mark.parametrize("header", ["", f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer", f"Bearer \udce4{TOKEN}"])
 async def test_without_the_token_nothing_but_health_is_answered(tmp_path: Path, header: str):
     authenticator = Authenticator(token_file(tmp_path))
