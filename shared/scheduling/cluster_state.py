@@ -1,0 +1,117 @@
+"""Everything a decision may rest on: nodes, pods, and the objects beside them, as one value.
+
+Sorts out which pods count: finished ones nowhere, bound ones on their node (also while terminating), pending ones only
+as nominated. It keeps ``ClusterCache`` (amounts) and ``PodIndex`` (who stands where) in step; it decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
+from shared.model.node import Node
+from shared.model.pod import Pod
+from shared.scheduling.cache import ClusterCache
+from shared.scheduling.node_table import NodeTable
+from shared.scheduling.pod_index import PodIndex
+from shared.scheduling.scores.image_locality import ImageTable
+
+
+@dataclass(slots=True)
+class Storage:
+    """Claims by ``namespace/name``, volumes and classes by name, attach limits by node and driver.
+
+    ``version`` must change whenever the contents do.
+    """
+
+    claims: dict[str, Claim] = field(default_factory=dict)
+    volumes: dict[str, PersistentVolume] = field(default_factory=dict)
+    classes: dict[str, StorageClass] = field(default_factory=dict)
+    attach_limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    version: int = 0
+
+
+@dataclass(slots=True)
+class Workloads:
+    """Services per namespace; controllers by (apiVersion, kind, namespace, name)."""
+
+    services: dict[str, dict[str, Workload]] = field(default_factory=dict)
+    controllers: dict[tuple[str, str, str, str], Workload] = field(default_factory=dict)
+
+    def add(self, workload: Workload) -> None:
+        """A workload appeared or changed."""
+        if workload.kind == "Service":
+            self.services.setdefault(workload.namespace, {})[workload.name] = workload
+        else:
+            key = (workload.api_version, workload.kind, workload.namespace, workload.name)
+            self.controllers[key] = workload
+
+
+class ClusterState:
+    """The cluster as known here. ``namespaces``: labels by name."""
+
+    def __init__(self) -> None:
+        self.cache = ClusterCache()
+        self.index = PodIndex(self.cache.table)
+        self.images = ImageTable(self.cache.table)
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.storage = Storage()
+        self.workloads = Workloads()
+        self.budgets: list[DisruptionBudget] = []
+        self._nominated: dict[str, dict[str, Pod]] = {}
+        self._nominated_to: dict[str, str] = {}
+
+    @property
+    def table(self) -> NodeTable:
+        """The nodes."""
+        return self.cache.table
+
+    def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
+        """A node appeared or changed. ``images``: bytes by name; None leaves them as they are."""
+        self.cache.upsert_node(node)
+        if images is not None:
+            self.images.set(node.name, images)
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone; what stands there waits."""
+        self.cache.remove_node(name)
+        self.images.set(name, {})
+
+    def observe(self, pod: Pod) -> None:
+        """Take over a pod as the API server shows it."""
+        self._withdraw(pod.uid)
+        self.cache.observe(pod)
+        if pod.finished:
+            self.index.drop(pod.uid)
+        elif pod.node_name:
+            self.index.place(pod, pod.node_name)
+        elif pod.nominated_node and not pod.gates:
+            self._nominated.setdefault(pod.nominated_node, {})[pod.uid] = pod
+            self._nominated_to[pod.uid] = pod.nominated_node
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        self._withdraw(uid)
+        self.cache.forget(uid)
+        self.index.drop(uid)
+
+    def nominated_on(self, node_name: str, pod: Pod) -> list[Pod]:
+        """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, and not itself."""
+        return [
+            other
+            for other in self._nominated.get(node_name, {}).values()
+            if other.priority >= pod.priority and other.uid != pod.uid
+        ]
+
+    def nominated_nodes(self) -> Iterable[str]:
+        """Nodes to which any pod is nominated."""
+        return self._nominated.keys()
+
+    def _withdraw(self, uid: str) -> None:
+        node_name = self._nominated_to.pop(uid, None)
+        if node_name is not None:
+            there = self._nominated[node_name]
+            del there[uid]
+            if not there:
+                del self._nominated[node_name]

@@ -1,0 +1,266 @@
+"""Which pods stand on which rows, counted per question asked: the base of every rule about other pods.
+
+A question (``Matcher``) is a set of namespaces and selectors; its answer is an array of counts per row, built once and
+then kept up to date by each pod that comes or goes. Pods of one template share a label group, so a change touches the
+few questions that match the group and never scans pods. Demands of pods that stand (their anti-affinity, what they
+prefer) are kept the same way, per distinct term.
+
+Pods on nodes that the table does not know wait here and count when the node appears. Who is bound or assumed is
+``cache.py``'s business: this index is told.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shared.model.labels import LabelSelector, selects
+from shared.model.pod import Pod
+from shared.model.relations import AffinityTerm
+from shared.scheduling.node_table import IntArray, NodeTable
+
+MATCHER_LIMIT = 512
+"""Questions remembered; the least recently asked is forgotten (an array of rows each)."""
+
+LabelsKey = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """Pods for which every condition holds: (namespaces, None for all; selector, None matches nothing).
+
+    ``skip_terminating``: pods being deleted do not count.
+    """
+
+    conditions: tuple[tuple[frozenset[str] | None, LabelSelector | None], ...]
+    skip_terminating: bool = False
+
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod of ``namespace`` with ``labels`` meets every condition (terminating or not)."""
+        return all(
+            (names is None or namespace in names) and selects(selector, labels) for names, selector in self.conditions
+        )
+
+
+@dataclass(slots=True, eq=False)
+class TermRows:
+    """``amounts [capacity]``: pods that carry the term, or the sum of their weights, per row."""
+
+    amounts: IntArray
+    users: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Pods of one namespace with equal labels. ``seats``: node -> (pods, of them terminating)."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    seats: dict[str, list[int]] = field(default_factory=dict)
+    matchers: list[Matcher] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    pod: Pod
+    node_name: str
+    group: tuple[str, LabelsKey]
+
+
+class PodIndex:
+    """Pods by uid and node over one table. ``version`` counts every change of what is counted."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self.table = table
+        self.version = 0
+        self.terms_version = 0
+        self.anti_affinity: dict[AffinityTerm, TermRows] = {}
+        self.weighted: dict[AffinityTerm, TermRows] = {}
+        self.claim_users: dict[str, int] = {}
+        self.volume_pods: dict[str, dict[str, Pod]] = {}
+        self._placed: dict[str, _Placed] = {}
+        self._on: dict[str, dict[str, Pod]] = {}
+        self._groups: dict[tuple[str, LabelsKey], _Group] = {}
+        self._counted: OrderedDict[Matcher, IntArray] = OrderedDict()
+        self._seated: dict[str, int] = {}
+        self._static_seen = -1
+
+    # --- pods ---------------------------------------------------------------------------------------------------
+
+    def place(self, pod: Pod, node_name: str) -> None:
+        """``pod`` stands on ``node_name``, wherever it stood before."""
+        self.sync()
+        known = self._placed.get(pod.uid)
+        if known is not None:
+            if known.pod is pod and known.node_name == node_name:
+                return
+            self.drop(pod.uid)
+        key = (pod.namespace, tuple(sorted(pod.labels.items())))
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(pod.namespace, pod.labels)
+            group.matchers = [m for m in self._counted if m.matches(pod.namespace, pod.labels)]
+        self._placed[pod.uid] = _Placed(pod, node_name, key)
+        self._on.setdefault(node_name, {})[pod.uid] = pod
+        if pod.relations is not None:
+            if pod.relations.claims or pod.relations.disks:
+                self.volume_pods.setdefault(node_name, {})[pod.uid] = pod
+            self._use_terms(pod, 1)
+        self._seat_in(group, node_name, pod, 1)
+        row = self._seated.get(node_name)
+        if row is not None:
+            self._count(pod, group, row, 1)
+        self.version += 1
+
+    def drop(self, uid: str) -> None:
+        """The pod stands nowhere any more; an unknown uid is fine."""
+        self.sync()
+        known = self._placed.pop(uid, None)
+        if known is None:
+            return
+        pod, node_name = known.pod, known.node_name
+        group = self._groups[known.group]
+        row = self._seated.get(node_name)
+        if row is not None:
+            self._count(pod, group, row, -1)
+        self._seat_in(group, node_name, pod, -1)
+        if not group.seats:
+            del self._groups[known.group]
+        _discard(self._on, node_name, uid)
+        _discard(self.volume_pods, node_name, uid)
+        if pod.relations is not None:
+            self._use_terms(pod, -1)
+        self.version += 1
+
+    def pods_on(self, node_name: str) -> Iterable[Pod]:
+        """Pods that stand on a node, in the order in which they were placed."""
+        return self._on.get(node_name, {}).values()
+
+    def get(self, uid: str) -> Pod | None:
+        """The pod as last placed."""
+        known = self._placed.get(uid)
+        return None if known is None else known.pod
+
+    # --- questions ----------------------------------------------------------------------------------------------
+
+    def counts(self, matcher: Matcher) -> IntArray:
+        """``[rows]``: pods that the matcher finds on each row. The caller must not write to it."""
+        self.sync()
+        array = self._counted.get(matcher)
+        if array is None:
+            array = self._counted[matcher] = np.zeros(self.table.capacity, np.int64)
+            for group in self._groups.values():
+                if matcher.matches(group.namespace, group.labels):
+                    group.matchers.append(matcher)
+                    for node_name, (pods, terminating) in group.seats.items():
+                        row = self._seated.get(node_name)
+                        if row is not None:
+                            array[row] += pods - terminating if matcher.skip_terminating else pods
+            if len(self._counted) > MATCHER_LIMIT:
+                self._forget_oldest()
+        else:
+            self._counted.move_to_end(matcher)
+        return array[: self.table.rows]
+
+    def sync(self) -> None:
+        """Take over which nodes the table knows; cheap unless the static half of some node changed."""
+        table = self.table
+        if self._static_seen == table.static_stamp:
+            return
+        self._static_seen = table.static_stamp
+        if self._capacity() < table.capacity:
+            self._grow()
+        row_of = table.row_of
+        for name, row in [item for item in self._seated.items() if row_of.get(item[0]) != item[1]]:
+            self._unseat(name, row)
+        for name, row in row_of.items():
+            if name not in self._seated:
+                self._seated[name] = row
+                for uid, pod in self._on.get(name, {}).items():
+                    self._count(pod, self._groups[self._placed[uid].group], row, 1)
+        self.version += 1
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _count(self, pod: Pod, group: _Group, row: int, sign: int) -> None:
+        for matcher in group.matchers:
+            if not (matcher.skip_terminating and pod.terminating):
+                self._counted[matcher][row] += sign
+        relations = pod.relations
+        if relations is None:
+            return
+        for term in relations.anti_affinity:
+            self.anti_affinity[term].amounts[row] += sign
+        for term in relations.affinity:
+            self.weighted[term].amounts[row] += sign
+        for weighted in relations.preferences:
+            self.weighted[weighted.term].amounts[row] += sign * weighted.weight
+        for claim in relations.claims:
+            if not claim.ephemeral:
+                key = f"{pod.namespace}/{claim.name}"
+                self.claim_users[key] = self.claim_users.get(key, 0) + sign
+                if not self.claim_users[key]:
+                    del self.claim_users[key]
+
+    def _use_terms(self, pod: Pod, sign: int) -> None:
+        relations = pod.relations
+        assert relations is not None
+        for term in relations.anti_affinity:
+            self._use_term(self.anti_affinity, term, sign)
+        for term in relations.affinity:
+            self._use_term(self.weighted, term, sign)
+        for weighted in relations.preferences:
+            self._use_term(self.weighted, weighted.term, sign)
+
+    def _use_term(self, registry: dict[AffinityTerm, TermRows], term: AffinityTerm, sign: int) -> None:
+        rows = registry.get(term)
+        if rows is None:
+            rows = registry[term] = TermRows(np.zeros(self.table.capacity, np.int64))
+            self.terms_version += 1
+        rows.users += sign
+        if not rows.users:
+            del registry[term]
+            self.terms_version += 1
+
+    def _seat_in(self, group: _Group, node_name: str, pod: Pod, sign: int) -> None:
+        seats = group.seats.setdefault(node_name, [0, 0])
+        seats[0] += sign
+        seats[1] += sign * pod.terminating
+        if not seats[0]:
+            del group.seats[node_name]
+
+    def _unseat(self, name: str, row: int) -> None:
+        """The row is free or another node's: nothing stands there."""
+        del self._seated[name]
+        for uid, pod in self._on.get(name, {}).items():
+            self._count(pod, self._groups[self._placed[uid].group], row, -1)
+
+    def _forget_oldest(self) -> None:
+        oldest, _ = self._counted.popitem(last=False)
+        for group in self._groups.values():
+            if oldest in group.matchers:
+                group.matchers.remove(oldest)
+
+    def _capacity(self) -> int:
+        arrays = [*self._counted.values(), *(t.amounts for t in self._terms())]
+        return min((len(array) for array in arrays), default=self.table.capacity)
+
+    def _terms(self) -> Iterable[TermRows]:
+        yield from self.anti_affinity.values()
+        yield from self.weighted.values()
+
+    def _grow(self) -> None:
+        capacity = self.table.capacity
+        for matcher, array in self._counted.items():
+            self._counted[matcher] = np.pad(array, (0, capacity - len(array)))
+        for term in self._terms():
+            term.amounts = np.pad(term.amounts, (0, capacity - len(term.amounts)))
+
+
+def _discard(by_node: dict[str, dict[str, Pod]], node_name: str, uid: str) -> None:
+    there = by_node.get(node_name)
+    if there is not None and there.pop(uid, None) is not None and not there:
+        del by_node[node_name]

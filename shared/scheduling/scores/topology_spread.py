@@ -1,0 +1,68 @@
+"""PodTopologySpread score: ScheduleAnyway constraints, or the system default, prefer domains with fewer pods.
+
+Source: kube-scheduler 1.36 ``plugins/podtopologyspread/scoring.go``. Per constraint count * ln(domains + 2) +
+(maxSkew - 1), summed and rounded; then 100 * (greatest + least - x) / greatest over the feasible nodes of the whole
+cluster. Domains are those of feasible nodes; for the hostname the count is the node's own.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.model.pod import Pod
+from shared.scheduling.cluster_state import ClusterState
+from shared.scheduling.domains import codes_or_absent, domains_present, per_domain
+from shared.scheduling.node_table import ABSENT, BoolArray, IntArray
+from shared.scheduling.spread_domains import HOSTNAME, included, pods_per_row, soft_constraints
+
+MAX_SCORE = 100
+
+
+def spread_score(state: ClusterState, pod: Pod, rows: IntArray) -> IntArray | None:
+    """``[rows]`` 0..100, normalised over ``rows``, the feasible ones; None when no constraint applies."""
+    constraints, own = soft_constraints(state, pod)
+    if not constraints or not len(rows):
+        return None
+    table = state.table
+    complete: BoolArray = table.present[: table.rows].copy()
+    if own:
+        for constraint in constraints:
+            complete &= codes_or_absent(table, constraint.topology_key) != ABSENT
+    scored = rows[complete[rows]]
+    feasible: BoolArray = np.zeros(table.rows, np.bool_)
+    feasible[scored] = True
+    raw: NDArray[np.float64] = np.zeros(len(scored))
+    for constraint in constraints:
+        key = constraint.topology_key
+        codes = codes_or_absent(table, key)[scored]
+        pods = pods_per_row(state, constraint, pod.namespace)
+        if key == HOSTNAME:
+            domains, counts = len(scored), pods[scored]
+        else:
+            policy = included(state, pod, constraint)
+            counted = complete if policy is None else complete & policy
+            domains = int(domains_present(table, key, feasible).sum())
+            counts = per_domain(table, key, pods * counted)[codes]
+        part = counts * math.log(domains + 2) + float(constraint.max_skew - 1)
+        raw += np.where(codes == ABSENT, 0.0, part)
+    scores = np.zeros(len(rows), np.int64)
+    scores[complete[rows]] = _normalised(_rounded(raw))
+    return scores
+
+
+def _rounded(values: NDArray[np.float64]) -> IntArray:
+    """Half away from zero, as Go's math.Round; values are never negative."""
+    whole = np.floor(values)
+    return (whole + (values - whole >= 0.5)).astype(np.int64)
+
+
+def _normalised(raw: IntArray) -> IntArray:
+    if not len(raw):
+        return raw
+    least, greatest = int(raw.min()), int(raw.max())
+    if greatest == 0:
+        return np.full(len(raw), MAX_SCORE, np.int64)
+    return MAX_SCORE * (greatest + least - raw) // greatest
