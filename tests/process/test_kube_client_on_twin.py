@@ -1,0 +1,211 @@
+"""The Kubernetes client and the reflector against the twin's API server as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import select
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from shared.adapters.kube_api import KubeClient
+from shared.adapters.kube_config import KubeConfig
+from shared.adapters.kube_watch import WatchPolicy
+from shared.errors import KubeRejected, KubeUnknown
+from shared.kube.resources import EVENTS, NODES, PODS, Deleted, Upserted
+from shared.ports import BindRequest
+from shared.runtime.reflector import Reflector, Synced
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "a-token-for-this-test-only"
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    file = tmp_path_factory.mktemp("twin") / "kubeconfig"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "services.twin", "--port", "0", "--token", TOKEN, "--kubeconfig-out", str(file)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], 30)
+        assert ready, "the twin did not start within 30 s"
+        line = process.stdout.readline()
+        assert line.startswith("serving "), line
+        yield file
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
+
+
+@pytest.fixture
+async def client(kubeconfig: Path) -> AsyncIterator[KubeClient]:
+    policy = WatchPolicy(backoff_s=0.01, max_backoff_s=0.1)
+    client = KubeClient(await KubeConfig.load(kubeconfig), policy=policy, page_size=2)
+    try:
+        yield client
+    finally:
+        await inject(client)
+        await client.close()
+
+
+async def inject(client: KubeClient, *rules: dict[str, Any]) -> None:
+    """Replace the twin's fault plan."""
+    access = client._access
+    async with (
+        aiohttp.ClientSession(headers=await access.headers()) as raw,
+        raw.put(f"{access.base_url}/twin/faults", json={"rules": list(rules)}) as response,
+    ):
+        assert response.status == 200, await response.text()
+
+
+async def create_pod(client: KubeClient, name: str) -> BindRequest:
+    """A pending pod, and the Binding that would place it on ``n1``."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"schedulerName": "conclave", "containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}]},
+    }
+    await client.create(PODS, namespace="default", body=body)
+    found = await client.get(PODS, namespace="default", name=name)
+    assert found is not None
+    return BindRequest("default", name, found.metadata.uid, found.metadata.resource_version, "n1")
+
+
+async def node_of(client: KubeClient, name: str) -> str | None:
+    found = await client.get(PODS, namespace="default", name=name)
+    assert found is not None
+    return found.spec.node_name
+
+
+async def test_the_server_tells_its_version(client: KubeClient):
+    assert (await client.check()).startswith("v1.")
+
+
+async def test_a_pod_is_bound_once_and_the_second_binding_is_refused(client: KubeClient):
+    request = await create_pod(client, "once")
+    await client.bind(request)
+    assert await node_of(client, "once") == "n1"
+    with pytest.raises(KubeRejected) as caught:
+        await client.bind(request)
+    assert (caught.value.status, caught.value.reason) == (409, "Conflict")
+
+
+@pytest.mark.parametrize("wrong", ["uid", "resource_version"])
+async def test_a_binding_of_a_stale_view_is_refused(client: KubeClient, wrong: str):
+    request = await create_pod(client, f"stale-{wrong.replace('_', '-')}")
+    stale = {"uid": "00000000-0000-0000-0000-000000000001", "resource_version": "1"}[wrong]
+    fields = {name: getattr(request, name) for name in ("namespace", "name", "uid", "resource_version", "node_name")}
+    with pytest.raises(KubeRejected) as caught:
+        await client.bind(BindRequest(**{**fields, wrong: stale}))
+    assert caught.value.status == 409
+    assert not await node_of(client, request.name)
+
+
+async def test_a_status_patch_fences_a_late_binding(client: KubeClient):
+    request = await create_pod(client, "fenced")
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "withdrawn"}
+    patch = {"status": {"conditions": [condition]}}
+    await client.patch(PODS, namespace="default", name="fenced", patch=patch, subresource="status")
+    with pytest.raises(KubeRejected):
+        await client.bind(request)
+
+
+async def test_without_the_resource_version_the_late_binding_would_go_through(client: KubeClient):
+    """Ablation of the test above: the precondition is what fences."""
+    request = await create_pod(client, "unfenced")
+    patch = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
+    await client.patch(PODS, namespace="default", name="unfenced", patch=patch, subresource="status")
+    await client.bind(BindRequest("default", "unfenced", request.uid, "", "n1"))
+    assert await node_of(client, "unfenced") == "n1"
+
+
+async def test_a_dropped_reply_is_unknown_and_the_read_back_finds_the_binding(client: KubeClient):
+    request = await create_pod(client, "dropped")
+    await inject(client, {"kind": "drop", "method": "POST", "path": "/dropped/binding", "count": 1})
+    with pytest.raises(KubeUnknown):
+        await client.bind(request)
+    assert await node_of(client, "dropped") == "n1"
+
+
+async def test_a_throttled_binding_is_retried_and_happens_once(client: KubeClient):
+    request = await create_pod(client, "throttled")
+    await inject(client, {"kind": "throttle", "method": "POST", "path": "/binding", "count": 1, "retry_after_s": 1})
+    await client.bind(request, timeout_s=10)
+    assert await node_of(client, "throttled") == "n1"
+
+
+async def test_a_500_is_unknown_and_had_no_effect_here(client: KubeClient):
+    request = await create_pod(client, "failed")
+    await inject(client, {"kind": "error", "method": "POST", "path": "/binding", "count": 1})
+    with pytest.raises(KubeUnknown):
+        await client.bind(request)
+    assert not await node_of(client, "failed")
+
+
+async def test_a_delete_needs_the_right_uid(client: KubeClient):
+    request = await create_pod(client, "deleted")
+    with pytest.raises(KubeRejected):
+        await client.delete(PODS, namespace="default", name="deleted", uid="00000000-0000-0000-0000-000000000001")
+    await client.delete(PODS, namespace="default", name="deleted", uid=request.uid)
+    assert await client.get(PODS, namespace="default", name="deleted") is None
+
+
+async def test_an_event_can_be_told(client: KubeClient):
+    body = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "told.1"},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "conclave.io/scheduler",
+        "reportingInstance": "c-0",
+        "action": "Binding",
+        "reason": "Scheduled",
+        "type": "Normal",
+        "note": "bound",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "told"},
+    }
+    await client.create(EVENTS, namespace="default", body=body)
+
+
+async def test_a_list_of_many_pages_is_whole(client: KubeClient):
+    for number in range(5):
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"page-{number}"}}
+        await client.create(NODES, namespace="", body=body)
+    listed = await client.list(NODES)
+    assert {f"page-{number}" for number in range(5)} <= {item.metadata.name for item in listed.items}
+
+
+async def test_the_reflector_sees_every_change_and_a_throttled_watch_loses_none(client: KubeClient):
+    before = await create_pod(client, "before")
+    await inject(client, {"kind": "throttle", "method": "GET", "path": "/pods", "count": 2, "retry_after_s": 0})
+    reflector = Reflector(client, PODS, backoff_s=0.01)
+    seen: list[str] = []
+    async with asyncio.timeout(30), contextlib.aclosing(reflector.batches()) as batches:
+        async for batch in batches:
+            for item in batch:
+                if isinstance(item, Synced):
+                    after = await create_pod(client, "after")
+                    await client.bind(after)
+                    await client.delete(PODS, namespace="default", name="before", uid=before.uid)
+                elif isinstance(item, Upserted) and item.object.metadata.name in ("before", "after"):
+                    place = "ending" if item.object.metadata.deletion_timestamp else item.object.spec.node_name or "-"
+                    seen.append(f"{item.object.metadata.name}@{place}")
+                elif isinstance(item, Deleted):
+                    seen.append(f"{item.object.metadata.name} deleted")
+            if "before deleted" in seen:
+                break
+    assert seen == ["before@-", "after@-", "after@n1", "before@ending", "before deleted"]
