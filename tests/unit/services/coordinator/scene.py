@@ -1,4 +1,4 @@
-"""A whole mesh in one place without I/O: the coordinator's core, real agents' cores, a binder and an API server as data.
+"""A whole mesh in one place without I/O: the coordinator's core, real agents' cores, binder and API server as data.
 
 Everything happens when the test says so: ``step`` delivers one thing, ``run`` until nothing is left to do. The binder
 here is the plainest one that keeps the rules: one pod once, nothing above allocatable, by the same ``check_placement``.
@@ -51,7 +51,7 @@ from shared.scheduling.cache import ClusterCache
 from shared.scheduling.conflicts import check_placement
 from shared.scheduling.feasibility import FeasibilityCache
 from shared.wire.codec import decode, encode
-from shared.wire.messages import VERSION, Offer, Outcome, Plan, PlacementResult, PlanResult, ViewUpdate
+from shared.wire.messages import VERSION, Offer, Outcome, PlacementResult, Plan, PlanResult, ViewUpdate
 from shared.wire.records import AgentRecord
 
 

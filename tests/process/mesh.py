@@ -1,0 +1,270 @@
+"""A whole mesh as real processes on loopback: etcd, the twin's API server, coordinators, agents, binders.
+
+For process tests. Every service is the module that a container runs; one that ends is started again after a moment, as
+a supervisor does, unless the test took it down. Ports are free ones, files lie in a temporary directory, and leaving
+the ``async with`` ends everything that was started, by pid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "twin-token-for-tests"
+RESTART_S = 0.3
+
+
+@dataclass
+class Running:
+    """One service: how to start it, and its process now."""
+
+    name: str
+    arguments: list[str]
+    log: Path
+    process: asyncio.subprocess.Process | None = None
+    url: str = ""
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    wanted: bool = True
+    starts: int = 0
+    codes: list[int] = field(default_factory=list)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+
+class Mesh:
+    """``async with Mesh(tmp_path) as mesh``: everything runs and is ready."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        coordinators: int = 2,
+        agents: int = 2,
+        binders: int = 2,
+        flags: dict[str, list[str]] | None = None,
+        twin_flags: list[str] | None = None,
+        environ: dict[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.etcd = EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=folder / "etcd", fsync=False))
+        self.services: dict[str, Running] = {}
+        self.kubeconfig = folder / "kubeconfig"
+        self.audit = folder / "audit.jsonl"
+        self.api_url = ""
+        self._counts = {"coordinator": coordinators, "agent": agents, "binder": binders}
+        self._flags = flags or {}
+        self._twin_flags = twin_flags or []
+        self._environ = environ or {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self._stop()
+
+    async def _start(self) -> None:
+        twin = ["--token", TOKEN, "--kubeconfig-out", str(self.kubeconfig), "--audit", str(self.audit)]
+        await asyncio.gather(self.etcd.start(), self.start("twin", "twin", [*twin, *self._twin_flags]))
+        import yaml
+
+        self.api_url = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        self._session = aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"})
+        starting = []
+        for service, count in self._counts.items():
+            for number in range(count):
+                flags = ["--etcd", self.etcd.endpoint, "--id", f"{service}-{number}"]
+                if service != "agent":
+                    flags += ["--kubeconfig", str(self.kubeconfig)]
+                starting.append(self.start(f"{service}-{number}", service, [*flags, *self._flags.get(service, [])]))
+        await asyncio.gather(*starting)
+
+    async def _stop(self) -> None:
+        for running in self.services.values():
+            running.wanted = False
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        services = [running for running in self.services.values() if running.name != "twin"]
+        for running in services:
+            await self._end(running, signal.SIGKILL)
+        if "twin" in self.services:
+            await self._end(self.services["twin"], signal.SIGTERM)  # it has an audit file to finish
+        if self._session is not None:
+            await self._session.close()
+        await self.etcd.stop()
+
+    async def _end(self, running: Running, number: signal.Signals) -> None:
+        process = running.process
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(number)
+        try:
+            async with asyncio.timeout(5):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    # --- services -----------------------------------------------------------------------------------------------
+
+    async def start(self, name: str, service: str, arguments: list[str]) -> Running:
+        """Start a service, keep it running, and wait for its ``ready`` line."""
+        command = [sys.executable, "-m", f"services.{service}", *arguments]
+        running = self.services[name] = Running(name, command, self.folder / f"{name}.log")
+        self._keepers.append(asyncio.create_task(self._keep(running)))
+        async with asyncio.timeout(30):
+            await running.ready.wait()
+        return running
+
+    async def _keep(self, running: Running) -> None:
+        environ = {**os.environ, **self._environ, "PYTHONPATH": str(ROOT)}
+        while running.wanted:
+            running.ready.clear()
+            with running.log.open("ab") as log:
+                running.process = await asyncio.create_subprocess_exec(
+                    *running.arguments, stdout=asyncio.subprocess.PIPE, stderr=log, env=environ, cwd=ROOT
+                )
+            running.starts += 1
+            assert running.process.stdout is not None
+            async for line in running.process.stdout:
+                if line.startswith((b"ready", b"serving")):
+                    running.url = line.decode().split()[-1]
+                    running.ready.set()
+            running.codes.append(await running.process.wait())
+            running.ended.set()
+            if running.wanted:
+                await asyncio.sleep(RESTART_S)
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to a service; it is started again when it ends."""
+        os.kill(self.services[name].pid, number)
+
+    async def get(self, name: str, route: str) -> dict[str, Any]:
+        """A JSON answer of a service."""
+        async with self.session.get(self.services[name].url + route) as response:
+            answer: dict[str, Any] = await response.json()
+            return answer
+
+    async def leader(self, service: str = "coordinator") -> str:
+        """The name of the process that leads and has finished its takeover."""
+        async with asyncio.timeout(20):
+            while True:
+                for name, running in self.services.items():
+                    if name.startswith(service) and running.ready.is_set():
+                        with contextlib.suppress(aiohttp.ClientError, json.JSONDecodeError):
+                            figures = (await self.get(name, "/v1/stats")).get(service, {})
+                            if figures.get("leading"):
+                                return name
+                await asyncio.sleep(0.05)
+
+    # --- the cluster --------------------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        assert self._session is not None
+        return self._session
+
+    async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        async with self.session.post(self.api_url + path, json=body) as response:
+            answer: dict[str, Any] = await response.json()
+            assert response.status < 300, answer
+            return answer
+
+    async def add_nodes(self, count: int, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110") -> None:
+        for number in range(count):
+            await self.create(
+                "/api/v1/nodes",
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "metadata": {"name": f"node-{number}"},
+                    "status": {
+                        "allocatable": {"cpu": cpu, "memory": memory, "pods": pods},
+                        "capacity": {"cpu": cpu, "memory": memory, "pods": pods},
+                        "conditions": [{"type": "Ready", "status": "True"}],
+                    },
+                },
+            )
+            # admission taints a new node as not ready; a node controller would take that back
+            patch = {"spec": {"taints": None}}
+            headers = {"Content-Type": "application/merge-patch+json"}
+            url = f"{self.api_url}/api/v1/nodes/node-{number}"
+            async with self.session.patch(url, json=patch, headers=headers) as response:
+                assert response.status == 200, await response.text()
+
+    async def add_pod(self, name: str, *, cpu: str = "100m", memory: str = "64Mi") -> None:
+        await self.create(
+            "/api/v1/namespaces/default/pods",
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {
+                    "schedulerName": "conclave",
+                    "containers": [
+                        {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+                    ],
+                },
+            },
+        )
+
+    async def pods(self) -> list[dict[str, Any]]:
+        async with self.session.get(self.api_url + "/api/v1/pods") as response:
+            items: list[dict[str, Any]] = (await response.json())["items"]
+            return items
+
+    async def wait_bound(self, names: set[str], *, timeout_s: float) -> float:
+        """Seconds until all of these pods are bound."""
+        started = time.monotonic()
+        async with asyncio.timeout(timeout_s):
+            while True:
+                bound = {p["metadata"]["name"] for p in await self.pods() if p["spec"].get("nodeName")}
+                if names <= bound:
+                    return time.monotonic() - started
+                await asyncio.sleep(0.02)
+
+    def audit_entries(self) -> list[dict[str, Any]]:
+        """Every change the API server accepted, in order."""
+        return [json.loads(line) for line in self.audit.read_text().splitlines()]
+
+
+def bindings_per_uid(entries: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The nodes each pod uid was given, in order: more than one is a double bind (I1)."""
+    nodes: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry["kind"] != "Pod":
+            continue
+        node = entry["object"].get("spec", {}).get("nodeName")
+        uid = entry["object"]["metadata"]["uid"]
+        if node and (not nodes.get(uid) or nodes[uid][-1] != node):
+            nodes.setdefault(uid, []).append(node)
+    return nodes

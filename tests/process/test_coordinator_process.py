@@ -1,0 +1,71 @@
+"""The whole mesh as processes: pods get bound once, and the next is bound soon after the leader is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.process.mesh import Mesh, bindings_per_uid
+
+pytestmark = [pytest.mark.process, pytest.mark.etcd]
+
+
+async def test_every_pod_is_bound_once_and_the_standby_takes_over_after_a_kill(tmp_path: Path) -> None:
+    async with Mesh(tmp_path) as mesh:
+        leader = await mesh.leader()
+        await mesh.add_nodes(4)
+        names = {f"before-{number}" for number in range(20)}
+        for name in sorted(names):
+            await mesh.add_pod(name)
+        await mesh.wait_bound(names, timeout_s=10)
+
+        mesh.kill(leader)
+        after = {f"after-{number}" for number in range(10)}
+        for name in sorted(after):
+            await mesh.add_pod(name)
+        recovery_s = await mesh.wait_bound(after, timeout_s=20)
+        assert recovery_s < 10, "the target is 5 s; a loaded machine gets twice that"
+        successor = await mesh.leader()
+        assert successor != leader or mesh.services[leader].starts > 1
+
+        # told to end, a leader resigns: its successor need not wait for the lease
+        mesh.kill(successor, signal.SIGTERM)
+        await mesh.add_pod("last")
+        await mesh.wait_bound({"last"}, timeout_s=10)
+    bound = bindings_per_uid(mesh.audit_entries())
+    assert len(bound) == 31
+    assert all(len(nodes) == 1 for nodes in bound.values())
+
+
+async def test_a_paused_leader_ends_itself_and_binds_nothing_twice(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, binders=1) as mesh:
+        leader = await mesh.leader()
+        await mesh.add_nodes(2)
+        await mesh.add_pod("first")
+        await mesh.wait_bound({"first"}, timeout_s=10)
+        mesh.kill(leader, signal.SIGSTOP)
+        await mesh.add_pod("second")
+        await mesh.wait_bound({"second"}, timeout_s=20)
+        running = mesh.services[leader]
+        mesh.kill(leader, signal.SIGCONT)
+        async with asyncio.timeout(10):
+            await running.ended.wait()
+        assert running.codes[0] == 3
+    bound = bindings_per_uid(mesh.audit_entries())
+    assert all(len(nodes) == 1 for nodes in bound.values())
+
+
+async def test_an_agents_nodes_are_dealt_to_the_others_when_it_dies(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, coordinators=1, binders=1) as mesh:
+        await mesh.leader()
+        await mesh.add_nodes(4)
+        running = mesh.services["agent-0"]
+        running.wanted = False
+        mesh.kill("agent-0")
+        names = {f"p{number}" for number in range(8)}
+        for name in sorted(names):
+            await mesh.add_pod(name, cpu="2")  # only all four nodes together hold them
+        await mesh.wait_bound(names, timeout_s=20)
