@@ -16,7 +16,7 @@ class AgentSettings(ProcessSettings):
 
     policy: str = "kube-default"
     """Which policy ranks the nodes; an unknown name is refused at start with those there are."""
-    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     """Breaks ties, together with the id: same seed, same id, same offers, same decisions."""
     node: str = ""
     """The one node this agent serves (a DaemonSet's, from ``spec.nodeName``); empty: a share of all nodes."""

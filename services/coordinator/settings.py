@@ -25,7 +25,7 @@ class CoordinatorSettings(ProcessSettings):
     """Pods with this ``spec.schedulerName`` are ours."""
     policy: str = "kube-default"
     """Which policy the agents decide by, recorded on every pod that is bound."""
-    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     """Breaks ties between agents: same seed and events, same placements."""
     shard: str = "0"
     """The binders' shard that gets our plans."""
