@@ -12,6 +12,7 @@ import ssl
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shared.errors import ConfigError
 
@@ -98,29 +99,68 @@ def _entry(path: Path, line: str) -> TokenEntry:
 
 def client_tls(*, ca_file: Path, cert_file: Path, key_file: Path) -> ssl.SSLContext:
     """TLS 1.2 or newer towards peers: their certificate is checked against ``ca_file``, ours is shown."""
-    context = _context(ssl.Purpose.SERVER_AUTH, ca_file)
-    _load_chain(context, cert_file, key_file)
+    context = _FollowingContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.follow(ca_file, cert_file, key_file)
     return context
 
 
 def server_tls(*, ca_file: Path, cert_file: Path, key_file: Path) -> ssl.SSLContext:
     """TLS 1.2 or newer for a listener: a caller without a certificate of ``ca_file`` is refused in the handshake."""
-    context = _context(ssl.Purpose.CLIENT_AUTH, ca_file)
+    context = _FollowingContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
-    _load_chain(context, cert_file, key_file)
+    context.follow(ca_file, cert_file, key_file)
     return context
 
 
-def _context(purpose: ssl.Purpose, ca_file: Path) -> ssl.SSLContext:
+class _FollowingContext(ssl.SSLContext):
+    """A context whose certificate, key and CA follow their files: short-lived certificates are re-mounted in place.
+
+    asyncio and uvloop call ``wrap_bio`` for each connection, on both sides; that is where a change is noticed. A
+    new CA is added to the old one, which stays good until the process ends, so that peers may change at their own pace.
+    """
+
+    def follow(self, ca_file: Path, cert_file: Path, key_file: Path) -> None:
+        """Load the files (``ConfigError`` when they cannot be used) and remember what they were."""
+        self.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._ca_file, self._cert_file, self._key_file = ca_file, cert_file, key_file
+        self._checked = time.monotonic()
+        self._seen = self._status()
+        _load(self, ca_file, cert_file, key_file)
+
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        """One connection, with the files as they are now."""
+        self._refresh(time.monotonic())
+        return super().wrap_bio(*arguments, **options)
+
+    def _refresh(self, now: float) -> None:
+        if now - self._checked < RECHECK_S:
+            return
+        self._checked = now
+        status = self._status()
+        if status is None or status == self._seen:
+            return
+        files = (self._ca_file, self._cert_file, self._key_file)
+        try:
+            # a certificate whose key is not there yet would leave this context with neither: try on another first
+            _load(ssl.SSLContext(self.protocol), *files)
+        except ConfigError:
+            return  # caught between two renames: the old pair stays good until the files match
+        _load(self, *files)
+        self._seen = status
+
+    def _status(self) -> tuple[tuple[int, int], ...] | None:
+        try:
+            found = [path.stat() for path in (self._ca_file, self._cert_file, self._key_file)]
+        except OSError:
+            return None
+        return tuple((status.st_mtime_ns, status.st_ino) for status in found)
+
+
+def _load(context: ssl.SSLContext, ca_file: Path, cert_file: Path, key_file: Path) -> None:
     try:
-        context = ssl.create_default_context(purpose, cafile=str(ca_file))
+        context.load_verify_locations(str(ca_file))
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"{ca_file}: not usable as a CA bundle ({_reason(error)}); give a PEM file") from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
-
-
-def _load_chain(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
     try:
         context.load_cert_chain(str(cert_file), str(key_file))
     except (OSError, ssl.SSLError) as error:

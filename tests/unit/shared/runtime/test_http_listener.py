@@ -334,6 +334,38 @@ async def test_a_certificate_of_another_ca_gets_no_answer(tmp_path: Path):
             await client.call(listener.url, "/v1/x", b"", timeout_s=5)
 
 
+async def test_certificates_of_a_new_ca_are_followed_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    old = Identities(tmp_path)
+    server_files, client_files = old.files("agent:a-0"), old.files("coordinator:c-0")
+    async with serving(
+        PeerRoute("/v1/x", echo), authenticator=Authenticator(mutual_tls=True), tls=server_tls(**server_files)
+    ) as listener:
+        tls = client_tls(**client_files)
+        async with calling(tls=tls) as before:
+            assert await before.call(listener.url, "/v1/x", b"", timeout_s=5) == b"coordinator"
+        new = trustme.CA()
+        (tmp_path / "ca.pem").unlink()
+        new.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+        old.files("agent:a-0", new)
+        old.files("coordinator:c-0", new)
+        async with calling(tls=tls) as after, calling(tls=client_tls(**client_files)) as fresh:
+            assert await after.call(listener.url, "/v1/x", b"", timeout_s=5) == b"coordinator"
+            assert await fresh.call(listener.url, "/v1/x", b"", timeout_s=5) == b"coordinator"
+
+
+async def test_a_certificate_without_its_key_yet_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    identities = Identities(tmp_path)
+    server_files, client_files = identities.files("agent:a-0"), identities.files("coordinator:c-0")
+    async with serving(
+        PeerRoute("/v1/x", echo), authenticator=Authenticator(mutual_tls=True), tls=server_tls(**server_files)
+    ) as listener:
+        server_files["key_file"].write_bytes(client_files["key_file"].read_bytes())
+        async with calling(tls=client_tls(**client_files)) as client:
+            assert await client.call(listener.url, "/v1/x", b"", timeout_s=5) == b"coordinator"
+
+
 def test_a_key_that_does_not_match_is_a_config_error(tmp_path: Path):
     identities = Identities(tmp_path)
     files = identities.files("a") | {"key_file": identities.files("b")["key_file"]}
