@@ -1,0 +1,108 @@
+"""NodeVolumeLimits: a node attaches only so many volumes of each CSI driver.
+
+Source: kube-scheduler 1.36 ``plugins/nodevolumelimits/csi.go``, for CSI volumes behind claims; in-tree volumes that
+the API server would translate to CSI are not counted, nor attachments that no pod needs any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shared.model.cluster_objects import Claim
+from shared.model.pod import Pod
+from shared.scheduling.cluster_state import ClusterState, Storage
+from shared.scheduling.framework import Code
+from shared.scheduling.node_table import BoolArray, NodeTable
+
+NAME = "NodeVolumeLimits"
+TOO_MANY = "node(s) exceed max volume count"
+
+Attached = frozenset[tuple[str, str]]
+"""(driver, handle) of volumes; one used by several pods is attached once."""
+
+
+def prepare(state: ClusterState, pod: Pod) -> VolumeLimits | None:
+    """The rule for one pod; None when it needs no CSI volume or no node has a limit."""
+    if pod.relations is None or not pod.relations.claims or not state.storage.attach_limits:
+        return None
+    wanted = volumes_of(state.storage, pod)
+    if not wanted:
+        return None
+    table = state.table
+    drivers = {driver for driver, _ in wanted}
+    limits: dict[int, dict[str, int]] = {}
+    standing: dict[int, dict[str, Pod]] = {}
+    for node_name, by_driver in state.storage.attach_limits.items():
+        row = table.row_of.get(node_name)
+        if row is not None and not drivers.isdisjoint(by_driver):
+            limits[row] = by_driver
+            standing[row] = dict(state.index.volume_pods.get(node_name, {}))
+    return VolumeLimits(table, state.storage, wanted, limits, standing) if limits else None
+
+
+def volumes_of(storage: Storage, pod: Pod) -> Attached:
+    """CSI volumes behind the claims of ``pod``; a claim not yet provisioned counts under its own name."""
+    found = set()
+    for use in pod.relations.claims if pod.relations is not None else ():
+        claim = storage.claims.get(f"{pod.namespace}/{use.name}")
+        volume = _volume_of(storage, claim) if claim is not None else None
+        if volume is not None and all(volume):
+            found.add(volume)
+    return frozenset(found)
+
+
+def _volume_of(storage: Storage, claim: Claim) -> tuple[str, str] | None:
+    volume = storage.volumes.get(claim.volume_name) if claim.volume_name else None
+    if volume is not None:
+        return volume.csi
+    storage_class = storage.classes.get(claim.class_name)
+    return None if storage_class is None else (storage_class.provisioner, claim.key)
+
+
+@dataclass(slots=True)
+class VolumeLimits:
+    """Prepared for one pod. ``limits`` and ``standing`` (pods with volumes) by row, of nodes with a limit only."""
+
+    table: NodeTable
+    storage: Storage
+    wanted: Attached
+    limits: dict[int, dict[str, int]]
+    standing: dict[int, dict[str, Pod]]
+    name: str = NAME
+
+    def mask(self) -> BoolArray:
+        """``[rows]``: True where the new volumes stay within every limit."""
+        passing: BoolArray = np.ones(self.table.rows, np.bool_)
+        for row in self.limits:
+            passing[row] = self.verdict(row) is None
+        return passing
+
+    def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
+        """Can be cured by evicting pods whose volumes then go."""
+        limits = self.limits.get(row)
+        if limits is None:
+            return None
+        attached = {volume for pod in self.standing[row].values() for volume in volumes_of(self.storage, pod)}
+        used = Counter(driver for driver, _ in attached)
+        wanted = Counter(driver for driver, _ in self.wanted - attached)
+        if any(driver in limits and used[driver] + count > limits[driver] for driver, count in wanted.items()):
+            return Code.UNSCHEDULABLE, (TOO_MANY,)
+        return None
+
+    def adjust(self, pod: Pod, row: int, sign: int) -> None:
+        """Count the volumes of ``pod``."""
+        if row not in self.limits or pod.relations is None or not pod.relations.claims:
+            return
+        there = dict(self.standing[row])
+        if sign > 0:
+            there[pod.uid] = pod
+        else:
+            there.pop(pod.uid, None)
+        self.standing[row] = there
+
+    def copy(self) -> VolumeLimits:
+        """Rows are replaced when adjusted, never written to."""
+        return replace(self, standing=dict(self.standing))
