@@ -118,6 +118,8 @@ class ResourceClaimStrategy(TypedStrategy):
 class ComponentStatusStrategy(TypedStrategy):
     """Core v1 ComponentStatus: deprecated, read-only, and here always empty."""
 
+    deprecation = "v1 ComponentStatus is deprecated in v1.19+"
+
     info = KindInfo(
         "", "v1", "ComponentStatus", "componentstatuses", "componentstatus", False, short_names=("cs",),
         verbs=("get", "list"),

@@ -262,6 +262,8 @@ class Strategy:
     blank: Mapping[str, Any] = {}
     """What an empty object of the kind prints beside metadata (Go's fields without omitempty); bookmarks show it.
     ``{"spec": {}, "status": {}}`` for a pod."""
+    deprecation: str = ""
+    """A warning that goes with every answer on this kind (``v1 ComponentStatus is deprecated in v1.19+``)."""
     supports_strategic: bool = True
     """False for custom resources: 415 for a strategic merge patch."""
 
