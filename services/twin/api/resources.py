@@ -18,6 +18,7 @@ from services.twin.api.paths import ResourcePath
 from services.twin.patches.json_patch import json_patch, merge_patch
 from services.twin.patches.strategic_patch import strategic_patch
 from services.twin.registry import creating, deleting, tables, updating
+from services.twin.registry.discovery import CONNECTS
 from services.twin.registry.list_options import parse_revision, query_bool
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind
@@ -107,6 +108,7 @@ def context(
         dry_run=dry_run,
         manager=manager,
         query=call.query,
+        warnings=[kind.strategy.deprecation] if kind.strategy.deprecation else [],
     )
 
 
@@ -264,6 +266,10 @@ def _subresource(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Re
     path = call.path
     view = kind.subresources.get(path.subresource)
     if view is None:
+        if any(one.name == path.subresource for one in CONNECTS.get(kind.resource, ())):
+            registry.stored(kind, path.namespace, path.name)
+            text = f"the twin runs no containers: {kind.info.plural}/{path.subresource} leads nowhere"
+            raise ApiError(status(501, "NotImplemented", text))
         raise not_found(kind.info.plural, kind.info.group, path.name) if kind.custom else path_not_found()
     verb = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}.get(call.method)
     if verb is None or verb not in view.verbs:

@@ -10,9 +10,32 @@ import re
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import Json
+from services.twin.registry.strategy import Subresource
 
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 _STAGES = {None: 2, "beta": 1, "alpha": 0}
+
+
+_PROXY = ("create", "delete", "get", "patch", "update")
+CONNECTS: dict[str, tuple[Subresource, ...]] = {
+    "nodes": (Subresource("proxy", _PROXY, "NodeProxyOptions"),),
+    "pods": (
+        Subresource("attach", ("create", "get"), "PodAttachOptions"),
+        Subresource("exec", ("create", "get"), "PodExecOptions"),
+        Subresource("log", ("get",)),
+        Subresource("portforward", ("create", "get"), "PodPortForwardOptions"),
+        Subresource("proxy", _PROXY, "PodProxyOptions"),
+    ),
+    "services": (Subresource("proxy", _PROXY, "ServiceProxyOptions"),),
+}
+"""Subresources that lead to a running container. They are listed, because clients map verbs by them, and answered with
+501: nothing runs behind the twin."""
+
+
+def shown_subresources(kind: ServedKind) -> list[Subresource]:
+    """All subresources that discovery lists, by name."""
+    found = [*kind.subresources.values(), *CONNECTS.get(kind.resource, ())]
+    return sorted(found, key=lambda one: one.name)
 
 
 def version_rank(version: str) -> tuple[int, int, int]:
@@ -80,7 +103,7 @@ def _resource_entries(kind: ServedKind) -> list[Json]:
     if info.storage_version_hash:
         entry["storageVersionHash"] = info.storage_version_hash
     entries = [entry]
-    for sub in sorted(kind.subresources.values(), key=lambda one: one.name):
+    for sub in shown_subresources(kind):
         sub_entry: Json = {
             "name": f"{info.plural}/{sub.name}",
             "singularName": "",
@@ -123,7 +146,8 @@ def _aggregated_resource(kind: ServedKind) -> Json:
         entry["shortNames"] = list(info.short_names)
     if info.categories:
         entry["categories"] = list(info.categories)
-    if kind.subresources:
+    subresources = shown_subresources(kind)
+    if subresources:
         entry["subresources"] = [
             {
                 "subresource": sub.name,
@@ -134,7 +158,7 @@ def _aggregated_resource(kind: ServedKind) -> Json:
                 },
                 "verbs": list(sub.verbs),
             }
-            for sub in sorted(kind.subresources.values(), key=lambda one: one.name)
+            for sub in subresources
         ]
     return entry
 

@@ -53,7 +53,7 @@ _LABEL_VALUE_TEXT = (
 )
 _STANDARD_FINALIZERS = {"kubernetes", "orphan", "foregroundDeletion"}
 
-_ORDER = ("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp")
+_ORDER = ("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
 _TAIL = ("deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers")
 
 
@@ -143,8 +143,8 @@ def _annotation_errors(annotations: Mapping[str, str]) -> list[FieldError]:
 def _owner_errors(owners: list[Json]) -> list[FieldError]:
     errors: list[FieldError] = []
     controller = ""
-    for index, owner in enumerate(owners):
-        path = f"metadata.ownerReferences[{index}]"
+    path = "metadata.ownerReferences"  # the real server names no index here
+    for owner in owners:
         version = str(owner.get("apiVersion", ""))
         if not version.rpartition("/")[2]:
             errors.append(invalid(f"{path}.apiVersion", version, "version must not be empty"))
