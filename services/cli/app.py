@@ -5,6 +5,8 @@ The command line starts services as processes and imports none of them.
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from services.cli.audit import audit
@@ -15,6 +17,10 @@ from services.cli.twin import twin
 from services.cli.up import up
 from services.cli.version import version
 from services.cli.wire import wire
+
+
+# gRPC's fork handlers would warn at each child we start; our children exec at once and never use the parent's channels.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -201,7 +201,7 @@ def node_ready_status(node: Json, status: str, now: str, address: str) -> Json:
         condition.pop("lastProbeTime", None)
         condition["lastHeartbeatTime"] = now
     name = node["metadata"]["name"]
-    told = {
+    told: Json = {
         "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
         "nodeInfo": {
             "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "twin", "osImage": "Conclave twin",
@@ -209,7 +209,11 @@ def node_ready_status(node: Json, status: str, now: str, address: str) -> Json:
             "operatingSystem": "linux", "architecture": "amd64",
         },
     }  # fmt: skip
-    return {**node, "status": {**told, **old, "conditions": conditions}}
+    if (old.get("nodeInfo") or {}).get("kubeletVersion"):
+        told["nodeInfo"] = old["nodeInfo"]
+    if old.get("addresses"):
+        told["addresses"] = old["addresses"]
+    return {**node, "status": {**old, **told, "conditions": conditions}}
 
 
 def with_taints(node: Json, remove: frozenset[tuple[str, str]], add: frozenset[tuple[str, str]], now: str) -> Json:
