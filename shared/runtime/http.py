@@ -35,6 +35,7 @@ from shared.errors import (
     WireError,
 )
 from shared.runtime.metrics import CONTENT_TYPE, Metrics
+from shared.runtime.settings import effective
 
 log = structlog.get_logger()
 
@@ -121,11 +122,14 @@ def build_app(
     peer_routes: Sequence[PeerRoute] = (),
     authenticator: Authenticator | None = None,
     ready: Callable[[], bool] = lambda: True,
+    settings: object | None = None,
     extra: Sequence[web.RouteDef] = (),
 ) -> web.Application:
     """The application of one listener. ``extra`` routes are plain aiohttp and guard themselves (``guarded``).
 
-    ``/healthz`` and ``/readyz`` are open; ``/metrics`` and ``/v1/stats`` need a known caller like every other route.
+    ``settings``: the service's settings object, shown at ``/v1/settings`` with its secrets masked.
+
+    ``/healthz`` and ``/readyz`` are open; everything else needs a known caller.
     """
     authenticator = authenticator if authenticator is not None else Authenticator()
     traffic = Traffic()
@@ -146,12 +150,17 @@ def build_app(
     async def stats(_: web.Request) -> web.Response:
         return web.Response(body=msgspec.json.encode(metrics.stats()), content_type="application/json")
 
+    async def settings_in_force(_: web.Request) -> web.Response:
+        shown = effective(settings) if settings is not None else {}
+        return web.Response(body=msgspec.json.encode(shown), content_type="application/json")
+
     app.add_routes(
         [
             web.get("/healthz", healthz),
             web.get("/readyz", readyz),
             web.get("/metrics", guarded(authenticator, exposition)),
             web.get("/v1/stats", guarded(authenticator, stats)),
+            web.get("/v1/settings", guarded(authenticator, settings_in_force)),
             *(web.post(route.path, _peer_handler(route, authenticator, traffic)) for route in peer_routes),
             *extra,
             web.route("*", "/{tail:.*}", _not_found),

@@ -35,7 +35,7 @@ from tests.faults.scripted_api import (
 PODS_PATH = "/api/v1/pods"
 BIND_PATH = "/api/v1/namespaces/default/pods/a/binding"
 BOUND = {"kind": "Status", "status": "Success", "code": 201}
-FAST = WatchPolicy(backoff_s=0.001, max_backoff_s=0.01, silence_s=0.2)
+FAST = WatchPolicy(backoff_s=0.001, max_backoff_s=0.01, silence_s=10.0)
 REQUEST = BindRequest("default", "a", "uid-a", "7", "n1", {"conclave.io/gpu-devices": "0"})
 
 
@@ -53,7 +53,7 @@ async def client_of(
 async def collect(client: KubeClient, resource_version: str, number: int) -> list[WatchEvent[Any]]:
     """The first ``number`` events of a pod watch."""
     found: list[WatchEvent[Any]] = []
-    async with asyncio.timeout(5), contextlib.aclosing(client.watch(PODS, resource_version=resource_version)) as watch:
+    async with asyncio.timeout(20), contextlib.aclosing(client.watch(PODS, resource_version=resource_version)) as watch:
         async for item in watch:
             found.append(item)
             if len(found) == number:
@@ -339,7 +339,8 @@ async def test_a_silent_stream_is_left_and_resumed():
         stream(event("ADDED", pod("a", 5)), end="silence"),
         stream(event("ADDED", pod("b", 6)), end="silence"),
     )
-    async with ScriptedApi().on("GET", PODS_PATH, *script) as api, client_of(api) as client:
+    on = WatchPolicy(backoff_s=0.001, silence_s=0.3)
+    async with ScriptedApi().on("GET", PODS_PATH, *script) as api, client_of(api, policy=on) as client:
         assert names(await collect(client, "4", 2)) == ["a", "b"]
 
 

@@ -43,7 +43,7 @@ def start(code: str, **run: object) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, list[dict[str, object]]]:
     """Exit code, stdout, log lines."""
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     return process.returncode, out, [msgspec.json.decode(line) for line in err.splitlines()]
 
 
@@ -122,7 +122,7 @@ def test_an_error_of_a_task_ends_the_service_with_its_code_and_one_line(error: s
 
 def test_a_config_error_is_one_plain_line_and_exit_2():
     process = start("async def main(service):\n    raise ConfigError('kubeconfig: no such file')")
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (EXIT_CONFIG, "kubeconfig: no such file\n")
 
 
@@ -165,16 +165,15 @@ def test_a_hung_loop_is_seen_from_another_thread():
         await asyncio.sleep(0.3)
         thread = threading.Thread(target=lambda: (time.sleep(0.8), seen.append(service.heartbeat.age_s())))
         thread.start()
-        before = service.heartbeat.age_s()
-        time.sleep(1.0)
-        thread.join()
-        say(f"{before < 0.5} {seen[0] > 0.7}")
-        await asyncio.sleep(0.5)
-        say(service.heartbeat.age_s() < 0.5)
+        thread.join()  # blocks the loop
+        say(seen[0] > 0.7)
+        while service.heartbeat.age_s() > 0.5:
+            await asyncio.sleep(0.05)
+        say(service.heartbeat.worst_lag_s > 0.5)
         os.kill(os.getpid(), signal.SIGTERM)
         await service.stopping.wait()
     """
-    assert finish(start(code))[1].split() == ["True", "True", "True"]
+    assert finish(start(code))[1].split() == ["True", "True"]
 
 
 def test_a_service_follows_its_parent_into_the_grave():
