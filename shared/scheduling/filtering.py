@@ -1,0 +1,78 @@
+"""Filter over the whole cluster for one pod: which nodes take it, and why each other does not.
+
+Node-local filters come from the class's cached mask, rules that need the cluster from ``prefilter``. A node with
+nominated pods that the pod must yield to has to take it both with and without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.scheduling.cluster_state import ClusterState
+from shared.scheduling.dry_run import DryRun
+from shared.scheduling.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.node_table import BoolArray
+from shared.scheduling.prefilter import NOT_NAMED, Prefiltered
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """``mask [rows]``: nodes that take the pod. ``contested``: rejections by row that nominated pods cause."""
+
+    mask: BoolArray
+    contested: dict[int, Rejection]
+
+
+def run_filters(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered) -> Filtered:
+    """Every filter on every node; nothing is changed."""
+    table, pod = state.table, prefiltered.pod
+    mask: BoolArray = feasibility.of(pod.pod_class).mask.copy()
+    if prefiltered.rejection is not None:
+        mask[:] = False
+        return Filtered(mask, {})
+    for rule in prefiltered.rules:
+        mask &= rule.mask()
+    if prefiltered.named is not None:
+        named: BoolArray = np.zeros(table.rows, np.bool_)
+        named[[table.row_of[name] for name in prefiltered.named if name in table.row_of]] = True
+        mask &= named
+    contested: dict[int, Rejection] = {}
+    for node_name in state.nominated_nodes():
+        row = table.row_of.get(node_name)
+        if row is None:
+            continue
+        others = state.nominated_on(node_name, pod)
+        if others:
+            dry_run = DryRun(state, feasibility, prefiltered, row)
+            for other in others:
+                dry_run.add(other)
+            rejection = dry_run.rejection()
+            if rejection is not None:
+                contested[row] = rejection
+                mask[row] = False
+    return Filtered(mask, contested)
+
+
+def rejection_of(
+    feasibility: FeasibilityCache, prefiltered: Prefiltered, filtered: Filtered, row: int
+) -> tuple[Rejection, bool] | None:
+    """Why the node of ``row`` does not take the pod, and whether that was said before it was looked at (PreFilter);
+    None when it does."""
+    if prefiltered.rejection is not None:
+        return prefiltered.rejection, True
+    if prefiltered.named is not None and feasibility.table.names[row] not in prefiltered.named:
+        return NOT_NAMED, True
+    if row in filtered.contested:
+        return filtered.contested[row], False
+    if filtered.mask[row]:
+        return None
+    local = feasibility.rejection(prefiltered.pod.pod_class, row)
+    if local is not None:
+        return local, False
+    for rule in prefiltered.rules:
+        verdict = rule.verdict(row)
+        if verdict is not None:
+            return Rejection(rule.name, *verdict), False
+    return None
