@@ -59,7 +59,7 @@ class ConfigMapStrategy(TypedStrategy):
             found += check(f"binaryData[{key}]", key, config_key)
         size = sum(len(value.encode()) for value in data.values())
         if size + sum(len(b64decode(value)) for value in binary.values()) > _MAX_BYTES:
-            found.append(too_long("", _MAX_BYTES))
+            found.append(too_long("[]", _MAX_BYTES))
         return found
 
     def validate_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:

@@ -32,6 +32,7 @@ class PlainStrategy(TypedStrategy):
         name_rule: str = NAME_SUBDOMAIN,
         returns_deleted: bool = False,
         default: Callable[[Json], None] | None = None,
+        deprecation: str = "",
     ) -> None:
         self.info = info
         self.go_type = f"{package}.{info.kind}"
@@ -42,6 +43,7 @@ class PlainStrategy(TypedStrategy):
         self.name_rule = name_rule
         self.returns_deleted = returns_deleted
         self.table_columns = _NAME_AND_AGE
+        self.deprecation = deprecation
         self._default = default
         if status:
             self.subresources = (self.status_subresource(),)
@@ -126,7 +128,8 @@ def plain_strategies() -> list[Strategy]:
 
     path = NAME_PATH_SEGMENT
     return [
-        row("", "Endpoints", "endpoints", "core", "ep", namespaced=True, default=_default_endpoint_ports),
+        row("", "Endpoints", "endpoints", "core", "ep", namespaced=True, default=_default_endpoint_ports,
+            deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
         row("", "PodTemplate", "podtemplates", "core", namespaced=True, generation=True, returns_deleted=True),
         row("discovery.k8s.io", "EndpointSlice", "endpointslices", "discovery", namespaced=True, generation=True,
             default=_default_slice_ports),

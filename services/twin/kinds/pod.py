@@ -95,6 +95,7 @@ class PodStrategy(TypedStrategy):
         status, before = obj.setdefault("status", {}), old["status"]
         if not status.get("qosClass") and before.get("qosClass"):
             status["qosClass"] = before["qosClass"]
+        _keep_observed_generation(status, before)
         if not status.get("hostIPs") and before.get("hostIPs"):
             status["hostIPs"] = before["hostIPs"]
         owners = old["metadata"].get("ownerReferences")
@@ -107,7 +108,7 @@ class PodStrategy(TypedStrategy):
         return check_pod_status_update(obj, old)
 
     def warnings(self, obj: Json, old: Json | None, ctx: RequestContext) -> list[str]:
-        return [] if ctx.subresource else pod_warnings(obj, old)
+        return pod_warnings(obj) if old is None else []
 
     def generation_changed(self, obj: Json, old: Json) -> bool:
         return bool(obj["spec"] != old["spec"])
@@ -137,15 +138,38 @@ class PodStrategy(TypedStrategy):
     def table_cells(self, obj: Json, now_s: float) -> list[Any]:
         return pod_cells(obj, now_s)
 
+    def _keep_metadata(self, obj: Json, old: Json) -> None:
+        """ResetObjectMetaForStatus: these subresources write a part of the spec and nothing else."""
+        for name in ("labels", "annotations", "finalizers", "ownerReferences"):
+            obj["metadata"].pop(name, None)
+            if name in old["metadata"]:
+                obj["metadata"][name] = old["metadata"][name]
+
     def _prepare_ephemeral(self, obj: Json, old: Json, ctx: RequestContext) -> None:
         spec = {key: value for key, value in old["spec"].items() if key != "ephemeralContainers"}
         if obj["spec"].get("ephemeralContainers"):
             spec["ephemeralContainers"] = obj["spec"]["ephemeralContainers"]
         obj["spec"], obj["status"] = spec, old["status"]
+        self._keep_metadata(obj, old)
 
     def _prepare_resize(self, obj: Json, old: Json, ctx: RequestContext) -> None:
         prepare_resize(obj, old)
         obj["status"] = old["status"]
+        self._keep_metadata(obj, old)
+
+
+def _keep_observed_generation(status: Json, before: Json) -> None:
+    """preserveOldObservedGeneration: a writer that does not know the field does not clear it."""
+    if not status.get("observedGeneration") and before.get("observedGeneration"):
+        status["observedGeneration"] = before["observedGeneration"]
+    known: dict[str, list[int]] = {}
+    for condition in before.get("conditions") or ():
+        known.setdefault(condition["type"], []).append(condition.get("observedGeneration", 0))
+    for condition in status.get("conditions") or ():
+        older = known.get(condition["type"])
+        generation = older.pop(0) if older else 0
+        if generation and not condition.get("observedGeneration"):
+            condition["observedGeneration"] = generation
 
 
 def _check_ephemeral(obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:

@@ -428,9 +428,3 @@ def check_port_or_name(port: int | str, path: str) -> list[FieldError]:
     """ValidatePortNumOrName."""
     messages = port_number(port) if isinstance(port, int) else port_name(port)
     return [invalid(path, port, message) for message in messages]
-
-
-def env_duplicates(one: Json) -> list[tuple[int, str]]:
-    """(index, name) of variables that hide an earlier one."""
-    names = [variable.get("name", "") for variable in one.get("env") or ()]
-    return [(index, name) for index, name in enumerate(names) if name in names[:index]]

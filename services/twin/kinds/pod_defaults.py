@@ -22,6 +22,8 @@ def default_pod(obj: Json) -> None:
     """SetObjectDefaults_Pod."""
     spec = obj["spec"]
     default_pod_spec(spec)
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     for kind in ("containers", "initContainers"):
         for container in spec.get(kind) or ():
             resources = container["resources"]

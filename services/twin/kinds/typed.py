@@ -61,6 +61,7 @@ def decode_into(go_type: str, info: KindInfo, obj: Json, ctx: RequestContext) ->
         ) from error
     decoded.pop("kind", None)
     decoded.pop("apiVersion", None)
+    decoded["metadata"].pop("selfLink", None)
     obj.clear()
     obj.update(decoded)
     ctx.unknown_fields.extend(unknown)

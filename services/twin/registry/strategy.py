@@ -180,8 +180,6 @@ class KindInfo:
     storage (events.k8s.io over core events) names the first here and converts (``to_storage``, ``from_storage``)."""
     storage_version_hash: str = ""
     """Opaque, eight bytes in base64, as discovery prints it."""
-    deprecated: str = ""
-    """A warning that every request of the kind is answered with; empty for most."""
 
     @property
     def api_version(self) -> str:
