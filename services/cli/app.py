@@ -11,13 +11,13 @@ import click
 
 from services.cli.audit import audit
 from services.cli.demo import demo
+from services.cli.explain import explain
 from services.cli.run import run
 from services.cli.status import status
 from services.cli.twin import twin
 from services.cli.up import up
 from services.cli.version import version
 from services.cli.wire import wire
-
 
 # gRPC's fork handlers would warn at each child we start; our children exec at once and never use the parent's channels.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -28,5 +28,5 @@ def conclave() -> None:
     """A learned, highly available scheduler for Kubernetes: a mesh of agents, one coordinator, a binder."""
 
 
-for command in (audit, demo, run, status, twin, up, version, wire):
+for command in (audit, demo, explain, run, status, twin, up, version, wire):
     conclave.add_command(command)

@@ -6,7 +6,7 @@ may carry more than is asked for.
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from shared.kube.cluster_objects import (
     ByLabels,
@@ -24,22 +24,22 @@ class ClusterDump(Json, frozen=True):
     """``pod`` is the one asked about; ``pods`` are all others, in whatever state."""
 
     pod: Pod
-    nodes: list[Node] = []
-    pods: list[Pod] = []
-    pdbs: list[PodDisruptionBudget] = []
-    namespaces: list[PartialObject] = []
-    services: list[ByLabels] = []
-    replication_controllers: list[ByLabels] = []
-    replica_sets: list[BySelector] = []
-    stateful_sets: list[BySelector] = []
-    persistent_volumes: list[PersistentVolume] = []
-    persistent_volume_claims: list[PersistentVolumeClaim] = []
-    storage_classes: list[StorageClass] = []
-    csi_nodes: list[CsiNode] = []
+    nodes: list[Node] | None = None
+    pods: list[Pod] | None = None
+    pdbs: list[PodDisruptionBudget] | None = None
+    namespaces: list[PartialObject] | None = None
+    services: list[ByLabels] | None = None
+    replication_controllers: list[ByLabels] | None = None
+    replica_sets: list[BySelector] | None = None
+    stateful_sets: list[BySelector] | None = None
+    persistent_volumes: list[PersistentVolume] | None = None
+    persistent_volume_claims: list[PersistentVolumeClaim] | None = None
+    storage_classes: list[StorageClass] | None = None
+    csi_nodes: list[CsiNode] | None = None
 
 
 class Question(Struct, frozen=True):
     """One line of a batch."""
 
     id: str
-    input: ClusterDump = field()
+    input: ClusterDump

@@ -20,14 +20,14 @@ def load_cluster(dump: ClusterDump) -> ClusterState:
     Objects without a uid are told apart by name.
     """
     state = ClusterState()
-    for node in dump.nodes:
+    for node in dump.nodes or ():
         state.upsert_node(node_from_api(node), node_images(node))
-    for namespace in dump.namespaces:
+    for namespace in dump.namespaces or ():
         state.namespaces[namespace.metadata.name] = namespace.metadata.labels or {}
     _load_workloads(state, dump)
     _load_storage(state, dump)
-    state.budgets.extend(kube.budget_from_api(item) for item in dump.pdbs)
-    for raw in dump.pods:
+    state.budgets.extend(kube.budget_from_api(item) for item in dump.pdbs or ())
+    for raw in dump.pods or ():
         pod = pod_from_api(raw)
         if pod.invalid:
             raise ObjectError(pod.invalid, field=f"pod {pod.key}")
@@ -60,18 +60,18 @@ def _load_workloads(state: ClusterState, dump: ClusterDump) -> None:
         ("ReplicaSet", "apps/v1", dump.replica_sets),
         ("StatefulSet", "apps/v1", dump.stateful_sets),
     ):
-        for item in items:
+        for item in items or ():
             state.workloads.add(kube.workload_from_api(item, api_version, kind))
 
 
 def _load_storage(state: ClusterState, dump: ClusterDump) -> None:
     storage = state.storage
-    for claim in map(kube.claim_from_api, dump.persistent_volume_claims):
+    for claim in map(kube.claim_from_api, dump.persistent_volume_claims or ()):
         storage.claims[claim.key] = claim
-    for volume in map(kube.volume_from_api, dump.persistent_volumes):
+    for volume in map(kube.volume_from_api, dump.persistent_volumes or ()):
         storage.volumes[volume.name] = volume
-    for storage_class in map(kube.storage_class_from_api, dump.storage_classes):
+    for storage_class in map(kube.storage_class_from_api, dump.storage_classes or ()):
         storage.classes[storage_class.name] = storage_class
-    for node in dump.csi_nodes:
+    for node in dump.csi_nodes or ():
         storage.attach_limits[node.metadata.name] = kube.csi_limits_from_api(node)
     storage.version += 1
