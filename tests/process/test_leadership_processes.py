@@ -1,0 +1,164 @@
+"""Candidates as processes on a real etcd: killed, paused, terminated, and a whole etcd that restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.etcd_process import EtcdProcess
+
+pytestmark = [pytest.mark.etcd, pytest.mark.process]
+
+KEY = "/conclave/v1/coordinator/leader"
+PATIENCE_S = 30.0
+TTL_S = 3.0
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[EtcdProcess]:
+    process = EtcdProcess(tmp_path / "etcd")
+    process.start()
+    yield process
+    process.resume()
+    process.close()
+
+
+class Candidate:
+    """One running candidate and the lines it printed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[tuple[str, int]] = []
+        self._changed = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            word, term, *_ = line.decode().split()
+            self.lines.append((word, int(term)))
+            self._changed.set()
+
+    async def wait(self, word: str, *, above: int = 0, after: int = 0) -> int:
+        """The term of the first such line at or after index ``after`` with a term greater than ``above``."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for seen, term in self.lines[after:]:
+                    if seen == word and term > above:
+                        return term
+                self._changed.clear()
+                await self._changed.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    async def end(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+        await self._reading
+
+
+class Candidates:
+    def __init__(self, etcd: EtcdProcess) -> None:
+        self._etcd = etcd
+        self.all: list[Candidate] = []
+
+    async def start(self, identity: str, *flags: str) -> Candidate:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.faults.candidate", self._etcd.endpoint, KEY, identity, *flags,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            cwd=Path(__file__).parents[2],
+        )  # fmt: skip
+        self.all.append(Candidate(process))
+        return self.all[-1]
+
+
+@pytest.fixture
+async def candidates(etcd: EtcdProcess) -> AsyncIterator[Candidates]:
+    made = Candidates(etcd)
+    yield made
+    for candidate in made.all:
+        await candidate.end()
+
+
+async def test_after_kill_9_a_successor_writes_within_the_ttl_and_a_second(candidates):
+    leader = await candidates.start("a")
+    term = await leader.wait("wrote")
+    standby = await candidates.start("b")
+    await asyncio.sleep(1.5)
+    began = time.monotonic()
+    leader.send(signal.SIGKILL)
+    assert await standby.wait("wrote") > term
+    took_s = time.monotonic() - began
+    print(f"recovery_s={took_s:.2f}")
+    assert took_s < TTL_S + 1.5
+
+
+async def test_after_sigterm_a_successor_writes_within_a_second(candidates):
+    leader = await candidates.start("a")
+    await leader.wait("wrote")
+    standby = await candidates.start("b")
+    await asyncio.sleep(1.5)
+    began = time.monotonic()
+    leader.send(signal.SIGTERM)
+    await standby.wait("wrote")
+    took_s = time.monotonic() - began
+    print(f"recovery_s={took_s:.2f}")
+    assert took_s < 1.0
+    assert await asyncio.wait_for(leader.process.wait(), PATIENCE_S) == 0
+
+
+async def test_a_killed_leader_that_restarts_in_its_place_leads_without_waiting(candidates):
+    leader = await candidates.start("a")
+    term = await leader.wait("wrote")
+    await leader.end()
+    again = await candidates.start("a")
+    # Python's start takes most of it; the former lease has seconds left.
+    assert await again.wait("wrote") > term
+
+
+@pytest.mark.parametrize("reckless", [False, True], ids=["by-the-clock", "by-the-term-alone"])
+async def test_a_leader_paused_beyond_its_ttl_writes_nothing_under_its_old_term(candidates, reckless):
+    leader = await candidates.start("a", *(["--reckless"] if reckless else []))
+    term = await leader.wait("wrote")
+    standby = await candidates.start("b")
+    await asyncio.sleep(1.0)
+    leader.send(signal.SIGSTOP)
+    successor_term = await standby.wait("wrote")
+    assert successor_term > term
+    seen = len(leader.lines)
+    leader.send(signal.SIGCONT)
+    assert await leader.wait("lost", after=0) == term
+    if reckless:
+        await leader.wait("fenced", after=seen)
+    await asyncio.sleep(0.3)
+    # What was in flight when it was stopped had been answered before the successor was elected.
+    late = [line for line in leader.lines[seen + 1 :] if line == ("wrote", term)]
+    assert late == []
+    assert ("lost", successor_term) not in standby.lines
+
+
+async def test_leadership_returns_after_etcd_restarts(candidates, etcd):
+    leader = await candidates.start("a")
+    term = await leader.wait("wrote")
+    await asyncio.to_thread(etcd.kill)
+    assert await leader.wait("lost") == term
+    await asyncio.to_thread(etcd.start)
+    assert await leader.wait("wrote", above=term) > term
+
+
+async def test_a_short_restart_of_etcd_costs_no_leadership_or_a_new_term_but_never_silence(candidates, etcd):
+    leader = await candidates.start("a")
+    await leader.wait("wrote")
+    seen = len(leader.lines)
+    await asyncio.to_thread(etcd.kill)
+    await asyncio.to_thread(etcd.start)
+    await leader.wait("wrote", after=seen + 1)
