@@ -116,7 +116,7 @@ class Supervisor:
 
     @property
     def failure(self) -> asyncio.Future[None]:
-        """Raises once a child cannot be started at all."""
+        """Raises once a child cannot be started at all. Shield it where the waiter may be cancelled."""
         return self._failure
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> bool:
@@ -150,10 +150,8 @@ class Supervisor:
         for task in (*self._tasks.values(), self._sampler):
             task.cancel()
         await asyncio.gather(*self._tasks.values(), self._sampler, return_exceptions=True)
-        if self._failure.done():
-            self._failure.exception()
-        else:
-            self._failure.cancel()
+        # Looked at or not, a failure has been dealt with by now: the command is ending.
+        self._failure.cancel() or self._failure.cancelled() or self._failure.exception()
 
     # --- one child ------------------------------------------------------------------------------------------------
 

@@ -147,4 +147,4 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
         f"ready scheduler={settings.scheduler_name} policy={settings.policy} agents={len(view.agents)} "
         f"leader={leader.identity if leader else ''} url={leader.url if leader else ''} etcd={settings.etcd}"
     )
-    await supervisor.failure
+    await asyncio.shield(supervisor.failure)
