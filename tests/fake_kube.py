@@ -1,0 +1,240 @@
+"""An API server in memory with the semantics a binder lives by: uids, resourceVersions, preconditions, 409s.
+
+Synchronous, so that pure tests drive it step by step; ``AsyncKube`` gives it the face of ``shared.ports.KubeApi``, with
+faults. It knows pods and nodes only, and keeps the history of every Binding it accepted, which the checkers read.
+
+``check_preconditions`` False leaves out uid and resourceVersion: only ablation tests do that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from shared.errors import KubeRejected, KubeUnknown
+from shared.kube import objects as api
+from shared.kube.resources import Deleted, ObjectList, Resource, Upserted, WatchEvent
+from shared.ports import BindRequest
+from tests.builders import NodeBuilder, PodBuilder
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One Binding the server accepted."""
+
+    revision: int
+    uid: str
+    node: str
+    annotations: Mapping[str, str]
+
+
+@dataclass
+class FakeKube:
+    """Pods by namespace/name and nodes by name, as JSON; every change has a revision and is in ``history``."""
+
+    check_preconditions: bool = True
+    revision: int = 1000
+    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    bound: list[Bound] = field(default_factory=list)
+    history: list[tuple[int, str, WatchEvent[Any]]] = field(default_factory=list)
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+    refuse_with: dict[str, int] = field(default_factory=dict)
+    _uids: int = 0
+
+    # --- people and controllers ---------------------------------------------------------------------------------
+
+    def add_node(self, builder: NodeBuilder) -> None:
+        self._store_node(msgspec.json.decode(msgspec.json.encode(builder.json)))
+
+    def change_node(self, name: str, **spec: Any) -> None:
+        node = msgspec.json.decode(msgspec.json.encode(self.nodes[name]))
+        node["spec"].update(spec)
+        self._store_node(node)
+
+    def remove_node(self, name: str) -> None:
+        self._gone("nodes", self.nodes.pop(name), api.Node)
+
+    def add_pod(self, builder: PodBuilder) -> str:
+        pod = msgspec.json.decode(msgspec.json.encode(builder.json))
+        self._uids += 1
+        pod["metadata"]["uid"] = uid = f"{pod['metadata']['name']}-uid-{self._uids}"
+        self._store_pod(pod)
+        return uid
+
+    def touch_pod(self, name: str, **labels: str) -> None:
+        """Somebody writes to the pod: a new resourceVersion."""
+        pod = self._copy(f"default/{name}")
+        pod["metadata"].setdefault("labels", {}).update({"touched": str(self.revision), **labels})
+        self._store_pod(pod)
+
+    def terminate_pod(self, name: str) -> None:
+        pod = self._copy(f"default/{name}")
+        pod["metadata"]["deletionTimestamp"] = "2026-11-20T00:00:00Z"
+        self._store_pod(pod)
+
+    def remove_pod(self, name: str) -> None:
+        self._gone("pods", self.pods.pop(f"default/{name}"), api.Pod)
+
+    def bind_elsewhere(self, name: str, node: str) -> None:
+        """Another scheduler was faster."""
+        pod = self.pods[f"default/{name}"]
+        self.bind(BindRequest("default", name, pod["metadata"]["uid"], pod["metadata"]["resourceVersion"], node))
+
+    # --- the API ------------------------------------------------------------------------------------------------
+
+    def get_pod(self, namespace: str, name: str) -> api.Pod | None:
+        pod = self.pods.get(f"{namespace}/{name}")
+        return msgspec.convert(pod, api.Pod) if pod is not None else None
+
+    def bind(self, request: BindRequest) -> None:
+        """POST binding. As the real one: no check that the node exists."""
+        if "bind" in self.refuse_with:
+            raise KubeRejected("refused by the test", status=self.refuse_with["bind"], reason="Test")
+        key = f"{request.namespace}/{request.name}"
+        pod = self.pods.get(key)
+        if pod is None:
+            raise KubeRejected(f"pods {request.name!r} not found", status=404, reason="NotFound")
+        meta = pod["metadata"]
+        if self.check_preconditions:
+            if meta["uid"] != request.uid:
+                raise KubeRejected("uid in precondition", status=409, reason="Conflict")
+            if meta["resourceVersion"] != request.resource_version:
+                raise KubeRejected("the object has been modified", status=409, reason="Conflict")
+            if pod["spec"].get("nodeName"):
+                raise KubeRejected("pod is already assigned to a node", status=409, reason="Conflict")
+        if "deletionTimestamp" in meta:
+            raise KubeRejected("pod is being deleted, cannot be assigned to a host", status=409, reason="Conflict")
+        pod = self._copy(key)
+        pod["spec"]["nodeName"] = request.node_name
+        pod["metadata"].setdefault("annotations", {}).update(request.annotations)
+        self._store_pod(pod)
+        uid = pod["metadata"]["uid"]
+        self.bound.append(Bound(self.revision, uid, request.node_name, dict(request.annotations)))
+
+    def patch_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        key = f"{namespace}/{name}"
+        if key not in self.pods:
+            raise KubeRejected(f"pods {name!r} not found", status=404, reason="NotFound")
+        uid = patch.get("metadata", {}).get("uid", self.pods[key]["metadata"]["uid"])
+        if uid != self.pods[key]["metadata"]["uid"]:
+            raise KubeRejected("uid in precondition", status=409, reason="Conflict")
+        pod = self._copy(key)
+        conditions = {c["type"]: c for c in pod["status"].get("conditions", ())}
+        conditions.update({c["type"]: dict(c) for c in patch["status"]["conditions"]})
+        pod["status"]["conditions"] = list(conditions.values())
+        if pod != self.pods[key]:
+            self._store_pod(pod)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _copy(self, key: str) -> dict[str, Any]:
+        pod: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.pods[key]))
+        return pod
+
+    def _store_pod(self, pod: dict[str, Any]) -> None:
+        self.revision += 1
+        pod["metadata"]["resourceVersion"] = str(self.revision)
+        self.pods[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"] = pod
+        self._tell("pods", Upserted(msgspec.convert(pod, api.Pod)))
+
+    def _store_node(self, node: dict[str, Any]) -> None:
+        self.revision += 1
+        node["metadata"]["resourceVersion"] = str(self.revision)
+        self.nodes[node["metadata"]["name"]] = node
+        self._tell("nodes", Upserted(msgspec.convert(node, api.Node)))
+
+    def _gone(self, plural: str, stored: dict[str, Any], kind: type[Any]) -> None:
+        self.revision += 1
+        self._tell(plural, Deleted(msgspec.convert(stored, kind)))
+
+    def _tell(self, plural: str, event: WatchEvent[Any]) -> None:
+        self.history.append((self.revision, plural, event))
+        for listener in self.listeners:
+            listener()
+
+
+class AsyncKube:
+    """``shared.ports.KubeApi`` on a ``FakeKube``. ``faults``: verb to what the next calls of it do, in order.
+
+    ``drop_reply``: it happens, the answer is lost; ``drop_request``: it does not happen, the answer is lost;
+    ``ok``: nothing. ``gates``: verb to an event that a call waits for before it has its effect.
+    """
+
+    def __init__(self, server: FakeKube) -> None:
+        self.server = server
+        self.faults: dict[str, list[str]] = {}
+        self.gates: dict[str, asyncio.Event] = {}
+        self.reached: dict[str, asyncio.Event] = {}
+        self.calls: list[str] = []
+
+    async def list(self, resource: Resource[Any], *, timeout_s: float = 60.0) -> ObjectList[Any]:
+        stored = self.server.pods if resource.plural == "pods" else self.server.nodes
+        items = tuple(msgspec.convert(item, resource.type) for item in stored.values())
+        return ObjectList(items, str(self.server.revision))
+
+    async def watch_batches(
+        self, resource: Resource[Any], *, resource_version: str
+    ) -> AsyncIterator[Sequence[WatchEvent[Any]]]:
+        changed = asyncio.Event()
+        self.server.listeners.append(changed.set)
+        seen = int(resource_version)
+        try:
+            while True:
+                changed.clear()
+                new = [e for r, plural, e in self.server.history if r > seen and plural == resource.plural]
+                seen = self.server.revision
+                if new:
+                    yield new
+                await changed.wait()
+        finally:
+            self.server.listeners.remove(changed.set)
+
+    async def watch(self, resource: Resource[Any], *, resource_version: str) -> AsyncIterator[WatchEvent[Any]]:
+        async for batch in self.watch_batches(resource, resource_version=resource_version):
+            for event in batch:
+                yield event
+
+    async def get(self, resource: Resource[Any], *, namespace: str, name: str, timeout_s: float = 5.0) -> Any:
+        return await self._call("get", lambda: self.server.get_pod(namespace, name))
+
+    async def bind(self, request: BindRequest, *, timeout_s: float = 5.0) -> None:
+        await self._call("bind", lambda: self.server.bind(request))
+
+    async def patch(
+        self, resource: Resource[Any], *, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "",
+        strategy: str = "strategic", timeout_s: float = 5.0,
+    ) -> None:  # fmt: skip
+        await self._call("patch", lambda: self.server.patch_status(namespace, name, patch))
+
+    async def create(
+        self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0
+    ) -> None:
+        raise NotImplementedError
+
+    async def delete(
+        self, resource: Resource[Any], *, namespace: str, name: str, uid: str = "", timeout_s: float = 5.0
+    ) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        return None
+
+    async def _call(self, verb: str, act: Callable[[], Any]) -> Any:
+        self.calls.append(verb)
+        if verb in self.reached:
+            self.reached[verb].set()
+        if verb in self.gates:
+            await self.gates[verb].wait()
+        faults = self.faults.get(verb)
+        fault = faults.pop(0) if faults else "ok"
+        if fault == "drop_request":
+            raise KubeUnknown("the connection was cut")
+        result = act()
+        if fault == "drop_reply":
+            raise KubeUnknown("the connection was cut")
+        return result

@@ -1,0 +1,85 @@
+"""Invariants of reliability.md as pure functions over what happened: each gives the violations it finds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from shared.kube import objects as api
+from shared.kube.convert import node_from_api, pod_from_api
+from shared.model.resources import Resources
+from shared.wire.records import Intent
+from tests.fake_kube import Bound, FakeKube
+from tests.unit.services.binder.binder_world import Binder, Commitment, World
+
+
+def check_i1(bound: Iterable[Bound], commitments: Iterable[Commitment]) -> list[str]:
+    """A pod is bound at most once, and no intent replaces another plan's."""
+    times = Counter(entry.uid for entry in bound)
+    violations = [f"I1: {uid} was bound {count} times" for uid, count in times.items() if count > 1]
+    for entry in commitments:
+        old, new = entry.replaced, entry.intent
+        if old is not None and (old.plan_id, old.unit, old.coordinator_term) != (
+            new.plan_id, new.unit, new.coordinator_term,
+        ):  # fmt: skip
+            violations.append(f"I1: two live intents of {new.pods[0].uid}")
+    return violations
+
+
+def check_i2(kube: FakeKube, intents: Mapping[str, Intent | None]) -> list[str]:
+    """On every node, bound pods plus live intents of pending pods stay within allocatable."""
+    used: dict[str, Resources] = {}
+    for pod_json in kube.pods.values():
+        name = pod_json["metadata"]["name"]
+        found = kube.get_pod("default", name)
+        assert found is not None
+        pod = pod_from_api(found)
+        intent = intents.get(pod.uid)
+        node = pod.node_name or (intent.pods[0].node if intent is not None else "")
+        if node and not pod.finished:
+            used[node] = used.get(node, Resources()).plus({**dict(pod.pod_class.requests), "pods": 1})
+    violations = []
+    for name, amounts in used.items():
+        if name not in kube.nodes:
+            continue
+        node_model = node_from_api(msgspec.convert(kube.nodes[name], api.Node))
+        if not amounts.fits_into(node_model.allocatable):
+            violations.append(f"I2: {name} holds {dict(amounts)} of {node_model.allocatable}")
+    return violations
+
+
+def check_i4(commitments: Iterable[Commitment]) -> list[str]:
+    """Every intent was written under the term of who led the shard then, a new one also of the coordinator then."""
+    violations = []
+    for entry in commitments:
+        if entry.intent.term != entry.binder_leader:
+            violations.append(f"I4: binder term {entry.intent.term} wrote while {entry.binder_leader} led")
+        if entry.replaced is None and entry.intent.coordinator_term != entry.coordinator_leader:
+            violations.append(f"I4: a plan of {entry.intent.coordinator_term} while {entry.coordinator_leader} led")
+    return violations
+
+
+def check_i7(world: World, binder: Binder) -> list[str]:
+    """At rest: no intent is left, and the cache holds what the API server shows."""
+    violations = [f"I7: the intent of {key} is left" for key in world.intents()]
+    shown = {
+        pod["metadata"]["uid"]: pod["spec"]["nodeName"]
+        for pod in world.kube.pods.values()
+        if pod["spec"].get("nodeName")
+    }
+    counted = {uid: account.node_name for uid, account in binder.core.state.cache.accounts.items()}
+    if shown != counted:
+        violations.append(f"I7: shown {shown}, counted {counted}")
+    if binder.core.state.transits:
+        violations.append(f"I7: still on their way: {list(binder.core.state.transits)}")
+    return violations
+
+
+def check_all(world: World, binder: Binder | None = None) -> list[str]:
+    """Every check that can be made now; with a binder, those at rest too."""
+    violations = check_i1(world.kube.bound, world.commitments)
+    violations += check_i2(world.kube, world.intents())
+    violations += check_i4(world.commitments)
+    return violations + (check_i7(world, binder) if binder is not None else [])

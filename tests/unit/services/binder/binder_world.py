@@ -1,0 +1,347 @@
+"""A small world around binder cores: etcd and an API server in memory, effects carried out one by one, by the test.
+
+Every instruction of a core becomes an effect that the test (or a seeded random walk) carries out, loses, or does
+without an answer coming back; a killed binder's effects may still be carried out later, as a zombie's are. All of it is
+synchronous and repeatable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from services.binder.core import BinderCore
+from services.binder.events import (
+    BindingAccepted,
+    BindingRefused,
+    BindingUnknown,
+    CommitRefused,
+    Committed,
+    CommitUnknown,
+    Event,
+    IntentsListed,
+    LookedUp,
+    LookUpFailed,
+    NodeDeleted,
+    NodeUpserted,
+    PlanReceived,
+    PodDeleted,
+    PodMarked,
+    PodRead,
+    PodReadFailed,
+    PodUpserted,
+    Source,
+    Synced,
+    Tick,
+)
+from services.binder.instructions import (
+    Answer,
+    Bind,
+    Commit,
+    Instruction,
+    ListIntents,
+    ListPods,
+    Log,
+    LookUp,
+    MarkPod,
+    ReadPod,
+    Refuse,
+    Stop,
+)
+from services.binder.sources import compared
+from services.binder.state import CoreSettings
+from shared.adapters.memory_etcd import MemoryEtcd
+from shared.errors import KubeRejected
+from shared.kube import objects as api
+from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.resources import Deleted, ObjectList, Upserted
+from shared.ports import CreateRevisionIs, Delete, Put
+from shared.wire.keys import Keys
+from shared.wire.messages import VERSION, Placement, Plan, PlanResult
+from shared.wire.records import Intent, decode_record
+from tests.builders import make_node, make_pod
+from tests.fake_kube import FakeKube
+
+KEYS = Keys()
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """One intent that a transaction wrote, and who led at that moment."""
+
+    revision: int
+    intent: Intent
+    replaced: Intent | None
+    binder_leader: int
+    coordinator_leader: int
+
+
+@dataclass
+class Binder:
+    """One binder process: its core, what it wants done, how far its watch is."""
+
+    core: BinderCore
+    effects: list[Instruction] = field(default_factory=list)
+    seen: int = 0
+    answers: dict[int, PlanResult] = field(default_factory=dict)
+    refusals: dict[int, Refuse] = field(default_factory=dict)
+    logs: list[Log] = field(default_factory=list)
+    stopped: str = ""
+
+    @property
+    def term(self) -> int:
+        return self.core.state.term
+
+
+class World:
+    """Time, etcd, the API server, and any number of binders, of which etcd knows one as leader."""
+
+    def __init__(self, *, settings: CoreSettings | None = None, check_preconditions: bool = True) -> None:
+        self.now = 100.0
+        self.settings = settings or CoreSettings()
+        self.etcd = MemoryEtcd(clock=lambda: self.now)
+        self.kube = FakeKube(check_preconditions=check_preconditions)
+        self.commitments: list[Commitment] = []
+        self.coordinator_term = 0
+        self.late: list[Instruction] = []
+        self._plans = 0
+        self._requests = 0
+        self._units = 0
+        self.lead_coordinator()
+
+    # --- who leads ----------------------------------------------------------------------------------------------
+
+    def lead_coordinator(self) -> int:
+        self.coordinator_term = self._take(KEYS.coordinator_leader)
+        return self.coordinator_term
+
+    def start_binder(self, *, ready: bool = True) -> Binder:
+        """A new binder wins the shard; the one before, if any, is not told."""
+        term = self._take(KEYS.binder_leader("0"))
+        binder = Binder(BinderCore(term, self.settings, KEYS))
+        if ready:
+            self.sync(binder)
+            self.settle(binder)
+            assert binder.core.takeover.accepting
+        return binder
+
+    def sync(self, binder: Binder) -> None:
+        """Nodes, pods and intents are listed."""
+        self.watch(binder)
+        self.tell(binder, Synced(Source.NODES))
+        self.tell(binder, Synced(Source.PODS))
+        self.tell(binder, IntentsListed(self.intents()))
+
+    def crash(self, binder: Binder) -> None:
+        """The process is gone; what it has sent may still arrive (``late``)."""
+        self.late += [effect for effect in binder.effects if isinstance(effect, Bind | Commit | MarkPod)]
+        binder.effects.clear()
+        binder.stopped = "killed"
+
+    def _take(self, key: str) -> int:
+        self.etcd.txn([], [Delete(key)])
+        return self.etcd.txn([CreateRevisionIs(key, 0)], [Put(key, b"{}")]).revision
+
+    # --- plans --------------------------------------------------------------------------------------------------
+
+    def plan(self, *placements: tuple[str, str] | tuple[str, str, list[str]], term: int = 0) -> Plan:
+        """A plan of (pod name, node[, alternatives])."""
+        self._plans += 1
+        entries = []
+        for name, node, *rest in placements:
+            self._units += 1
+            pod = self.kube.pods[f"default/{name}"]["metadata"]
+            alternatives = list(rest[0]) if rest else []
+            entries.append(
+                Placement(
+                    self._units, pod["uid"], "default", name, pod["resourceVersion"], node, alternatives,
+                    "kube-default", 1, 0, 1000,
+                )
+            )  # fmt: skip
+        return Plan(VERSION, self._plans, 0, term or self.coordinator_term, self._plans, entries)
+
+    def send(self, binder: Binder, plan: Plan) -> int:
+        """Deliver a plan; the request's number."""
+        self._requests += 1
+        self.tell(binder, PlanReceived(self._requests, plan))
+        return self._requests
+
+    # --- what happens -------------------------------------------------------------------------------------------
+
+    def tell(self, binder: Binder, *events: Event) -> None:
+        for instruction in binder.core.handle_all(events, self.now):
+            match instruction:
+                case Answer():
+                    binder.answers[instruction.request] = instruction.result
+                case Refuse():
+                    binder.refusals[instruction.request] = instruction
+                case Log():
+                    binder.logs.append(instruction)
+                case Stop():
+                    binder.stopped = instruction.reason
+                case _:
+                    binder.effects.append(instruction)
+
+    def watch(self, binder: Binder, count: int | None = None) -> None:
+        """Deliver the next ``count`` watch events (all)."""
+        fresh = [entry for entry in self.kube.history if entry[0] > binder.seen][:count]
+        events: list[Event] = []
+        for revision, plural, event in fresh:
+            binder.seen = revision
+            match event:
+                case Upserted() if plural == "pods":
+                    events.append(PodUpserted(pod_from_api(event.object)))
+                case Deleted() if plural == "pods":
+                    events.append(PodDeleted(event.object.metadata.uid))
+                case Upserted():
+                    events.append(NodeUpserted(node_from_api(event.object)))
+                case Deleted():
+                    events.append(NodeDeleted(event.object.metadata.name))
+        self.tell(binder, *events)
+
+    def run(self, binder: Binder, kind: type[Instruction] | None = None, *, fault: str = "ok") -> Instruction:
+        """Carry out the first effect (of ``kind``). ``fault``: drop_request, drop_reply, late (happens later)."""
+        effect = next(e for e in binder.effects if kind is None or isinstance(e, kind))
+        binder.effects.remove(effect)
+        result = self.carry_out(effect, fault=fault)
+        if fault == "late":
+            self.late.append(effect)
+        if result is not None:
+            self.tell(binder, result)
+        return effect
+
+    def carry_out(self, effect: Instruction, *, fault: str = "ok") -> Event | None:
+        """The effect on the world, and what the binder hears of it."""
+        happens, heard = fault in ("ok", "drop_reply"), fault == "ok"
+        match effect:
+            case Commit():
+                done = self._txn(effect) if happens else False
+                if not heard:
+                    return CommitUnknown(effect.batch)
+                return Committed(effect.batch) if done else CommitRefused(effect.batch)
+            case Bind():
+                return self._bind(effect, happens=happens, heard=heard)
+            case ReadPod():
+                if not heard:
+                    return PodReadFailed(effect.uid)
+                found = self.kube.get_pod(effect.namespace, effect.name)
+                same = found is not None and found.metadata.uid == effect.uid
+                return PodRead(effect.uid, pod_from_api(found) if found is not None and same else None)
+            case MarkPod():
+                return self._mark(effect, happens=happens, heard=heard)
+            case LookUp():
+                if not heard:
+                    return LookUpFailed(effect.batch)
+                listed = self.intents()
+                wanted = {key: listed[key] for key in effect.unit_keys if key in listed}
+                return LookedUp(
+                    effect.batch, self.leader(KEYS.binder_leader("0")), self.leader(KEYS.coordinator_leader), wanted
+                )
+            case ListIntents():
+                return IntentsListed(self.intents())
+            case ListPods():
+                pods = [self.kube.get_pod("default", key.partition("/")[2]) for key in self.kube.pods]
+                items: list[api.Pod] = [pod for pod in pods if pod is not None]
+                return compared(ObjectList(tuple(items), str(self.kube.revision)))
+            case _:
+                raise AssertionError(effect)
+
+    def settle(self, binder: Binder, *, seconds: float = 60.0) -> None:
+        """Carry out everything without faults until nothing is on its way; time passes where it must."""
+        end = self.now + seconds
+        while not binder.stopped:
+            if binder.effects:
+                self.run(binder)
+                continue
+            self.watch(binder)
+            if binder.effects:
+                continue
+            at = binder.core.wake_at
+            if not binder.core.busy and binder.core.takeover.accepting:
+                return
+            assert at is not None, "the binder waits for nothing and is not done"
+            assert at <= end, "not settled in time"
+            self.now = max(self.now, at)
+            self.tell(binder, Tick())
+
+    def pass_time(self, binder: Binder, seconds: float) -> None:
+        """Let time pass, waking the binder whenever it wants to be; effects stay undone."""
+        end = self.now + seconds
+        while (at := binder.core.wake_at) is not None and at <= end:
+            self.now = max(self.now, at)
+            self.tell(binder, Tick())
+            if binder.core.wake_at is not None and binder.core.wake_at <= self.now:
+                break
+        self.now = end
+
+    # --- looking ------------------------------------------------------------------------------------------------
+
+    def intents(self) -> dict[str, Intent | None]:
+        listing = self.etcd.list_prefix(KEYS.intents_prefix)
+        return {KEYS.last_part(kv.key): decode_record(kv.value, Intent) for kv in listing.items}
+
+    def leader(self, key: str) -> int:
+        kv = self.etcd.get(key)
+        return kv.create_revision if kv is not None else 0
+
+    def uid(self, name: str) -> str:
+        uid: str = self.kube.pods[f"default/{name}"]["metadata"]["uid"]
+        return uid
+
+    def node_of(self, name: str) -> str:
+        node: str = self.kube.pods[f"default/{name}"]["spec"].get("nodeName", "")
+        return node
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _txn(self, commit: Commit) -> bool:
+        before = self.intents()
+        leaders = self.leader(KEYS.binder_leader("0")), self.leader(KEYS.coordinator_leader)
+        result = self.etcd.txn(commit.compares, commit.ops)
+        if result.succeeded:
+            for op in commit.ops:
+                if isinstance(op, Put):
+                    intent = decode_record(op.value, Intent)
+                    assert intent is not None
+                    replaced = before.get(KEYS.last_part(op.key))
+                    self.commitments.append(Commitment(result.revision, intent, replaced, *leaders))
+        return result.succeeded
+
+    def _bind(self, effect: Bind, *, happens: bool, heard: bool) -> Event:
+        uid = effect.request.uid
+        answer: Event = BindingAccepted(uid, effect.attempt)
+        if happens:
+            try:
+                self.kube.bind(effect.request)
+            except KubeRejected as error:
+                answer = BindingRefused(uid, effect.attempt, error.status, str(error), error.retry_after_s)
+        return answer if heard else BindingUnknown(uid, effect.attempt)
+
+    def _mark(self, effect: MarkPod, *, happens: bool, heard: bool) -> Event:
+        done = heard
+        if happens:
+            condition = {"type": "PodScheduled", "status": "False", "message": effect.message}
+            patch = {"metadata": {"uid": effect.uid}, "status": {"conditions": [condition]}}
+            try:
+                self.kube.patch_status(effect.namespace, effect.name, patch)
+            except KubeRejected:
+                done = False
+        return PodMarked(effect.uid, done=done)
+
+
+def make_world(
+    *, nodes: int = 3, pods: int = 3, node_cpu: str = "4", pod_cpu: str = "1", settings: CoreSettings | None = None,
+    check_preconditions: bool = True,
+) -> World:  # fmt: skip
+    """``n0..`` and ``p0..``."""
+    world = World(settings=settings, check_preconditions=check_preconditions)
+    for number in range(nodes):
+        world.kube.add_node(make_node(f"n{number}").allocatable(cpu=node_cpu))
+    for number in range(pods):
+        world.kube.add_pod(make_pod(f"p{number}").cpu(pod_cpu))
+    return world
+
+
+def random_fault(rng: Random, share: float) -> str:
+    """``ok`` mostly; otherwise one of the three ways to lose an answer."""
+    return rng.choice(["drop_request", "drop_reply", "late"]) if rng.random() < share else "ok"
