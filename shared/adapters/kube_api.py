@@ -12,6 +12,7 @@ whose outcome is unknown, and never logs a body.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -163,17 +164,30 @@ class KubeClient:
         self, resource: Resource[T], *, resource_version: str
     ) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
         """See ``KubeApi.watch_batches``: all events that one read delivered, as one list."""
-        return watch_batches(self._open_watch, resource, resource_version=resource_version, policy=self._policy)
+        return watch_batches(
+            self._open_watch,
+            lambda: self._revision(resource),
+            resource,
+            resource_version=resource_version,
+            policy=self._policy,
+        )
 
     async def watch(self, resource: Resource[T], *, resource_version: str) -> AsyncGenerator[WatchEvent[T], None]:
         """See ``KubeApi.watch``."""
-        batches = watch_batches(self._open_watch, resource, resource_version=resource_version, policy=self._policy)
-        try:
+        async with contextlib.aclosing(self.watch_batches(resource, resource_version=resource_version)) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
-        finally:
-            await batches.aclose()
+
+    async def _revision(self, resource: Resource[Any]) -> str:
+        """The server's resourceVersion now; empty where it does not tell."""
+        try:
+            body = await self._request(
+                f"list {resource.plural}", "GET", resource.path(), query={"limit": "1"}, timeout_s=5.0
+            )
+        except (KubeRejected, KubeExpired):
+            return ""
+        return decode_page(resource, body)[1].resource_version
 
     async def get(self, resource: Resource[T], *, namespace: str, name: str, timeout_s: float = 5.0) -> T | None:
         """See ``KubeApi.get``."""

@@ -7,7 +7,9 @@
     410 (answer or ERROR event), or three streams in a row that broke at the same place  -->  KubeExpired
 
 Bookmarks come every minute or so from a real API server; a stream that is silent for longer than ``silence_s`` is
-taken for dead (a half-open connection reports nothing at all). It refuses to keep objects: ``runtime.reflector`` does.
+taken for dead (a half-open connection reports nothing at all). After a stream that broke, the server is asked for its
+revision first: one that went back (a restored backup) would let us wait in silence. This file refuses to keep objects:
+``runtime.reflector`` knows what there is.
 """
 
 from __future__ import annotations
@@ -38,6 +40,10 @@ OpenWatch = Callable[[str, Mapping[str, str], float], Coroutine[Any, Any, aiohtt
 """(path, query, silence_s) -> open stream; ``KubeRejected``, ``KubeUnknown`` or ``KubeExpired`` otherwise."""
 
 
+Revision = Callable[[], Coroutine[Any, Any, str]]
+"""The server's resourceVersion of the watched kind now, by a list of one item."""
+
+
 @dataclass(frozen=True, slots=True)
 class WatchPolicy:
     """Timing of watches. ``rng`` spreads reconnects of many clients."""
@@ -61,7 +67,7 @@ class WatchPolicy:
 
 
 async def watch_batches(
-    open_watch: OpenWatch, resource: Resource[T], *, resource_version: str, policy: WatchPolicy
+    open_watch: OpenWatch, revision: Revision, resource: Resource[T], *, resource_version: str, policy: WatchPolicy
 ) -> AsyncGenerator[list[WatchEvent[T]], None]:
     """Events after ``resource_version``, everything of one read as one list, never empty; bookmarks included.
 
@@ -70,9 +76,13 @@ async def watch_batches(
     loop = asyncio.get_running_loop()
     position = resource_version
     failures = stuck = 0
+    interrupted = False
     while True:
         delivered, opened = False, loop.time()
         try:
+            if interrupted and went_back(await revision(), position):
+                raise KubeExpired(f"watch of {resource.plural}: the server's history went back behind {position}")
+            interrupted = False
             stream = _stream(open_watch, resource, position, policy)
             try:
                 async for batch, after in stream:
@@ -85,6 +95,7 @@ async def watch_batches(
             # a server that ends streams at once, without an event, must not make us spin
             failures = 0 if delivered or loop.time() - opened >= SPIN_GUARD_S else failures + 1
         except (StreamBroken, TimeoutError) as error:
+            interrupted = True
             failures += 1
             stuck += 1
             log.warning("watch_broken", resource=resource.plural, resource_version=position, error=error)
@@ -97,10 +108,20 @@ async def watch_batches(
             if error.retry_after_s is not None:
                 await asyncio.sleep(error.retry_after_s)
         except (KubeUnknown, aiohttp.ClientError, OSError) as error:
+            interrupted = True
             failures += 1
             log.info("watch_interrupted", resource=resource.plural, resource_version=position, error=error)
         if failures:
             await asyncio.sleep(policy.delay_s(failures))
+
+
+def went_back(revision: str, position: str) -> bool:
+    """Whether the server is behind what we have seen: etcd was restored from a backup, or it is another cluster.
+
+    A watch from a future revision is not refused but silent (recorded from 1.36), so it must be asked. Since 1.35
+    resourceVersions are comparable as integers (KEP-5504); where they are not, nothing is concluded.
+    """
+    return revision.isdecimal() and position.isdecimal() and int(revision) < int(position)
 
 
 async def _stream(

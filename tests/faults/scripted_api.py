@@ -27,7 +27,10 @@ class Seen:
 
 
 class ScriptedApi:
-    """Answers per (method, path), each used once, the last one for ever after. Unscripted requests get 404."""
+    """Answers per (method, path), each used once, the last one for ever after. Unscripted requests get 404.
+
+    A GET with ``watch=true`` is scripted as the method ``WATCH``.
+    """
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self.seen: list[Seen] = []
@@ -58,7 +61,8 @@ class ScriptedApi:
         text = await request.read()
         body = msgspec.json.decode(text) if text else None
         self.seen.append(Seen(request.method, request.path, dict(request.query), dict(request.headers), body))
-        script = self._script[request.method, request.path]
+        method = "WATCH" if request.query.get("watch") == "true" else request.method
+        script = self._script[method, request.path]
         if not script:
             return web.json_response(failure(404, "NotFound", "not scripted"), status=404)
         answer = script.pop(0) if len(script) > 1 else script[0]
