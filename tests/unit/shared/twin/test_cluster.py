@@ -127,7 +127,10 @@ def test_a_failed_node_stands_still_is_marked_and_its_pods_evicted_when_their_to
     model.handle(failed, 2)
     assert model.advance(41.9) == []
     marked = model.advance(42)
-    assert marked[:2] == [SetNodeReady("n1", "Unknown", "10.200.0.1"), SetNodeTaints("n1", frozenset(), UNREACHABLE_TAINTS)]
+    assert marked[:2] == [
+        SetNodeReady("n1", "Unknown", "10.200.0.1"),
+        SetNodeTaints("n1", frozenset(), UNREACHABLE_TAINTS),
+    ]
     assert [i.pod.uid for i in marked[2:] if isinstance(i, EvictPod)] == ["c"]
     assert [i.pod.uid for i in model.advance(1000) if isinstance(i, EvictPod)] == ["a"]
 
