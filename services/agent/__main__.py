@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import shared.runtime.lean  # noqa: F401  first: it keeps the process small
 
-# One thread of linear algebra: an agent multiplies nothing, and each thread's buffer costs memory.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# isort: split
+import sys
 
 import structlog
 

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Policy, Verdicts
-from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.feasibility import FeasibilityCache, class_limit
 from shared.scheduling.filters.gpu_devices import gpu_milli_of
 from shared.scheduling.node_table import BoolArray, NodeTable
 
 INFEASIBLE = -np.inf
-CLASS_LIMIT = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,7 @@ class Ranking:
 
     score: NDArray[np.float64]
     accept: BoolArray
+    all_accept: bool
     norms: Norms
     seen: int
     static_seen: int
@@ -98,7 +98,12 @@ class Ranker:
         table = self.table
         slots: list[Slot] = []
         for accepted in (True, False):
-            scores = np.where(ranking.accept == accepted, ranking.score, INFEASIBLE)
+            if accepted and ranking.all_accept:
+                scores = ranking.score.copy()
+            elif ranking.all_accept:
+                break
+            else:
+                scores = np.where(ranking.accept == accepted, ranking.score, INFEASIBLE)
             while len(slots) < wanted and len(scores):
                 top = scores.max()
                 if top == INFEASIBLE:
@@ -124,11 +129,11 @@ class Ranker:
         )
         if known is None or fresh:
             known = Ranking(
-                np.full(table.rows, INFEASIBLE), np.ones(table.rows, np.bool_), norms, table.clock, table.clock
+                np.full(table.rows, INFEASIBLE), np.ones(table.rows, np.bool_), True, norms, table.clock, table.clock
             )
             rows = np.flatnonzero(mask)
             self._classes[pod_class] = known
-            if len(self._classes) > CLASS_LIMIT:
+            while len(self._classes) > class_limit(table.rows, 9):
                 self._classes.popitem(last=False)
         else:
             changed = table.changed_since(known.seen)
@@ -139,7 +144,9 @@ class Ranker:
         if len(rows):
             verdicts = self._decide(Observation(table, pod_class, rows, norms))
             known.score[rows] = verdicts.score
-            known.accept[rows] = True if verdicts.accept is None else verdicts.accept
+            if verdicts.accept is not None or not known.all_accept:
+                known.accept[rows] = True if verdicts.accept is None else verdicts.accept
+                known.all_accept = bool(known.accept.all())
         return known
 
     def _decide(self, observation: Observation) -> Verdicts:

@@ -17,8 +17,14 @@ from shared.scheduling.filters import FILTERS
 from shared.scheduling.framework import Code, Filter
 from shared.scheduling.node_table import BoolArray, NodeTable, Rows
 
-CLASS_LIMIT = 1024
-"""Classes remembered; the least recently used is forgotten."""
+CACHE_BYTES = 2 * 1024 * 1024
+FEWEST_CLASSES = 64
+
+
+def class_limit(rows: int, bytes_per_row: int, *, budget: int = CACHE_BYTES) -> int:
+    """How many classes are remembered (the least recently used is forgotten): as many as fit into ``budget`` bytes,
+    so that an agent stays small whether it owns ten nodes or ten thousand."""
+    return max(FEWEST_CLASSES, budget // max(1, rows * bytes_per_row + 512))
 
 
 @dataclass(slots=True)
@@ -45,10 +51,10 @@ class Rejection:
 class FeasibilityCache:
     """Feasibility per pod class over one table."""
 
-    def __init__(self, table: NodeTable, *, filters: Sequence[Filter] = FILTERS, limit: int = CLASS_LIMIT) -> None:
+    def __init__(self, table: NodeTable, *, filters: Sequence[Filter] = FILTERS, limit: int | None = None) -> None:
         self.table = table
         self.filters = tuple(filters)
-        self.limit = limit
+        self._limit = limit
         self._classes: OrderedDict[PodClass, Feasibility] = OrderedDict()
 
     def of(self, pod_class: PodClass) -> Feasibility:
@@ -57,7 +63,8 @@ class FeasibilityCache:
         table = self.table
         if entry is None or entry.static_seen < table.static_stamp or len(entry.mask) != table.rows:
             entry = self._classes[pod_class] = self._judge(pod_class)
-            if len(self._classes) > self.limit:
+            limit = class_limit(table.rows, 2) if self._limit is None else self._limit
+            while len(self._classes) > limit:
                 self._classes.popitem(last=False)
             return entry
         self._classes.move_to_end(pod_class)

@@ -32,7 +32,7 @@ class ResourceFit:
         return passing
 
     def reasons(self, table: NodeTable, pod_class: PodClass, row: int) -> tuple[Code, tuple[str, ...]]:
-        """Every resource that is short; unresolvable when one is short even on an empty node (the pod count never is)."""
+        """Every resource that is short; unresolvable when one (never the pod count) is short even on an empty node."""
         reasons, code = [], Code.UNSCHEDULABLE
         if int(table.requested[PODS_COLUMN, row]) + 1 > int(table.allocatable[PODS_COLUMN, row]):
             reasons.append("Too many pods")
