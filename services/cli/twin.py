@@ -36,7 +36,8 @@ def serve(
     speed: float,
 ) -> None:
     """Serve the Kubernetes API from memory until SIGTERM; prints one line when it does."""
-    flags = ["--host", host, "--port", str(port)]
+    # kubectl sends a token over TLS only, so what people start by hand speaks it beside plain HTTP.
+    flags = ["--host", host, "--port", str(port), "--kubeconfig-scheme", "https"]
     for name, value in (("--token", token), ("--kubeconfig-out", kubeconfig_out), ("--audit", audit)):
         if value is not None:
             flags += [name, str(value)]

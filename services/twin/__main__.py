@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import random
 import secrets
@@ -18,6 +19,7 @@ import uvloop
 from services.twin.api.server import TwinServer
 from services.twin.audit import FLUSH_EVERY_S, AuditFile
 from services.twin.bootstrap import make_registry
+from services.twin.certificate import make_server_tls
 from services.twin.faults import FaultPlan
 from services.twin.kubeconfig import kubeconfig_text, write_atomically
 from services.twin.kubelet import Kubelets
@@ -45,6 +47,13 @@ def _read_faults(path: Path) -> FaultPlan:
 @click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 lets the system choose.")
 @click.option("--token", default="", help="The administrator's bearer token; generated when it is not given.")
 @click.option("--kubeconfig-out", type=click.Path(path_type=Path, dir_okay=False), help="Write a kubeconfig here.")
+@click.option(
+    "--kubeconfig-scheme",
+    type=click.Choice(["http", "https"]),
+    default="http",
+    show_default=True,
+    help="https: the port speaks TLS too, which kubectl needs to send a token.",
+)
 @click.option("--audit", type=click.Path(path_type=Path, dir_okay=False), help="Write every accepted change here.")
 @click.option("--faults", type=click.Path(path_type=Path, dir_okay=False), help="A fault plan (JSON) to start with.")
 @click.option("--simulate", is_flag=True, help="Play the kubelets of nodes annotated conclave.io/twin-node=true.")
@@ -57,6 +66,7 @@ def main(
     port: int,
     token: str,
     kubeconfig_out: Path | None,
+    kubeconfig_scheme: str,
     audit: Path | None,
     faults: Path | None,
     simulate: bool,
@@ -83,9 +93,21 @@ def main(
     except ConfigError as error:
         _give_up(str(error))
         return
-    server = TwinServer(registry, token=token, faults=plan, rng=rng)
+    tls, certificate = make_server_tls(host, dt.datetime.now(dt.UTC)) if kubeconfig_scheme == "https" else (None, b"")
+    server = TwinServer(registry, token=token, faults=plan, rng=rng, tls=tls)
+
+    def announce(address: str) -> None:
+        if kubeconfig_out is not None:
+            text = kubeconfig_text(f"{kubeconfig_scheme}://{address}", token, certificate)
+            try:
+                write_atomically(kubeconfig_out, text)
+            except OSError as error:
+                _give_up(f"cannot write the kubeconfig {kubeconfig_out}: {error.strerror}")
+        click.echo(f"serving http://{address}")
+        sys.stdout.flush()
+
     try:
-        uvloop.run(_serve(server, host, port, token, kubeconfig_out, flush, kubelets))
+        uvloop.run(_serve(server, host, port, announce, flush, kubelets))
     finally:
         if writer is not None:
             writer.close()
@@ -95,8 +117,7 @@ async def _serve(
     server: TwinServer,
     host: str,
     port: int,
-    token: str,
-    kubeconfig_out: Path | None,
+    announce: Callable[[str], None],
     flush: Callable[[], None] | None,
     kubelets: Kubelets | None,
 ) -> None:
@@ -110,14 +131,7 @@ async def _serve(
         _give_up(f"cannot listen on {host}:{port}: {error.strerror or error}")
     if kubelets is not None:
         kubelets.start()
-    url = f"http://{host}:{server.port}"
-    if kubeconfig_out is not None:
-        try:
-            write_atomically(kubeconfig_out, kubeconfig_text(url, token))
-        except OSError as error:
-            _give_up(f"cannot write the kubeconfig {kubeconfig_out}: {error.strerror}")
-    click.echo(f"serving {url}")
-    sys.stdout.flush()
+    announce(f"{host}:{server.port}")
     while not stopping.is_set():
         try:
             async with asyncio.timeout(FLUSH_EVERY_S if flush is not None else None):

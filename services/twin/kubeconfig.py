@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import tempfile
 from pathlib import Path
@@ -9,14 +10,17 @@ from pathlib import Path
 import yaml
 
 
-def kubeconfig_text(url: str, token: str) -> str:
-    """One cluster, one user, one context, all called ``conclave-twin``."""
+def kubeconfig_text(url: str, token: str, certificate: bytes = b"") -> str:
+    """One cluster, one user, one context, all called ``conclave-twin``; ``certificate`` (PEM) is what to trust."""
     name = "conclave-twin"
+    cluster = {"server": url}
+    if certificate:
+        cluster["certificate-authority-data"] = base64.b64encode(certificate).decode()
     user = {"token": token} if token else {}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "clusters": [{"name": name, "cluster": cluster}],
         "users": [{"name": name, "user": user}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,

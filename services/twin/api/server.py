@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
+import ssl
 from typing import Any
 
 import structlog
@@ -22,6 +22,7 @@ from services.twin.api.access import Access
 from services.twin.api.answers import Answers
 from services.twin.api.collection import delete_collection, list_objects, open_watch
 from services.twin.api.discovery_paths import is_builtin
+from services.twin.api.listening import Listener
 from services.twin.api.negotiation import choose_form
 from services.twin.api.paths import ResourcePath, parse_path
 from services.twin.api.resources import Call
@@ -49,15 +50,21 @@ class TwinServer:
         token: str = "",
         faults: FaultPlan | None = None,
         rng: random.Random | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """``token``: the administrator's; empty lets everybody in. ``rng`` decides faults and watch time-outs."""
+        """``token``: the administrator's; empty lets everybody in. ``rng`` decides faults and watch time-outs.
+
+        With ``tls`` the same port speaks HTTPS too.
+        """
         self.registry = registry
         self.faults = faults if faults is not None else FaultPlan()
         self.access = Access(token)
         self.port = 0
         self._rng = rng if rng is not None else random.Random()
         self._streams: set[WatchStream] = set()
+        self._tls = tls
         self._runner: web.ServerRunner | None = None
+        self._listener: Listener | None = None
         self._log = structlog.get_logger("twin")
 
     async def start(self, port: int = 0, host: str = "127.0.0.1") -> int:
@@ -67,18 +74,19 @@ class TwinServer:
         )
         runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await runner.setup()
-        listener = socket.create_server((host, port), backlog=1024)
-        self.port = int(listener.getsockname()[1])
         self._runner = runner
-        await web.SockSite(runner, listener).start()
+        self._listener = Listener(server, self._tls)
+        self.port = self._listener.bind(host, port)
         return self.port
 
     async def stop(self) -> None:
         """End all watches cleanly, then stop listening."""
         for stream in tuple(self._streams):
             stream.close()
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
         if self._runner is not None:
-            await asyncio.sleep(0)
             await self._runner.cleanup()
             self._runner = None
 
