@@ -18,6 +18,7 @@ Refuses to do: interpret answers, keep state about keys, retry writes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,18 +168,26 @@ class Member:
         else:
             self._channel = grpc.aio.insecure_channel(target, options=options)
         self._calls: dict[str, Any] = {}
+        self._watching: asyncio.Future[None] | None = None
 
     async def ready(self, deadline: float, *, patient: bool) -> bool:
         """Whether the connection stands before ``deadline``. Impatient: a failed attempt ends the wait."""
+        loop = asyncio.get_running_loop()
         while (state := self._channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
             if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not patient:
                 return False
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._channel.wait_for_state_change(state)
-            except TimeoutError:
+            if self._watching is None or self._watching.done():
+                self._watching = asyncio.ensure_future(self._state_changes(state))
+            # Shared and never cancelled: gRPC goes on with an abandoned one, and answers it after its loop is closed.
+            await asyncio.wait((self._watching,), timeout=max(0.0, deadline - loop.time()))
+            if not self._watching.done():
                 return False
         return True
+
+    async def _state_changes(self, state: grpc.ChannelConnectivity) -> None:
+        # Closing the channel ends the wait with an assertion inside gRPC.
+        with contextlib.suppress(AssertionError, grpc.aio.UsageError):
+            await self._channel.wait_for_state_change(state)
 
     def unary(self, method: Method) -> Any:
         return self._call(method, self._channel.unary_unary)
@@ -198,6 +207,8 @@ class Member:
 
     async def close(self) -> None:
         await self._channel.close()
+        if self._watching is not None:
+            await asyncio.wait((self._watching,), timeout=1.0)
 
 
 def _credentials(tls: EtcdTls) -> Any:
@@ -260,7 +271,7 @@ class EtcdConnection:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         several = len(self._members) > 1
-        error: StoreError = StoreUnknown(f"etcd: {doing}: no member could be reached within {timeout_s} s")
+        error: StoreError = StoreUnknown(f"etcd: {doing}: no member could be reached within {timeout_s:.3g} s")
         pause_s = 0.02
         while (left_s := deadline - loop.time()) > 0:
             if self.is_closed():

@@ -120,9 +120,10 @@ class LeaseThread:
 
     @staticmethod
     def _finish(loop: asyncio.AbstractEventLoop, store: Store) -> None:
+        # The store first: it waits for what gRPC still has under way, which must not meet a closed loop.
+        loop.run_until_complete(store.close())
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.run_until_complete(store.close())
         loop.run_until_complete(loop.shutdown_asyncgens())
