@@ -28,26 +28,31 @@ ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-for-this-test-only"
 
 
-@pytest.fixture(scope="module")
-def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    file = tmp_path_factory.mktemp("twin") / "kubeconfig"
+@contextlib.contextmanager
+def running_twin(file: Path, port: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """A twin that serves; its kubeconfig is in ``file``."""
+    arguments = ["--port", str(port), "--token", TOKEN, "--kubeconfig-out", str(file)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "services.twin", "--port", "0", "--token", TOKEN, "--kubeconfig-out", str(file)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "services.twin", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     try:
-        ready, _, _ = select.select([process.stdout], [], [], 30)
-        assert ready, "the twin did not start within 30 s"
+        ready, _, _ = select.select([process.stdout], [], [], 60)
+        assert ready, "the twin did not start within 60 s"
         line = process.stdout.readline()
         assert line.startswith("serving "), line
-        yield file
+        yield process
     finally:
         process.terminate()
         process.wait(20)
         process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    file = tmp_path_factory.mktemp("twin") / "kubeconfig"
+    with running_twin(file):
+        yield file
 
 
 @pytest.fixture
@@ -209,3 +214,30 @@ async def test_the_reflector_sees_every_change_and_a_throttled_watch_loses_none(
             if "before deleted" in seen:
                 break
     assert seen == ["before@-", "after@-", "after@n1", "before@ending", "before deleted"]
+
+
+async def test_a_server_killed_and_back_without_its_memory_is_told_as_deletions(tmp_path: Path):
+    file = tmp_path / "kubeconfig"
+    policy = WatchPolicy(backoff_s=0.05, max_backoff_s=0.2)
+    gone: set[str] = set()
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(running_twin(file))
+        access = await KubeConfig.load(file)
+        client = KubeClient(access, policy=policy)
+        for number in range(20):
+            await create_pod(client, f"lost-{number}")
+        reflector = Reflector(client, PODS, backoff_s=0.05)
+        async with asyncio.timeout(60), contextlib.aclosing(reflector.batches()) as batches:
+            async for batch in batches:
+                gone |= {item.object.metadata.name for item in batch if isinstance(item, Deleted)}
+                if any(isinstance(item, Synced) for item in batch):
+                    await create_pod(client, "live")
+                if any(isinstance(item, Upserted) and item.object.metadata.name == "live" for item in batch):
+                    first.kill()  # the watch is open now
+                    first.wait()
+                    stack.enter_context(running_twin(file, port=int(access.base_url.rpartition(":")[2])))
+                if len(gone) == 21:
+                    break
+        await client.close()
+    assert gone == {"live", *(f"lost-{number}" for number in range(20))}
+    assert reflector.relists == 2
