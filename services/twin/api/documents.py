@@ -9,7 +9,7 @@ from aiohttp import web
 from services.twin.api import answers, discovery_paths
 from services.twin.api.answers import Answers
 from services.twin.api.negotiation import wants_aggregated_discovery
-from services.twin.registry import discovery
+from services.twin.registry import discovery, openapi
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.status import Json, path_not_found
 
@@ -60,7 +60,7 @@ def serve_document(
     if first == "metrics" and len(parts) == 1:
         return answers.text(f"# TYPE apiserver_storage_objects gauge\nrevision {registry.store.revision}\n")
     if first == "openapi":
-        return answers.page_not_found()
+        return _openapi(registry, path, out)
     aggregated = wants_aggregated_discovery(headers.get("Accept", "")) if len(parts) == 1 else ""
     if first in ("api", "apis") and len(parts) == 1:
         if aggregated:
@@ -72,6 +72,14 @@ def serve_document(
         group = discovery.api_group(registry, parts[1])
         return answers.page_not_found() if group is None else out.json(group)
     return answers.page_not_found()
+
+
+def _openapi(registry: TwinRegistry, path: str, out: Answers) -> web.Response:
+    _, _, rest = path.partition("/openapi/v3")
+    if not path.startswith("/openapi/v3"):
+        return answers.page_not_found()
+    document = openapi.document(registry, rest) if rest.strip("/") else openapi.index(registry)
+    return answers.page_not_found() if document is None else out.json(document)
 
 
 def serve_resource_list(registry: TwinRegistry, group: str, version: str, out: Answers) -> web.Response:
