@@ -1,12 +1,12 @@
 """Intents in transactions: what goes into the next one, and what a failed one means.
 
 Group commit: while one transaction is in flight the next gathers, so batches grow with load and a lone unit waits for
-nobody. Compares: our own term, the coordinator's term of the plans, and the absence of each unit's key (I1, I4); the
-key's value holds the plan_id, so after an unknown outcome a read tells whether it was ours. Intents of settled units
-are deleted in the same transactions.
+nobody. Compares: our own term, the coordinator's term of the plans, and every key that is touched: absent for a new
+intent (I1), still the same creation for one that is renewed or deleted. The key's value holds the plan_id, so after an
+unknown outcome a read tells whether it was ours. Intents of settled units are deleted in the same transactions.
 
-A transaction that got no answer may still be applied after the read. That is safe: sending it again either succeeds,
-and then the late one finds the key there; or fails and shows ours. One that comes after our delete leaves an intent
+A transaction that got no answer may still be applied after the read. Then it finds what it touches as it expects, and
+is the one that was meant, or it fails as a whole. Only a late *first* intent can find its key absent again; it is one
 that nobody waits for, which the sweep finds and resolves like an inherited one.
 
 Refuses to do: talk to etcd, decide what becomes of a unit (``core.py``).
@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.binder.events import LookedUp
+from services.binder.events import LookedUp, StoredIntent
 from services.binder.instructions import Commit
 from shared.ports import Compare, CreateRevisionIs, Delete, Op, Put
 from shared.wire.keys import Keys
@@ -33,13 +33,13 @@ MAX_SENDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The transaction in flight: intents put for the first time, renewed, and keys deleted."""
+    """The transaction in flight: intents put for the first time, renewed, and deleted (with their creation)."""
 
     number: int
     coordinator_term: int
     puts: Mapping[str, Intent]
     renewals: Mapping[str, Intent]
-    clears: tuple[str, ...]
+    clears: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Diagnosis:
     fenced: bool = False
     committed: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
-    foreign: dict[str, Intent | None] = field(default_factory=dict)
+    foreign: dict[str, StoredIntent] = field(default_factory=dict)
     exhausted: list[str] = field(default_factory=list)
 
 
@@ -65,8 +65,10 @@ class Committer:
         self._compare_terms = compare_terms
         self._puts: OrderedDict[str, Intent] = OrderedDict()
         self._renewals: OrderedDict[str, Intent] = OrderedDict()
-        self._clears: OrderedDict[str, None] = OrderedDict()
+        self._clears: OrderedDict[str, int] = OrderedDict()
         self._clear_since = 0.0
+        self._created: dict[str, int] = {}
+        self._unwanted: set[str] = set()
         self._sends: dict[str, int] = {}
         self._numbers = 0
 
@@ -78,16 +80,22 @@ class Committer:
         """Replace a committed intent (a newer resourceVersion)."""
         self._renewals[key] = intent
 
-    def clear(self, key: str, now: float) -> bool:
-        """Delete the unit's intent, or forget it if it was never sent: then False."""
+    def adopt(self, key: str, created: int) -> None:
+        """An intent found in etcd is ours to renew or delete."""
+        self._created[key] = created
+
+    def clear(self, key: str, now: float) -> None:
+        """The unit is settled: delete its intent, or do not put it any more."""
         self._renewals.pop(key, None)
-        if self._puts.pop(key, None) is not None and key not in self._sends:
-            return False
+        self._puts.pop(key, None)
         self._sends.pop(key, None)
-        if not self._clears:
-            self._clear_since = now
-        self._clears[key] = None
-        return True
+        created = self._created.pop(key, None)
+        if created is not None:
+            if not self._clears:
+                self._clear_since = now
+            self._clears[key] = created
+        elif self.in_flight is not None and key in self.in_flight.puts:
+            self._unwanted.add(key)
 
     def waits(self, key: str) -> bool:
         """Whether the key is in, or waits for, a transaction."""
@@ -122,7 +130,8 @@ class Committer:
             return None
         if not self._puts and not self._renewals and now < self._clear_since + self._linger_s:
             return None
-        clears = list(self._clears)[: max(MAX_OPS // 2, MAX_OPS - len(self._puts) - len(self._renewals))]
+        most = max(MAX_OPS // 2, MAX_OPS - len(self._puts) - len(self._renewals))
+        clears = dict(list(self._clears.items())[:most])
         room = MAX_OPS - len(clears)
         renewals = dict(list(self._renewals.items())[:room])
         coordinator_term = next((intent.coordinator_term for intent in self._puts.values()), 0)
@@ -144,18 +153,18 @@ class Committer:
             self._sends[key] = self._sends.get(key, 0) + 1
         self._clear_since = now
         self._numbers += 1
-        self.in_flight = Batch(self._numbers, coordinator_term, puts, renewals, tuple(clears))
+        self.in_flight = Batch(self._numbers, coordinator_term, puts, renewals, clears)
         return self._transaction(self.in_flight)
 
-    def succeeded(self, batch: int) -> Batch | None:
-        """The batch was applied. None: it is not the one in flight (told twice)."""
+    def succeeded(self, batch: int, revision: int, now: float) -> list[str]:
+        """The batch was applied: the keys that are committed or renewed by it; none where it is told twice."""
         done = self.in_flight
         if done is None or done.number != batch:
-            return None
+            return []
         self.in_flight = None
         for key in done.puts:
-            self._sends.pop(key, None)
-        return done
+            self._written(key, revision, now)
+        return [*done.puts, *done.renewals]
 
     def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
         """The batch was refused or got no answer, and ``seen`` is what etcd holds. Requeues what goes again."""
@@ -169,29 +178,42 @@ class Committer:
         stale = self._compare_terms and seen.coordinator_term != batch.coordinator_term
         for key, intent in reversed(tuple(batch.puts.items())):
             found = seen.intents.get(key)
-            if key in seen.intents and found is not None and _same(found, intent):
+            if found is not None and found.intent is not None and _same(found.intent, intent):
+                self._written(key, found.created, now)
                 diagnosis.committed.append(key)
-            elif key in seen.intents:
+            elif key in self._unwanted:
+                self._unwanted.discard(key)
+                self._sends.pop(key, None)
+            elif found is not None:
                 diagnosis.foreign[key] = found
             elif stale:
                 diagnosis.stale.append(key)
             elif self._sends.get(key, 0) >= MAX_SENDS:
                 diagnosis.exhausted.append(key)
-            elif key not in self._clears:
+            else:
                 self._puts[key] = intent
                 self._puts.move_to_end(key, last=False)
-                continue
-            self._sends.pop(key, None)
         for key, intent in batch.renewals.items():
-            if seen.intents.get(key) == intent:
+            found = seen.intents.get(key)
+            if found is not None and found.intent == intent:
                 diagnosis.committed.append(key)
-            elif key not in self._clears:
+            elif key in self._created:
                 self._renewals.setdefault(key, intent)
         if batch.clears and not self._clears:
             self._clear_since = now
-        for key in batch.clears:
-            self._clears[key] = None
+        for key, created in batch.clears.items():
+            found = seen.intents.get(key)
+            if found is not None and found.created == created:
+                self._clears[key] = created
         return diagnosis
+
+    def _written(self, key: str, created: int, now: float) -> None:
+        """A new intent is in etcd; if its unit has been settled meanwhile, it is deleted next."""
+        self._sends.pop(key, None)
+        self._created[key] = created
+        if key in self._unwanted:
+            self._unwanted.discard(key)
+            self.clear(key, now)
 
     def _transaction(self, batch: Batch) -> Commit:
         compares: list[Compare] = []
@@ -199,13 +221,14 @@ class Committer:
             compares.append(CreateRevisionIs(self._leader_key, self._term))
             if batch.puts:
                 compares.append(CreateRevisionIs(self._keys.coordinator_leader, batch.coordinator_term))
-        ops: list[Op] = []
-        for key, intent in batch.puts.items():
-            name = self._keys.intent(key)
-            if self._compare_terms:
-                compares.append(CreateRevisionIs(name, 0))
-            ops.append(Put(name, encode_record(intent)))
-        ops += [Put(self._keys.intent(key), encode_record(intent)) for key, intent in batch.renewals.items()]
+            compares += [CreateRevisionIs(self._keys.intent(key), 0) for key in batch.puts]
+            compares += [CreateRevisionIs(self._keys.intent(key), self._created[key]) for key in batch.renewals]
+            compares += [CreateRevisionIs(self._keys.intent(key), created) for key, created in batch.clears.items()]
+        ops: list[Op] = [
+            Put(self._keys.intent(key), encode_record(intent))
+            for intents in (batch.puts, batch.renewals)
+            for key, intent in intents.items()
+        ]
         ops += [Delete(self._keys.intent(key)) for key in batch.clears]
         return Commit(batch.number, tuple(compares), tuple(ops))
 

@@ -35,6 +35,7 @@ from services.binder.events import (
     PodRead,
     PodReadFailed,
     PodUpserted,
+    StoredIntent,
     Synced,
     Tick,
 )
@@ -47,7 +48,6 @@ from services.binder.takeover import Takeover, adopt, judge
 from shared.model.pod import Pod
 from shared.wire.keys import Keys
 from shared.wire.messages import Outcome, Placement
-from shared.wire.records import Intent
 
 
 class BinderCore:
@@ -122,7 +122,8 @@ class BinderCore:
             case PlanReceived():
                 self._plan(event)
             case Committed():
-                self._committed(event.batch)
+                for key in self.committer.succeeded(event.batch, event.revision, self.state.now):
+                    self.passage.to_binding(key)
             case CommitRefused() | CommitUnknown():
                 self._commit_failed(event)
             case LookedUp():
@@ -150,8 +151,8 @@ class BinderCore:
         """Do whatever the event made possible, or the time made due."""
         due = self.takeover.due()
         if due is not None:
-            for key, intent in due.items():
-                self._inherit(key, intent)
+            for key, stored in due.items():
+                self._inherit(key, stored)
         self.passage.wake()
         self.takeover.step()
         self.plans.step()
@@ -263,20 +264,21 @@ class BinderCore:
             return
         known = self.state.transits
         idle = {k: i for k, i in event.intents.items() if k not in known and not self.committer.waits(k)}
-        for key, intent in self.reconciler.orphans(idle).items():
+        for key, stored in self.reconciler.orphans(idle).items():
             self.stats.intents_orphaned += 1
-            self._inherit(key, intent)
+            self._inherit(key, stored)
 
     # --- intents ------------------------------------------------------------------------------------------------
 
-    def _inherit(self, key: str, intent: Intent | None) -> None:
+    def _inherit(self, key: str, stored: StoredIntent) -> None:
         """Take over an intent that an earlier leader, or a late transaction of ours, left in etcd."""
-        transit = adopt(self.state, key, intent) if intent is not None else None
+        transit = adopt(self.state, key, stored.intent) if stored.intent is not None else None
         if transit is None:
             self.stats.intents_unreadable += 1
             self.state.log("intent_unreadable", level="error", key=key)
             return
         self.stats.intents_inherited += 1
+        self.committer.adopt(key, stored.created)
         transit.stage = Stage.COMMITTED
         self.state.transits[key] = transit
         self.takeover.opened(key)
@@ -292,11 +294,6 @@ class BinderCore:
         else:
             self.passage.withdraw(transit, said)
 
-    def _committed(self, number: int) -> None:
-        batch = self.committer.succeeded(number)
-        for key in (*batch.puts, *batch.renewals) if batch is not None else ():
-            self.passage.to_binding(key)
-
     def _commit_failed(self, event: CommitRefused | CommitUnknown) -> None:
         batch = self.committer.in_flight
         if batch is None or batch.number != event.batch:
@@ -311,7 +308,7 @@ class BinderCore:
         self._lookup_at = None
         batch = self.committer.in_flight
         if batch is not None:
-            self.state.emit(LookUp(batch.number, (*batch.puts, *batch.renewals)))
+            self.state.emit(LookUp(batch.number, (*batch.puts, *batch.renewals, *batch.clears)))
 
     def _looked_up(self, event: LookedUp) -> None:
         batch = self.committer.in_flight
@@ -326,8 +323,8 @@ class BinderCore:
             self.passage.to_binding(key)
         if diagnosis.stale:
             self._stale(diagnosis.stale, batch.coordinator_term)
-        for key, intent in diagnosis.foreign.items():
-            self._foreign(key, intent)
+        for key, stored in diagnosis.foreign.items():
+            self._foreign(key, stored)
         for key in diagnosis.exhausted:
             transit = self.state.transits.get(key)
             if transit is not None:
@@ -346,11 +343,11 @@ class BinderCore:
             if transit is not None:
                 self.passage.settle(transit, Outcome.CONFLICT, reason="the coordinator's term is over")
 
-    def _foreign(self, key: str, intent: Intent | None) -> None:
+    def _foreign(self, key: str, stored: StoredIntent) -> None:
         """Another intent of the pod is in etcd: that one is resolved, and the plans hear its end."""
         transit = self.state.transits.pop(key, None)
         self.state.cache.forget(key)
         self.stats.intents_orphaned += 1
-        self._inherit(key, intent)
+        self._inherit(key, stored)
         if transit is not None and key not in self.state.transits:
             self.plans.settle(key, Outcome.CONFLICT, node=transit.node, reason="another intent of this pod is in etcd")

@@ -24,6 +24,14 @@ class Source(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class StoredIntent:
+    """An intent as etcd holds it. ``intent`` None: its value cannot be read. ``created``: its create_revision."""
+
+    intent: Intent | None
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
 class PodUpserted:
     pod: Pod
 
@@ -52,9 +60,9 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class IntentsListed:
-    """All intents there are, by unit key; None where a value cannot be read. The first one begins the takeover."""
+    """All intents there are, by unit key. The first list is the takeover's."""
 
-    intents: Mapping[str, Intent | None]
+    intents: Mapping[str, StoredIntent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +75,10 @@ class PlanReceived:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The transaction succeeded."""
+    """The transaction succeeded at ``revision``."""
 
     batch: int
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +100,13 @@ class CommitUnknown:
 class LookedUp:
     """What etcd holds, read linearizably after a batch that did not succeed. Terms are 0 where nobody leads.
 
-    ``intents``: only the keys that exist; None where a value cannot be read.
+    ``intents``: only the keys that exist.
     """
 
     batch: int
     own_term: int
     coordinator_term: int
-    intents: Mapping[str, Intent | None]
+    intents: Mapping[str, StoredIntent]
 
 
 @dataclass(frozen=True, slots=True)

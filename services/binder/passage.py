@@ -281,7 +281,6 @@ class Passage:
                 else:
                     self._state.stats.refused += 1
                 state.cache.forget(uid)
-        if transit.stage is not Stage.AWAITED:
-            self._committer.clear(uid, state.now)
+        self._committer.clear(uid, state.now)
         self._takeover.settled(uid)
         self._plans.settle(uid, outcome, node=node, reason=reason, bind_us=transit.bind_us, conflicts=transit.conflicts)

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.binder.events import BoundPod
+from services.binder.events import BoundPod, StoredIntent
 from services.binder.instructions import ListIntents, ListPods, ReadPod
 from services.binder.state import State, Transit
 from shared.model.pod import Pod
 from shared.scheduling.cache import recount
-from shared.wire.records import Intent
 
 MAX_READS = 64
 """Pods read by one sweep; the next one goes on."""
@@ -34,7 +33,7 @@ class Reconciler:
         self._names: dict[str, tuple[str, str]] = {}
         self._asked: set[str] = set()
         self._suspects: set[str] = set()
-        self._idle: Mapping[str, Intent | None] = {}
+        self._idle: Mapping[str, StoredIntent] = {}
 
     def bound(self, transit: Transit) -> None:
         """A unit was bound; its account waits for the watch."""
@@ -101,13 +100,13 @@ class Reconciler:
                 state.cache.forget(uid)
         self._suspects = odd
 
-    def orphans(self, idle: Mapping[str, Intent | None]) -> dict[str, Intent | None]:
+    def orphans(self, idle: Mapping[str, StoredIntent]) -> dict[str, StoredIntent]:
         """Of the intents that nobody here waits for, those that were the same one sweep ago.
 
         One look is not enough: a list taken before a delete that has been made since shows what is no longer there.
         """
-        twice = {key: intent for key, intent in idle.items() if key in self._idle and self._idle[key] == intent}
-        self._idle = {key: intent for key, intent in idle.items() if key not in twice}
+        twice = {key: stored for key, stored in idle.items() if self._idle.get(key) == stored}
+        self._idle = {key: stored for key, stored in idle.items() if key not in twice}
         return twice
 
     def _sweep(self) -> None:

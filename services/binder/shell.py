@@ -30,6 +30,7 @@ from services.binder.events import (
     PodMarked,
     PodRead,
     PodReadFailed,
+    StoredIntent,
     Tick,
 )
 from services.binder.instructions import (
@@ -251,7 +252,7 @@ class Shell:
             self.post((CommitRefused(commit.batch),))
             return
         log.debug("batch_committed", batch=commit.batch, ops=len(commit.ops), revision=result.revision)
-        self.post((Committed(commit.batch),))
+        self.post((Committed(commit.batch, result.revision),))
 
     async def _look_up(self, look_up: LookUp) -> None:
         try:
@@ -282,8 +283,12 @@ class Shell:
             self.post((IntentsListed(self._intents(listing.items)),))
             return
 
-    def _intents(self, items: Iterable[KeyValue | None]) -> Mapping[str, Intent | None]:
-        return {self._keys.last_part(kv.key): decode_record(kv.value, Intent) for kv in items if kv is not None}
+    def _intents(self, items: Iterable[KeyValue | None]) -> Mapping[str, StoredIntent]:
+        return {
+            self._keys.last_part(kv.key): StoredIntent(decode_record(kv.value, Intent), kv.create_revision)
+            for kv in items
+            if kv is not None
+        }
 
     # --- the API server -----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.binder.checking import hold, may_bind, still_fits
-from services.binder.events import Source
+from services.binder.events import Source, StoredIntent
 from services.binder.state import State, Transit
 from shared.wire.messages import Outcome
 from shared.wire.records import Intent
@@ -49,7 +49,7 @@ class Takeover:
     def __init__(self, state: State) -> None:
         self._state = state
         self._missing = set(Source)
-        self._intents: Mapping[str, Intent | None] | None = None
+        self._intents: Mapping[str, StoredIntent] | None = None
         self._open: set[str] = set()
         self._judged_at: float | None = None
         self.accepting = False
@@ -73,12 +73,12 @@ class Takeover:
         """One list is complete."""
         self._missing.discard(source)
 
-    def list_intents(self, intents: Mapping[str, Intent | None]) -> None:
+    def list_intents(self, intents: Mapping[str, StoredIntent]) -> None:
         """The intents there were after this leader won; the first list counts."""
         if self._intents is None:
             self._intents = intents
 
-    def due(self) -> Mapping[str, Intent | None] | None:
+    def due(self) -> Mapping[str, StoredIntent] | None:
         """The intents to judge, once, as soon as all lists are complete."""
         if self._missing or self._intents is None or self._judged_at is not None:
             return None

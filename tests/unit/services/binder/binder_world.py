@@ -31,6 +31,7 @@ from services.binder.events import (
     PodReadFailed,
     PodUpserted,
     Source,
+    StoredIntent,
     Synced,
     Tick,
 )
@@ -130,7 +131,7 @@ class World:
         self.watch(binder)
         self.tell(binder, Synced(Source.NODES))
         self.tell(binder, Synced(Source.PODS))
-        self.tell(binder, IntentsListed(self.intents()))
+        self.tell(binder, IntentsListed(self.stored()))
 
     def crash(self, binder: Binder) -> None:
         """The process is gone; what it has sent may still arrive (``late``)."""
@@ -215,10 +216,10 @@ class World:
         happens, heard = fault in ("ok", "drop_reply"), fault == "ok"
         match effect:
             case Commit():
-                done = self._txn(effect) if happens else False
+                revision = self._txn(effect) if happens else 0
                 if not heard:
                     return CommitUnknown(effect.batch)
-                return Committed(effect.batch) if done else CommitRefused(effect.batch)
+                return Committed(effect.batch, revision) if revision else CommitRefused(effect.batch)
             case Bind():
                 return self._bind(effect, happens=happens, heard=heard)
             case ReadPod():
@@ -232,13 +233,13 @@ class World:
             case LookUp():
                 if not heard:
                     return LookUpFailed(effect.batch)
-                listed = self.intents()
+                listed = self.stored()
                 wanted = {key: listed[key] for key in effect.unit_keys if key in listed}
                 return LookedUp(
                     effect.batch, self.leader(KEYS.binder_leader("0")), self.leader(KEYS.coordinator_leader), wanted
                 )
             case ListIntents():
-                return IntentsListed(self.intents())
+                return IntentsListed(self.stored())
             case ListPods():
                 pods = [self.kube.get_pod("default", key.partition("/")[2]) for key in self.kube.pods]
                 items: list[api.Pod] = [pod for pod in pods if pod is not None]
@@ -277,8 +278,14 @@ class World:
     # --- looking ------------------------------------------------------------------------------------------------
 
     def intents(self) -> dict[str, Intent | None]:
+        return {key: stored.intent for key, stored in self.stored().items()}
+
+    def stored(self) -> dict[str, StoredIntent]:
         listing = self.etcd.list_prefix(KEYS.intents_prefix)
-        return {KEYS.last_part(kv.key): decode_record(kv.value, Intent) for kv in listing.items}
+        return {
+            KEYS.last_part(kv.key): StoredIntent(decode_record(kv.value, Intent), kv.create_revision)
+            for kv in listing.items
+        }
 
     def leader(self, key: str) -> int:
         kv = self.etcd.get(key)
@@ -294,7 +301,8 @@ class World:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _txn(self, commit: Commit) -> bool:
+    def _txn(self, commit: Commit) -> int:
+        """The revision it was applied at; 0: refused."""
         before = self.intents()
         leaders = self.leader(KEYS.binder_leader("0")), self.leader(KEYS.coordinator_leader)
         result = self.etcd.txn(commit.compares, commit.ops)
@@ -305,7 +313,7 @@ class World:
                     assert intent is not None
                     replaced = before.get(KEYS.last_part(op.key))
                     self.commitments.append(Commitment(result.revision, intent, replaced, *leaders))
-        return result.succeeded
+        return result.revision if result.succeeded else 0
 
     def _bind(self, effect: Bind, *, happens: bool, heard: bool) -> Event:
         uid = effect.request.uid
