@@ -44,6 +44,9 @@ CONTENT_TYPES = {
 }
 
 DEFAULT_RETRY_AFTER_S = 1.0
+MIN_RETRY_AFTER_S = 0.05
+"""``Retry-After: 0`` must not make us spin."""
+
 MAX_RETRIES = 8
 """Of one call on 429, each at least ``Retry-After`` apart; the deadline usually ends it first."""
 
@@ -407,7 +410,7 @@ def error_of(route: str, code: int, status: Status, wait_s: float | None) -> Kub
 def retry_after_s(header: str | None) -> float:
     """Seconds that ``Retry-After`` asks for; the API server sends whole seconds, never a date."""
     if header is not None and header.isascii() and header.isdigit():
-        return min(float(header), 3600.0)
+        return max(MIN_RETRY_AFTER_S, min(float(header), 3600.0))
     return DEFAULT_RETRY_AFTER_S
 
 

@@ -36,6 +36,9 @@ STUCK_STREAMS = 3
 SPIN_GUARD_S = 5.0
 """A stream that ended well after so long is followed at once; a shorter one without an event counts as a failure."""
 
+MAX_RETRY_AFTER_S = 30.0
+"""A server that asks for an hour is asked again sooner: without a watch we are blind."""
+
 OpenWatch = Callable[[str, Mapping[str, str], float], Coroutine[Any, Any, aiohttp.ClientResponse]]
 """(path, query, silence_s) -> open stream; ``KubeRejected``, ``KubeUnknown`` or ``KubeExpired`` otherwise."""
 
@@ -106,7 +109,7 @@ async def watch_batches(
                 raise
             failures += 1
             if error.retry_after_s is not None:
-                await asyncio.sleep(error.retry_after_s)
+                await asyncio.sleep(min(error.retry_after_s, MAX_RETRY_AFTER_S))
         except (KubeUnknown, aiohttp.ClientError, OSError) as error:
             interrupted = True
             failures += 1
