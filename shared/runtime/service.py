@@ -35,6 +35,9 @@ EXIT_LEADERSHIP = 3
 a restart does."""
 
 TICK_S = 0.2
+LAG_WARNING_S = 0.5
+"""A loop that stood still for so long is told: leases, deadlines and latencies all suffer from it."""
+
 WANTED_OPEN_FILES = 65_536
 
 
@@ -53,11 +56,13 @@ class Heartbeat:
         self._last = clock()
         self.worst_lag_s = 0.0
 
-    def beat(self) -> None:
-        """Called from the loop, every ``TICK_S``."""
+    def beat(self) -> float:
+        """Called from the loop, every ``TICK_S``; by how many seconds this beat is late."""
         now = self._clock()
-        self.worst_lag_s = max(self.worst_lag_s, now - self._last - TICK_S)
+        lag_s = now - self._last - TICK_S
+        self.worst_lag_s = max(self.worst_lag_s, lag_s)
         self._last = now
+        return lag_s
 
     def age_s(self) -> float:
         """Seconds since the loop last turned. Safe from any thread: one float is read."""
@@ -180,7 +185,9 @@ async def _until_stopped(service: Service, running: asyncio.Task[None], drain_s:
 async def _tick(service: Service, follow_parent: bool) -> None:
     parent = os.getppid()
     while True:
-        service.heartbeat.beat()
+        lag_s = service.heartbeat.beat()
+        if lag_s > LAG_WARNING_S:
+            log.warning("loop_blocked", lag_s=round(lag_s, 3))
         if follow_parent and os.getppid() != parent and not service.stopping.is_set():
             log.warning("parent_gone")
             service.stopping.set()

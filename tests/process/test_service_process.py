@@ -173,7 +173,9 @@ def test_a_hung_loop_is_seen_from_another_thread():
         os.kill(os.getpid(), signal.SIGTERM)
         await service.stopping.wait()
     """
-    assert finish(start(code))[1].split() == ["True", "True"]
+    _, out, log = finish(start(code))
+    assert out.split() == ["True", "True"]
+    assert "loop_blocked" in [line["event"] for line in log]
 
 
 def test_a_service_follows_its_parent_into_the_grave():
