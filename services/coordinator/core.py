@@ -138,7 +138,7 @@ class Core:
             self.roster.since_empty = state.now
             self.takeover.start()
             self.roster.publish()
-        if state.now - self._queue_swept_at >= SWEEP_QUEUE_S:
+        if state.now >= self._queue_swept_at + SWEEP_QUEUE_S:
             self._queue_swept_at = state.now
             state.queue.sweep(state.now)
             self.roster.rebalance()

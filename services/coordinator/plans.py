@@ -145,7 +145,7 @@ class Ledger:
     def sweep(self) -> None:
         """Look up placements that nobody confirmed for too long; not while their plan is still open."""
         state = self.state
-        if state.now - self._swept_at < state.settings.sweep_every_s:
+        if state.now < self._swept_at + state.settings.sweep_every_s:
             return
         self._swept_at = state.now
         for uid, placed in self.placed.items():

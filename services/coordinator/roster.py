@@ -27,14 +27,14 @@ class Roster:
         self.views: dict[str, AgentView] = {}
         self.since_empty = 0.0
         self._epochs = 0
-        self._published = -1
+        self._published: tuple[tuple[str, str], ...] | None = None
 
     # --- who is there -------------------------------------------------------------------------------------------
 
     def change(self, event: AgentsChanged) -> bool:
         """Agents joined, left or were restarted. True when one joined."""
         records = {record.id: record for record in event.agents}
-        joined = False
+        joined, had_any = False, bool(self.views)
         for agent in [a for a, view in self.views.items() if a not in records]:
             del self.views[agent]
             self._state.log("agent_left", agent=agent)
@@ -48,7 +48,7 @@ class Roster:
                 self.views[agent] = AgentView(record, self._next_epoch(), pending=self._owned_by(agent))
             else:
                 view.record = record
-        if not self.views and self._state.now:
+        if had_any and not self.views:
             self.since_empty = self._state.now
         self._move(self.ownership.set_agents({agent: record.node for agent, record in records.items()}))
         self.publish()
@@ -56,10 +56,11 @@ class Roster:
 
     def publish(self) -> None:
         """Let everybody see which agents the partition is computed from; once per change, while leading."""
-        if self._state.started and self._published != self.ownership.epoch:
-            self._published = self.ownership.epoch
+        agents = tuple(sorted(self.ownership.agents.items()))
+        if self._state.started and self._published != agents:
+            self._published = agents
             self._state.stats.partitions += 1
-            self._state.emit(PublishPartition(self.ownership.epoch, tuple(sorted(self.ownership.agents.items()))))
+            self._state.emit(PublishPartition(self.ownership.epoch, agents))
 
     # --- nodes --------------------------------------------------------------------------------------------------
 
@@ -76,7 +77,6 @@ class Roster:
     def rebalance(self) -> None:
         """Deal anew if partitions drifted apart."""
         self._move(self.ownership.rebalance())
-        self.publish()
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Roster:
         now = self._state.now
         for view in self.views.values():
             if view.request is not None:
-                if not view.request.is_offer and now - view.request.sent_at > VIEW_DEADLINE_S:
+                if not view.request.is_offer and now >= view.request.sent_at + VIEW_DEADLINE_S:
                     self.suspect(view, "silent")
                 continue
             if view.suspect and now < view.retry_at:
@@ -178,7 +178,7 @@ class Roster:
             if view.request is None and view.suspect:
                 times.append(view.retry_at)
             elif view.request is not None and not view.request.is_offer and not view.suspect:
-                times.append(view.request.sent_at + VIEW_DEADLINE_S + 0.001)
+                times.append(view.request.sent_at + VIEW_DEADLINE_S)
         return min(times, default=None)
 
     # --- inside -------------------------------------------------------------------------------------------------

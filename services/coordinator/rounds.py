@@ -256,7 +256,7 @@ class Rounds:
 
     def _tell_no_nodes(self) -> None:
         state = self._state
-        for pod in state.queue.pop(state.settings.batch_units, state.now):
+        for pod in state.queue.pop(len(state.queue.entries), state.now):
             state.stats.parked += 1
             self._notices.tell(pod, UNSCHEDULABLE, unavailable_message(0, {}))
             state.queue.park(pod.uid, (), state.now)
@@ -264,10 +264,10 @@ class Rounds:
     def _tell_no_agents(self) -> None:
         """Nobody decides for any node, and that is not because they are slow: say so, and wait for one to join."""
         state, roster = self._state, self._roster
-        if any(roster.ownership.sizes.values()) or state.now - roster.since_empty < state.settings.agents_grace_s:
+        if any(roster.ownership.sizes.values()) or state.now < roster.since_empty + state.settings.agents_grace_s:
             return
         message = "no agents are registered" if not roster.views else "no agent decides for any of the nodes"
-        for pod in state.queue.pop(state.settings.batch_units, state.now):
+        for pod in state.queue.pop(len(state.queue.entries), state.now):
             state.stats.parked += 1
             self._notices.tell(pod, SCHEDULER_ERROR, message)
             state.queue.park(pod.uid, (), state.now)

@@ -7,7 +7,6 @@ here is the plainest one that keeps the rules: one pod once, nothing above alloc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from random import Random
 
 import msgspec
@@ -76,9 +75,11 @@ class Scene:
         self.trace: list[Instruction] = []
         self.timer: float | None = None
         self.lost_answers: set[str] = set()
+        self.timeouts: deque[tuple[float, Event]] = deque()
         self.hold_plans = False
         self.held_plans: list[Plan] = []
-        self.after: Callable[[Scene], None] = lambda scene: None
+        self.newest_plan = 0
+        self.overcommitted: list[str] = []
         self._versions = 1
         for number in range(agents):
             self.join(f"agent-{number}", tell=False)
@@ -131,9 +132,12 @@ class Scene:
         """Hand events to the core at once and carry out what it says."""
         instructions = self.core.handle(events, self.now)
         self.trace.extend(instructions)
+        for plan_id, opened in self.core.ledger.plans.items():
+            if plan_id > self.newest_plan:
+                self.newest_plan = plan_id
+                self.overcommitted += [p.node for p in opened.plan.placements if excess(self, p.node)]
         for instruction in instructions:
             self._carry_out(instruction)
-        self.after(self)
         return instructions
 
     def step(self, batch: int = 1) -> bool:
@@ -149,11 +153,17 @@ class Scene:
         for _ in range(100_000):
             if self.step(batch):
                 continue
-            if self.timer is None or self.timer > end:
+            timeout = self.timeouts[0][0] if self.timeouts else end + 1
+            timer = self.timer if self.timer is not None else end + 1
+            if min(timer, timeout) > end:
                 break
-            self.now = max(self.now, self.timer)
-            self.timer = None
-            self.inbox.append(Tick())
+            if timeout <= timer:
+                self.now = max(self.now, timeout)
+                self.inbox.append(self.timeouts.popleft()[1])
+            else:
+                self.now = max(self.now, timer)
+                self.timer = None
+                self.inbox.append(Tick())
         else:
             raise AssertionError("the scene does not come to rest")
         self.now = max(self.now, end)
@@ -188,7 +198,8 @@ class Scene:
         if core is None:
             self.inbox.append(RequestFailed(agent, message.message_id, "peer_unreachable"))
         elif agent in self.lost_answers:
-            return
+            late = self.now + self.core.state.settings.request_timeout_s
+            self.timeouts.append((late, RequestFailed(agent, message.message_id, "peer_unknown")))
         elif isinstance(message, Offer):
             decisions = core.decide(decode(encode(message), Offer))
             self.inbox.append(DecisionsReceived(agent, message.message_id, decisions))
@@ -227,21 +238,23 @@ def check_bound_once(scene: Scene) -> list[str]:
 
 
 def check_overcommit(scene: Scene) -> list[str]:
-    """I2: nodes above allocatable in the coordinator's cache, by its accounts and not by its amounts."""
-    wrong = []
-    cache = scene.core.state.cache
-    for name in cache.table.row_of:
-        node = scene.nodes.get(name)
-        if node is None:
-            continue
-        used: dict[str, int] = {"pods": 0}
-        for uid in cache.pods_on(name):
-            used["pods"] += 1
-            for resource, amount in cache.accounts[uid].pod_class.requests:
-                used[resource] = used.get(resource, 0) + amount
-        if any(amount > node.allocatable.get(resource, 0) for resource, amount in used.items()):
-            wrong.append(name)
-    return wrong
+    """I2: nodes that stood above allocatable right after a plan put something there.
+
+    What others bind there later is theirs: it is an excess that we did not make worse, and the binder's check ends it.
+    """
+    return scene.overcommitted
+
+
+def excess(scene: Scene, name: str) -> bool:
+    """Whether a node is above allocatable in the coordinator's cache, by its accounts and not by its amounts."""
+    cache, node = scene.core.state.cache, scene.core.state.cache.table.nodes[scene.core.state.cache.table.row_of[name]]
+    assert node is not None
+    used: dict[str, int] = {"pods": 0}
+    for uid in cache.pods_on(name):
+        used["pods"] += 1
+        for resource, amount in cache.accounts[uid].pod_class.requests:
+            used[resource] = used.get(resource, 0) + amount
+    return any(amount > node.allocatable.get(resource, 0) for resource, amount in used.items())
 
 
 def check_places(scene: Scene) -> list[str]:
