@@ -11,7 +11,6 @@ import contextlib
 import json
 import shutil
 import signal
-import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from services.cli.chaos import schedule
+from services.cli.state_dir import state_dir
 from shared.errors import ConfigError
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def demo(
     Work goes on being submitted until the last kill has recovered. Exit code 0 only if every schedulable pod was bound
     exactly once, no node was ever over its allocatable, and every kill happened and was recovered from.
     """
-    from services.cli.demo_run import Demo, DemoSettings
+    from services.cli.demo_run import DemoSettings, run_demo
     from services.cli.workload_source import load_workload
     from shared.policy.registry import make_policy
     from shared.twin.clock import ScaledClock
@@ -86,40 +86,29 @@ def demo(
         picture = json_file.with_suffix(".png") if json_file is not None else Path(PICTURE)
     for flag, file in (("--json", json_file), ("--audit", audit_file), ("--picture", picture)):
         _check_writable(flag, file)
-    state_dir = _state_dir(keep)
-    settings = DemoSettings(
-        workload=load,
-        coordinators=coordinators,
-        agents=agents or DEFAULT_AGENTS[workload],
-        binders=binders,
-        policy=policy,
-        seed=seed,
-        speed=speed,
-        kills=tuple(planned),
-        audit_file=audit_file or state_dir / "audit.jsonl",
-        port=port,
-        state_dir=state_dir,
-        quiet=quiet,
-    )
-    ok = False
-    try:
-        result = asyncio.run(until_signal(_run(Demo, settings)))
+    with state_dir("demo", keep) as folder:
+        settings = DemoSettings(
+            workload=load,
+            coordinators=coordinators,
+            agents=agents or DEFAULT_AGENTS[workload],
+            binders=binders,
+            policy=policy,
+            seed=seed,
+            speed=speed,
+            kills=tuple(planned),
+            audit_file=audit_file or folder.path / "audit.jsonl",
+            port=port,
+            state_dir=folder.path,
+            quiet=quiet,
+        )
+        result = asyncio.run(until_signal(run_demo(settings)))
         figures = {**result.figures, "picture": str(picture)}
-        ok = bool(figures["ok"])
         _report(figures, result.picture, picture, json_file, quiet=quiet)
-    finally:
-        if ok and keep is None:
-            shutil.rmtree(state_dir, ignore_errors=True)
-        elif keep is None and any(state_dir.glob("logs/*.log")):
-            click.echo(f"logs are in {state_dir}", err=True)
-        elif keep is None:
-            shutil.rmtree(state_dir, ignore_errors=True)
-    return 0 if ok else 1
-
-
-async def _run(kind: Any, settings: Any) -> Any:
-    # Made inside the loop: it holds events of the loop.
-    return await kind(settings).run()
+        if figures["ok"]:
+            return 0
+        folder.wanted = True
+        click.echo(f"logs are in {folder.path}", err=True)
+        return 1
 
 
 def _report(figures: dict[str, Any], picture: Any, file: Path, json_file: Path | None, *, quiet: bool) -> None:
@@ -146,18 +135,6 @@ def _check_writable(flag: str, file: Path | None) -> None:
             file.unlink()
     except OSError as error:
         raise ConfigError(f"{flag}: {file}: {error.strerror}; give a file that can be written") from None
-
-
-def _state_dir(keep: Path | None) -> Path:
-    if keep is None:
-        return Path(tempfile.mkdtemp(prefix="conclave-demo-"))
-    try:
-        keep.mkdir(parents=True, exist_ok=True)
-        if any(keep.iterdir()):
-            raise ConfigError(f"--keep: {keep} is not empty; give a new folder")
-    except OSError as error:
-        raise ConfigError(f"--keep: {keep}: {error.strerror}; give a folder that can be made") from None
-    return keep
 
 
 async def until_signal(work: Coroutine[Any, Any, T]) -> T:

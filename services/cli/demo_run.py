@@ -74,6 +74,11 @@ class DemoResult:
     picture: Picture | None
 
 
+async def run_demo(settings: DemoSettings) -> DemoResult:
+    """One demo. ``ConfigError``: something could not be started."""
+    return await Demo(settings).run()
+
+
 class Demo:
     """One run. ``run`` does everything."""
 

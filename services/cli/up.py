@@ -8,9 +8,7 @@ the twin: what it needs of the cluster is the Kubernetes API.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
-import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +18,7 @@ import click
 from services.cli.demo import COUNT, until_signal
 from services.cli.etcd_keeper import EtcdKeeper
 from services.cli.mesh import Mesh, MeshSettings, write_token
+from services.cli.state_dir import state_dir
 from services.cli.supervisor import Child, Supervisor
 from shared.errors import ConfigError, StoreError
 from shared.wire.keys import DEFAULT_PREFIX, Keys
@@ -60,26 +59,22 @@ def up(
     make_policy(policy)
     Keys.under(etcd_prefix)
     asyncio.run(until_signal(check_cluster(kubeconfig, context)))
-    state_dir = keep or Path(tempfile.mkdtemp(prefix="conclave-up-"))
-    settings = MeshSettings(
-        etcd=etcd or "",
-        etcd_prefix=etcd_prefix,
-        kubeconfig=kubeconfig.absolute(),
-        context=context,
-        scheduler_name=scheduler_name,
-        coordinators=coordinators,
-        agents=agents,
-        binders=binders,
-        policy=policy,
-        seed=seed,
-        state_dir=state_dir.absolute(),
-        log_level=log_level,
-    )
-    try:
+    with state_dir("up", keep) as folder:
+        settings = MeshSettings(
+            etcd=etcd or "",
+            etcd_prefix=etcd_prefix,
+            kubeconfig=kubeconfig.absolute(),
+            context=context,
+            scheduler_name=scheduler_name,
+            coordinators=coordinators,
+            agents=agents,
+            binders=binders,
+            policy=policy,
+            seed=seed,
+            state_dir=folder.path,
+            log_level=log_level,
+        )
         asyncio.run(_serve(settings))
-    finally:
-        if keep is None:
-            shutil.rmtree(state_dir, ignore_errors=True)
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import os
 import random
 import secrets
 import signal
@@ -128,7 +129,8 @@ async def _serve(
     try:
         await server.start(port, host)
     except OSError as error:
-        _give_up(f"cannot listen on {host}:{port}: {error.strerror or error}")
+        why = os.strerror(error.errno) if error.errno else str(error)
+        _give_up(f"--port: cannot listen on {host}:{port}: {why}; give another one")
     if kubelets is not None:
         kubelets.start()
     announce(f"{host}:{server.port}")
