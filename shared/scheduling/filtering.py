@@ -25,8 +25,13 @@ class Filtered:
     contested: dict[int, Rejection]
 
 
-def run_filters(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered) -> Filtered:
-    """Every filter on every node; nothing is changed."""
+def run_filters(
+    state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered, *, explain: bool = True
+) -> Filtered:
+    """Every filter on every node; nothing is changed.
+
+    ``explain`` False: of nodes that fail anyway it is not asked whether nominated pods are the first reason.
+    """
     table, pod = state.table, prefiltered.pod
     mask: BoolArray = feasibility.of(pod.pod_class).mask.copy()
     if prefiltered.rejection is not None:
@@ -41,7 +46,7 @@ def run_filters(state: ClusterState, feasibility: FeasibilityCache, prefiltered:
     contested: dict[int, Rejection] = {}
     for node_name in state.nominated_nodes():
         row = table.row_of.get(node_name)
-        if row is None:
+        if row is None or not (explain or mask[row]):
             continue
         others = state.nominated_on(node_name, pod)
         if others:

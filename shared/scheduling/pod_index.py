@@ -25,7 +25,11 @@ from shared.scheduling.node_table import IntArray, NodeTable
 MATCHER_LIMIT = 512
 """Questions remembered; the least recently asked is forgotten (an array of rows each)."""
 
+TERM_MEMO_LIMIT = 4096
+"""Templates for which it is remembered whose terms mean them."""
+
 LabelsKey = tuple[tuple[str, str], ...]
+TermMemo = dict[tuple[str, str, LabelsKey, LabelsKey], "list[tuple[AffinityTerm, TermRows]]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ class PodIndex:
         self._counted: OrderedDict[Matcher, IntArray] = OrderedDict()
         self._seated: dict[str, int] = {}
         self._static_seen = -1
+        self._term_memo: TermMemo = {}
+        self._term_memo_version = 0
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
@@ -164,6 +170,13 @@ class PodIndex:
         else:
             self._counted.move_to_end(matcher)
         return array[: self.table.rows]
+
+    def term_memo(self) -> TermMemo:
+        """What is remembered about terms; emptied whenever a distinct term appears or goes."""
+        if self._term_memo_version != self.terms_version or len(self._term_memo) >= TERM_MEMO_LIMIT:
+            self._term_memo.clear()
+            self._term_memo_version = self.terms_version
+        return self._term_memo
 
     def sync(self) -> None:
         """Take over which nodes the table knows; cheap unless the static half of some node changed."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from shared.model.labels import LabelSelector, selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
-from shared.scheduling.pod_index import Matcher
+from shared.scheduling.pod_index import Matcher, PodIndex, TermRows
 
 Condition = tuple[frozenset[str] | None, LabelSelector | None]
 
@@ -38,3 +38,35 @@ def means(term: AffinityTerm, pod: Pod, namespace_labels: Mapping[str, str]) -> 
     """Whether a term of a standing pod means ``pod``, whose namespace carries ``namespace_labels``."""
     in_namespace = pod.namespace in term.namespaces or selects(term.namespace_selector, namespace_labels)
     return in_namespace and selects(term.selector, pod.labels)
+
+
+def anti_affinity_against(
+    index: PodIndex, pod: Pod, namespace_labels: Mapping[str, str]
+) -> list[tuple[AffinityTerm, TermRows]]:
+    """Required anti-affinity terms of standing pods that mean ``pod``."""
+    return _meaning(index, "anti_affinity", index.anti_affinity, pod, namespace_labels)
+
+
+def weighted_toward(
+    index: PodIndex, pod: Pod, namespace_labels: Mapping[str, str]
+) -> list[tuple[AffinityTerm, TermRows]]:
+    """Preferred terms, and required affinity, of standing pods that mean ``pod``."""
+    return _meaning(index, "weighted", index.weighted, pod, namespace_labels)
+
+
+def _meaning(
+    index: PodIndex,
+    kind: str,
+    registry: Mapping[AffinityTerm, TermRows],
+    pod: Pod,
+    namespace_labels: Mapping[str, str],
+) -> list[tuple[AffinityTerm, TermRows]]:
+    """Asked once per template: pods of one come with the same labels, and terms appear far more rarely than pods."""
+    if not registry:
+        return []
+    key = (kind, pod.namespace, tuple(sorted(pod.labels.items())), tuple(sorted(namespace_labels.items())))
+    memo = index.term_memo()
+    known = memo.get(key)
+    if known is None:
+        known = memo[key] = [(term, rows) for term, rows in registry.items() if means(term, pod, namespace_labels)]
+    return known

@@ -53,12 +53,15 @@ def plan_preemption(
     feasibility: FeasibilityCache,
     prefiltered: Prefiltered,
     codes: Sequence[tuple[int, Code]],
+    *,
     may_evict: Callable[[Pod], bool] = lambda _: True,
+    limit: int | None = None,
 ) -> Preemption:
     """What preemption would do for a pod that no node takes.
 
     ``codes``: (row, code) of every rejection, in the order in which nodes are tried. ``may_evict``: False for pods
-    that opted out; they stay. Nothing is changed.
+    that opted out; they stay. ``limit``: candidates after which the search ends (kube-scheduler: a tenth of the nodes,
+    at least 100, from a random one on); None for all. Nothing is changed.
     """
     pod = prefiltered.pod
     refusal = _ineligible(state, pod, dict(codes))
@@ -74,6 +77,8 @@ def plan_preemption(
         candidate = select_victims(dry_run, victims, state.budgets)
         if candidate is not None:
             found.append(candidate)
+            if len(found) == limit:
+                break
     if not found:
         return Preemption(reason=NO_CANDIDATE)
     return Preemption(tuple(found), tuple(best_candidates(found)))

@@ -49,7 +49,8 @@ def score_nodes(state: ClusterState, pod: Pod, rows: IntArray) -> Scores:
         scores["NodeAffinity"] = affinity_score(table, pod_class, rows, norms) + np.zeros(len(rows), np.int64)
     if any(name in (CPU, MEMORY) for name, _ in pod_class.requests):
         scores["NodeResourcesBalancedAllocation"] = balanced_allocation(table, pod_class, rows)
-    scores["ImageLocality"] = state.images.score(pod.images, rows) + np.zeros(len(rows), np.int64)
+    images = state.images.score(pod.images)
+    scores["ImageLocality"] = np.zeros(len(rows), np.int64) if images is None else images[rows]
     scores.update(relation_scores(state, pod, rows))
     return {name: WEIGHTS[name] * values for name, values in scores.items()}
 

@@ -19,7 +19,7 @@ from shared.scheduling.domains import codes_or_absent, domain_slots, per_domain
 from shared.scheduling.framework import Code
 from shared.scheduling.node_table import ABSENT, BoolArray, IntArray, NodeTable
 from shared.scheduling.pod_index import Matcher
-from shared.scheduling.pod_terms import means, own_matcher
+from shared.scheduling.pod_terms import anti_affinity_against, means, own_matcher
 
 NAME = "InterPodAffinity"
 AFFINITY = "node(s) didn't match pod affinity rules"
@@ -37,9 +37,8 @@ def prepare(state: ClusterState, pod: Pod) -> InterPodAffinity | None:
     own_labels = state.namespaces.get(pod.namespace, {})
     index.sync()
     existing: Counts = {}
-    for term, carried in index.anti_affinity.items():
-        if means(term, pod, own_labels):
-            _add(table, existing, term.topology_key, carried.amounts[: table.rows])
+    for term, carried in anti_affinity_against(index, pod, own_labels):
+        _add(table, existing, term.topology_key, carried.amounts[: table.rows])
     existing = {key: counts for key, counts in existing.items() if counts.any()}
     if not existing and not relations.affinity and not relations.anti_affinity:
         return None

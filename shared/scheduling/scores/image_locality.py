@@ -17,6 +17,9 @@ MIN_THRESHOLD_BYTES = 23 * 1024 * 1024
 MAX_THRESHOLD_BYTES = 1000 * 1024 * 1024
 """Below the first no node is better than another; the second, times the number of containers, is a full score."""
 
+MEMO_LIMIT = 1024
+"""Lists of images whose scores are remembered."""
+
 
 class ImageTable:
     """Bytes of each image name by node."""
@@ -25,8 +28,7 @@ class ImageTable:
         self._table = table
         self._by_node: dict[str, dict[str, int]] = {}
         self._by_image: dict[str, dict[str, int]] = {}
-        self._scaled: dict[str, tuple[int, int, IntArray]] = {}
-        self._version = 0
+        self._scores: dict[tuple[str, ...], tuple[int, IntArray]] = {}
 
     def set(self, node_name: str, images: Mapping[str, int]) -> None:
         """What the node has now."""
@@ -43,32 +45,35 @@ class ImageTable:
             self._by_node[node_name] = dict(images)
         else:
             self._by_node.pop(node_name, None)
-        self._version += 1
-        self._scaled.clear()
+        self._scores.clear()
 
-    def score(self, images: tuple[str, ...], rows: IntArray) -> IntArray | int:
-        """``[rows]`` 0..100; 0 for all when no node has any. ``images``: normalised, one per container."""
-        total: IntArray | None = None
-        for name in images:
-            if name in self._by_image:
-                scaled = self._scaled_sizes(name)[rows]
-                total = scaled if total is None else total + scaled
-        if total is None:
-            return 0
+    def score(self, images: tuple[str, ...]) -> IntArray | None:
+        """``[rows]`` 0..100; None when no node has any. ``images``: normalised, one per container.
+
+        Kept per list of images until a node's images or the nodes change. The caller must not write to it.
+        """
+        table = self._table
+        known = self._scores.get(images)
+        if known is not None and known[0] == table.static_stamp and len(known[1]) == table.rows:
+            return known[1]
+        there = [name for name in images if name in self._by_image]
+        if not there:
+            return None
+        total: IntArray = np.zeros(table.rows, np.int64)
+        for name in there:
+            self._add_scaled(total, name)
         highest = MAX_THRESHOLD_BYTES * len(images)
         clamped = np.clip(total, MIN_THRESHOLD_BYTES, highest)
-        return MAX_SCORE * (clamped - MIN_THRESHOLD_BYTES) // (highest - MIN_THRESHOLD_BYTES)
+        scores: IntArray = MAX_SCORE * (clamped - MIN_THRESHOLD_BYTES) // (highest - MIN_THRESHOLD_BYTES)
+        if len(self._scores) >= MEMO_LIMIT:
+            self._scores.clear()
+        self._scores[images] = (table.static_stamp, scores)
+        return scores
 
-    def _scaled_sizes(self, name: str) -> IntArray:
-        """``[rows]``: size times the share of nodes that have the image, truncated; 0 where it is absent."""
-        table = self._table
-        known = self._scaled.get(name)
-        if known is not None and known[:2] == (table.static_stamp, table.rows):
-            return known[2]
-        there = {table.row_of[node]: size for node, size in self._by_image[name].items() if node in table.row_of}
-        sizes = np.zeros(table.rows, np.int64)
-        spread = len(there) / max(len(table.row_of), 1)
+    def _add_scaled(self, total: IntArray, name: str) -> None:
+        """Where the image is: its size times the share of nodes that have it, truncated."""
+        row_of = self._table.row_of
+        there = {row_of[node]: size for node, size in self._by_image[name].items() if node in row_of}
+        spread = len(there) / max(len(row_of), 1)
         for row, size in there.items():
-            sizes[row] = int(size * spread)
-        self._scaled[name] = (table.static_stamp, table.rows, sizes)
-        return sizes
+            total[row] += int(size * spread)

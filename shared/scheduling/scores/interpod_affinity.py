@@ -13,7 +13,7 @@ from shared.model.relations import NO_RELATIONS
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.domains import codes_or_absent, per_domain
 from shared.scheduling.node_table import ABSENT, IntArray
-from shared.scheduling.pod_terms import means, own_matcher
+from shared.scheduling.pod_terms import own_matcher, weighted_toward
 
 MAX_SCORE = 100
 
@@ -31,9 +31,8 @@ def interpod_sums(state: ClusterState, pod: Pod) -> IntArray | None:
     for preference in (pod.relations or NO_RELATIONS).preferences:
         matcher = own_matcher((preference.term,), state.namespaces)
         add(preference.term.topology_key, preference.weight * index.counts(matcher))
-    for term, carried in index.weighted.items():
-        if means(term, pod, own_labels):
-            add(term.topology_key, carried.amounts[: table.rows])
+    for term, carried in weighted_toward(index, pod, own_labels):
+        add(term.topology_key, carried.amounts[: table.rows])
     sums: IntArray | None = None
     for key, amounts in by_key.items():
         domains = per_domain(table, key, amounts)
