@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from services.twin.protobuf.decoding import MEDIA_TYPE
+from services.twin.protobuf.decoding import decode as decode_protobuf
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import ApiError, Json, bad_request, invalid, status, unprocessable
 
@@ -20,7 +22,7 @@ _POSITION = re.compile(r"\(byte (\d+)\)")
 
 
 def unsupported_media() -> ApiError:
-    """415 of a body in a format that is not read here (protobuf included)."""
+    """415 of a body in a format that is not read here."""
     text = f"the body of the request was in an unknown format - accepted media types include: {ACCEPTED}"
     return ApiError(status(415, "UnsupportedMediaType", text))
 
@@ -30,7 +32,7 @@ def _media_type(content_type: str) -> str:
 
 
 def parse(raw: bytes, content_type: str) -> Any:
-    """JSON or YAML. Refused: 415; ``ValueError`` with a Go-like text when it does not parse."""
+    """JSON, YAML or protobuf. Refused: 415; ``ValueError`` with a Go-like text when it does not parse."""
     media = _media_type(content_type)
     if media in ("", "application/json", "application/octet-stream"):
         return parse_json(raw)
@@ -41,6 +43,8 @@ def parse(raw: bytes, content_type: str) -> Any:
             return yaml.safe_load(raw)
         except yaml.YAMLError as error:
             raise ValueError(f"yaml: {error}") from None
+    if media == MEDIA_TYPE:
+        return decode_protobuf(raw)
     raise unsupported_media()
 
 

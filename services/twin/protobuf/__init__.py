@@ -1,0 +1,1 @@
+"""Protobuf request bodies: what typed Go clients (kubectl's generators, client-go) send."""
