@@ -334,7 +334,7 @@ class BinderCore:
 
     def _stale(self, keys: list[str], term: int) -> None:
         """The coordinator whose plans these are leads no more."""
-        self.state.log("coordinator_fenced", level="warning", term=term, units=len(keys))
+        self.state.log("coordinator_fenced", level="warning", coordinator_term=term, units=len(keys))
         for key in keys:
             for opened in self.plans.waiting_for(key):
                 if opened.plan.term <= term:

@@ -195,7 +195,8 @@ class Shell:
             case Stop():
                 self._end(StoreFenced(instruction.reason))
             case Log():
-                getattr(log, instruction.level)(instruction.event, term=self.core.state.term, **dict(instruction.facts))
+                facts = {"term": self.core.state.term, **dict(instruction.facts)}
+                getattr(log, instruction.level)(instruction.event, **facts)
 
     def _refuse(self, refuse: Refuse) -> None:
         log.info("plan_refused", code=refuse.code, reason=refuse.message)
