@@ -5,27 +5,24 @@ Status, not a Binding); this takes about 100 us and reads the answer as what it 
 who we are comes from ``KubeAccess`` (``kube_config``).
 
 Refused: ``KubeRejected`` (4xx with a Status: no effect). Unknown: ``KubeUnknown`` (5xx, timeout, broken connection).
-A 429 and a 401 had no effect and are retried here, inside the caller's one deadline. It refuses to retry anything
-whose outcome is unknown, and never logs a body.
+What is retried and how connections are kept is ``kube_transport``'s; how a watch goes on for ever is ``kube_watch``'s.
+It refuses to keep objects and to decide anything about them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
-from urllib.parse import quote, urlencode
+from typing import Any, TypeVar
+from urllib.parse import quote
 
-import aiohttp
 import msgspec
-import yarl
 
+from shared.adapters.kube_transport import KubeAccess, KubeTransport
 from shared.adapters.kube_watch import WatchPolicy, watch_batches
-from shared.adapters.traffic import Traffic
 from shared.errors import ConfigError, KubeExpired, KubeRejected, KubeUnknown
-from shared.kube.decoding import ERROR_LIMIT, UNREADABLE, Status, decode_page, object_decoder, status_of
+from shared.kube.decoding import UNREADABLE, decode_page, object_decoder
 from shared.kube.resources import PODS, MalformedObject, ObjectList, Resource, WatchEvent
 from shared.ports import BindRequest
 
@@ -34,52 +31,11 @@ T = TypeVar("T")
 PAGE_SIZE = 500
 """client-go's default page."""
 
-MAX_CONNECTIONS = 128
-USER_AGENT = "conclave/0.1"
-
 CONTENT_TYPES = {
     "strategic": "application/strategic-merge-patch+json",
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
 }
-
-DEFAULT_RETRY_AFTER_S = 1.0
-MIN_RETRY_AFTER_S = 0.05
-"""``Retry-After: 0`` must not make us spin."""
-
-MAX_RETRIES = 8
-"""Of one call on 429, each at least ``Retry-After`` apart; the deadline usually ends it first."""
-
-
-class KubeAccess(Protocol):
-    """Where the API server is and how we prove who we are."""
-
-    @property
-    def base_url(self) -> str:
-        """Scheme, host, port and prefix, without a slash at the end."""
-        ...
-
-    @property
-    def proxy(self) -> str | None:
-        """The HTTP proxy on the way, if any."""
-        ...
-
-    @property
-    def server_hostname(self) -> str | None:
-        """The name to check in the certificate where it is not the URL's."""
-        ...
-
-    def tls(self) -> ssl.SSLContext | None:
-        """The context in force; it changes when certificates do."""
-        ...
-
-    async def headers(self) -> Mapping[str, str]:
-        """The Authorization header now."""
-        ...
-
-    async def renew(self) -> bool:
-        """Read credentials and certificates again, after a 401 or a failed handshake. False: nothing was done."""
-        ...
 
 
 class _ObjectReference(msgspec.Struct, frozen=True, rename="camel"):
@@ -107,18 +63,17 @@ class KubeClient:
     """``shared.ports.KubeApi`` over aiohttp. One per process; close it with ``close``."""
 
     def __init__(self, access: KubeAccess, *, policy: WatchPolicy | None = None, page_size: int = PAGE_SIZE) -> None:
-        self.traffic = Traffic()
-        self._access = access
+        self._http = KubeTransport(access)
+        self.traffic = self._http.traffic
+        self._base_url = access.base_url
         self._policy = policy if policy is not None else WatchPolicy()
         self._page_size = page_size
-        self._session: aiohttp.ClientSession | None = None
-        self._closed = False
 
     async def check(self, *, timeout_s: float = 5.0) -> str:
         """The server's version. ``ConfigError`` in one line when it does not answer or does not let us in."""
-        base = self._access.base_url
+        base = self._base_url
         try:
-            body = await self._request("version", "GET", "/version", timeout_s=timeout_s)
+            body = await self._http.request("version", "GET", "/version", timeout_s=timeout_s)
             version = msgspec.json.decode(body, type=dict[str, Any]).get("gitVersion", "")
         except KubeRejected as error:
             raise ConfigError(f"{base}: the API server refuses us ({error}); check the kubeconfig's user") from error
@@ -153,7 +108,7 @@ class KubeClient:
             remaining = deadline - asyncio.get_running_loop().time()
             if remaining <= 0:
                 raise KubeUnknown(f"list of {resource.plural}: not complete within its deadline")
-            body = await self._request(
+            body = await self._http.request(
                 f"list {resource.plural}", "GET", resource.path(), query=query, timeout_s=remaining
             )
             page, meta, bad = decode_page(resource, body)
@@ -168,7 +123,7 @@ class KubeClient:
     ) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
         """See ``KubeApi.watch_batches``: all events that one read delivered, as one list."""
         return watch_batches(
-            self._open_watch,
+            self._http.open_watch,
             lambda: self._revision(resource),
             resource,
             resource_version=resource_version,
@@ -185,7 +140,7 @@ class KubeClient:
     async def _revision(self, resource: Resource[Any]) -> str:
         """The server's resourceVersion now; empty where it does not tell."""
         try:
-            body = await self._request(
+            body = await self._http.request(
                 f"list {resource.plural}", "GET", resource.path(), query={"limit": "1"}, timeout_s=5.0
             )
         except (KubeRejected, KubeExpired):
@@ -196,7 +151,7 @@ class KubeClient:
         """See ``KubeApi.get``."""
         path = resource.path(quote(namespace), quote(name))
         try:
-            body = await self._request(f"get {resource.plural}", "GET", path, timeout_s=timeout_s)
+            body = await self._http.request(f"get {resource.plural}", "GET", path, timeout_s=timeout_s)
         except KubeRejected as error:
             if error.status == 404:
                 return None
@@ -223,7 +178,7 @@ class KubeClient:
             )
         )
         path = PODS.path(quote(request.namespace), quote(request.name), "binding")
-        await self._request("bind", "POST", path, body=body, timeout_s=timeout_s)
+        await self._http.request("bind", "POST", path, body=body, timeout_s=timeout_s)
 
     async def patch(
         self,
@@ -237,7 +192,7 @@ class KubeClient:
         timeout_s: float = 5.0,
     ) -> None:
         """See ``KubeApi.patch``; a ``json`` patch is a list of operations."""
-        await self._request(
+        await self._http.request(
             f"patch {resource.plural}",
             "PATCH",
             resource.path(quote(namespace), quote(name), subresource),
@@ -251,7 +206,7 @@ class KubeClient:
     ) -> None:
         """See ``KubeApi.create``."""
         path = resource.path(quote(namespace))
-        await self._request(
+        await self._http.request(
             f"create {resource.plural}", "POST", path, body=msgspec.json.encode(body), timeout_s=timeout_s
         )
 
@@ -262,7 +217,7 @@ class KubeClient:
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
             options["preconditions"] = {"uid": uid}
-        await self._request(
+        await self._http.request(
             f"delete {resource.plural}",
             "DELETE",
             resource.path(quote(namespace), quote(name)),
@@ -272,147 +227,4 @@ class KubeClient:
 
     async def close(self) -> None:
         """Close all connections; watches end with an error in their own time."""
-        self._closed = True
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    async def _request(
-        self,
-        route: str,
-        method: str,
-        path: str,
-        *,
-        timeout_s: float,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-    ) -> bytes:
-        """The body of a 2xx. See the module's docstring for errors; ``KubeExpired`` for 410."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        counters = self.traffic.route(route)
-        received, outcome, renewed = 0, "kube_unknown", False
-        try:
-            for _ in range(MAX_RETRIES):
-                remaining = max(deadline - loop.time(), 0.001)
-                try:
-                    async with await self._send(method, path, query, body, content_type, remaining) as response:
-                        answer = await response.read()
-                        code, retry_after = response.status, response.headers.get("Retry-After")
-                except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
-                    if not renewed and await self._access.renew():
-                        renewed = True
-                        continue
-                    raise KubeUnknown(f"{route}: TLS handshake failed ({_brief(error)})") from error
-                except TimeoutError as error:
-                    raise KubeUnknown(f"{route}: no answer within {timeout_s:g} s") from error
-                except (aiohttp.ClientError, OSError) as error:
-                    raise KubeUnknown(f"{route}: {_brief(error)}") from error
-                received += len(answer)
-                if code < 300:
-                    outcome = "ok"
-                    return answer
-                if code == 401 and not renewed and await self._access.renew():
-                    renewed = True
-                    continue
-                wait_s = retry_after_s(retry_after)
-                if code == 429 and loop.time() + wait_s < deadline:
-                    await asyncio.sleep(wait_s)
-                    continue
-                error_found = error_of(route, code, status_of(answer), wait_s if retry_after is not None else None)
-                outcome = error_found.code
-                raise error_found
-            raise KubeRejected(f"{route}: 429 after {MAX_RETRIES} tries", status=429, reason="TooManyRequests")
-        finally:
-            counters.count(sent=len(body) if body is not None else 0, received=received, outcome=outcome)
-
-    async def _open_watch(self, path: str, query: Mapping[str, str], silence_s: float) -> aiohttp.ClientResponse:
-        """An open stream. Errors as in ``_request``; 429 and 401 are for the caller's backoff, after one renewal."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=silence_s)
-        for attempt in (1, 2):
-            try:
-                response = await self._send("GET", path, query, None, "", timeout)
-            except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
-                if attempt == 1 and await self._access.renew():
-                    continue
-                raise KubeUnknown(f"watch: TLS handshake failed ({_brief(error)})") from error
-            except (aiohttp.ClientError, OSError) as error:
-                raise KubeUnknown(f"watch: {_brief(error)}") from error
-            if response.status == 200:
-                return response
-            try:
-                answer = await response.content.read(65_536)
-            except (aiohttp.ClientError, OSError) as error:
-                raise KubeUnknown(f"watch: {response.status}, {_brief(error)}") from error
-            finally:
-                response.release()
-            if response.status == 401 and attempt == 1 and await self._access.renew():
-                continue
-            retry_after = response.headers.get("Retry-After")
-            wait_s = retry_after_s(retry_after) if retry_after is not None else None
-            raise error_of("watch", response.status, status_of(answer), wait_s)
-        raise KubeUnknown("watch: refused again after credentials were renewed")
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: bytes | None,
-        content_type: str,
-        timeout: float | aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        access = self._access
-        headers = dict(await access.headers())
-        if body is not None:
-            headers["Content-Type"] = content_type
-        if not isinstance(timeout, aiohttp.ClientTimeout):
-            timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(5.0, timeout))
-        url = f"{access.base_url}{path}?{urlencode(query)}" if query else f"{access.base_url}{path}"
-        tls = access.tls()
-        return await self._open().request(
-            method,
-            yarl.URL(url, encoded=True),
-            data=body,
-            headers=headers,
-            timeout=timeout,
-            allow_redirects=False,
-            proxy=access.proxy,
-            ssl=tls if tls is not None else True,
-            server_hostname=access.server_hostname,
-        )
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._closed:
-            raise KubeUnknown("the client is closed")
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=60.0),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
-                skip_auto_headers=("Accept-Encoding",),
-                read_bufsize=1 << 18,
-            )
-        return self._session
-
-
-def error_of(route: str, code: int, status: Status, wait_s: float | None) -> KubeRejected | KubeUnknown | KubeExpired:
-    """The error of a non-2xx answer: 410 expired, other 4xx refused, everything else unknown."""
-    message = f"{route}: {code} {status.reason}: {status.message}"[: 2 * ERROR_LIMIT]
-    if code == 410:
-        return KubeExpired(message)
-    if 400 <= code < 500:
-        return KubeRejected(message, status=code, reason=status.reason, retry_after_s=wait_s)
-    return KubeUnknown(message)
-
-
-def retry_after_s(header: str | None) -> float:
-    """Seconds that ``Retry-After`` asks for; the API server sends whole seconds, never a date."""
-    if header is not None and header.isascii() and header.isdigit():
-        return max(MIN_RETRY_AFTER_S, min(float(header), 3600.0))
-    return DEFAULT_RETRY_AFTER_S
-
-
-def _brief(error: BaseException) -> str:
-    return (str(error) or type(error).__name__)[:ERROR_LIMIT]
+        await self._http.close()

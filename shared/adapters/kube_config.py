@@ -50,7 +50,7 @@ class _Loaded:
 
 
 class KubeConfig:
-    """``kube_api.KubeAccess`` by the official library. Make it with ``load``; run ``keep_fresh`` beside it."""
+    """``kube_transport.KubeAccess`` by the official library. Make it with ``load``; run ``keep_fresh`` beside it."""
 
     def __init__(self, path: Path | None, context: str | None) -> None:
         self._path = path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from typing import Any
 
@@ -13,6 +14,7 @@ import trustme
 
 from shared.adapters import kube_watch
 from shared.adapters.kube_api import KubeClient
+from shared.adapters.kube_transport import watched_socket
 from shared.adapters.kube_watch import WatchPolicy
 from shared.errors import ConfigError, KubeExpired, KubeRejected, KubeUnknown
 from shared.kube.resources import NODES, PODS, Bookmark, Deleted, Malformed, Upserted, WatchEvent
@@ -259,6 +261,17 @@ async def test_a_delete_carries_the_uid_precondition():
     async with ScriptedApi().on("DELETE", path, answer(200, pod("a", 8))) as api, client_of(api) as client:
         await client.delete(PODS, namespace="default", name="a", uid="uid-a")
     assert api.seen[0].body["preconditions"] == {"uid": "uid-a"}
+
+
+def test_the_kernel_watches_over_our_connections():
+    made = watched_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1)))
+    with made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle, interval, count = (
+            made.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+    assert idle + interval * count <= 30
 
 
 async def test_a_closed_client_refuses_to_open_connections_again():

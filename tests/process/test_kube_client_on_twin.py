@@ -68,7 +68,7 @@ async def client(kubeconfig: Path) -> AsyncIterator[KubeClient]:
 
 async def inject(client: KubeClient, *rules: dict[str, Any]) -> None:
     """Replace the twin's fault plan."""
-    access = client._access
+    access = client._http._access
     async with (
         aiohttp.ClientSession(headers=await access.headers()) as raw,
         raw.put(f"{access.base_url}/twin/faults", json={"rules": list(rules)}) as response,
