@@ -186,6 +186,11 @@ def guarded(
             return await handler(request)
         except (ConclaveError, web.HTTPRequestEntityTooLarge) as error:
             return _error_response(request, error)
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as error:
+            log.error("request_failed", route=request.path[:128], exc_info=error)
+            return _error_response(request, error)
 
     return handle
 

@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 import pytest
 import trustme
+from aiohttp import web
 
 from shared.adapters.credentials import TokenFile, client_tls, server_tls
 from shared.adapters.peer_client import MEDIA_TYPE, PeerClient
@@ -25,7 +26,7 @@ from shared.errors import (
     StoreUnknown,
     WireError,
 )
-from shared.runtime.http import Authenticator, Caller, Listener, PeerRoute, Refused, build_app, listen
+from shared.runtime.http import Authenticator, Caller, Listener, PeerRoute, Refused, build_app, guarded, listen
 from shared.runtime.metrics import Metrics
 
 TOKEN = "t" * 32
@@ -422,3 +423,16 @@ async def test_settings_in_force_are_served_masked():
         raw.get(f"{listener.url}/v1/settings") as response,
     ):
         assert await response.json() == {"etcd": "http://user:***@h"}
+
+
+async def test_a_fault_in_a_guarded_handler_is_a_500_that_tells_nothing():
+    async def broken(request: web.Request) -> web.StreamResponse:
+        raise RuntimeError("password=hunter2")
+
+    route = web.get("/v1/broken", guarded(Authenticator(), broken))
+    async with (
+        serving(extra=[route]) as listener,
+        aiohttp.ClientSession() as raw,
+        raw.get(f"{listener.url}/v1/broken") as response,
+    ):
+        assert (response.status, await response.json()) == (500, {"code": "internal", "message": "internal error"})
