@@ -7,9 +7,8 @@ by the coordinator, so a thousand agents cost the API server nothing.
 from __future__ import annotations
 
 import asyncio
-import zlib
+import random
 
-import numpy as np
 import structlog
 
 from services.agent.core import AgentCore
@@ -43,7 +42,7 @@ log = structlog.get_logger()
 async def main(service: Service, settings: AgentSettings) -> None:
     """Run until asked to stop. ``ConfigError``: a setting, etcd that does not answer, an id used twice."""
     agent_id = identity(settings)
-    rng = np.random.default_rng([settings.seed, zlib.crc32(agent_id.encode())])
+    rng = random.Random(f"{settings.seed}:{agent_id}")
     core = AgentCore(make_policy(settings.policy), rng)
     metrics = Metrics("agent")
     shell = AgentShell(core, metrics, agent_id=agent_id)

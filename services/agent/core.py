@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-import numpy as np
-
 from services.agent.replica import Replica
 from shared.errors import WireError
 from shared.model.constraints import PodClass
-from shared.policy.observation import Policy
+from shared.policy.observation import Policy, Rng
 from shared.policy.ranking import Ranker
 from shared.scheduling.feasibility import FeasibilityCache
 from shared.wire.messages import (
@@ -45,7 +43,7 @@ REASON_CHARS = 1024
 class AgentCore:
     """One agent. ``rng`` breaks ties and feeds policies that draw."""
 
-    def __init__(self, policy: Policy, rng: np.random.Generator) -> None:
+    def __init__(self, policy: Policy, rng: Rng) -> None:
         self.replica = Replica()
         self.policy = policy
         self.term = 0

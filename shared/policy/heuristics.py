@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.policy.observation import Observation, Verdicts
+from shared.policy.observation import Observation, Rng, Verdicts
 from shared.scheduling.scores.allocation import balanced_allocation, least_allocated, most_allocated
 from shared.scheduling.scores.preferences import affinity_score, taint_score
 
@@ -19,7 +19,7 @@ class KubeDefault:
     version = 1
     row_local = True
 
-    def decide(self, observation: Observation, rng: np.random.Generator) -> Verdicts:  # noqa: ARG002
+    def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """The weighted sum of the plugins' scores."""
         table, pod_class, rows, norms = (
             observation.table, observation.pod_class, observation.rows, observation.norms,
@@ -38,7 +38,7 @@ class LeastAllocated:
     version = 1
     row_local = True
 
-    def decide(self, observation: Observation, rng: np.random.Generator) -> Verdicts:  # noqa: ARG002
+    def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """Mean free share of cpu and memory."""
         score = least_allocated(observation.table, observation.pod_class, observation.rows)
         return Verdicts(score.astype(np.float64))
@@ -51,7 +51,7 @@ class MostAllocated:
     version = 1
     row_local = True
 
-    def decide(self, observation: Observation, rng: np.random.Generator) -> Verdicts:  # noqa: ARG002
+    def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """Mean used share of cpu and memory."""
         score = most_allocated(observation.table, observation.pod_class, observation.rows)
         return Verdicts(score.astype(np.float64))
@@ -64,6 +64,7 @@ class Random:
     version = 1
     row_local = False
 
-    def decide(self, observation: Observation, rng: np.random.Generator) -> Verdicts:
+    def decide(self, observation: Observation, rng: Rng) -> Verdicts:
         """Independent uniform draws."""
-        return Verdicts(rng.random(len(observation.rows)))
+        count = len(observation.rows)
+        return Verdicts(np.fromiter((rng.random() for _ in range(count)), np.float64, count))

@@ -12,6 +12,14 @@ from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
 
 
+class Rng(Protocol):
+    """Where draws come from: ``random.Random`` in an agent (``numpy.random`` costs 2.4 MB), numpy's in training."""
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What a policy sees of one decision.
@@ -42,6 +50,6 @@ class Policy(Protocol):
     row_local: bool
     """A row's verdict depends on that row alone, so only changed rows are judged again."""
 
-    def decide(self, observation: Observation, rng: np.random.Generator) -> Verdicts:
+    def decide(self, observation: Observation, rng: Rng) -> Verdicts:
         """Verdicts for ``observation.rows``, in that order."""
         ...

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.policy.heuristics import KubeDefault
-from shared.policy.observation import Observation, Policy, Verdicts
+from shared.policy.observation import Observation, Policy, Rng, Verdicts
 from shared.scheduling.feasibility import FeasibilityCache, class_limit
 from shared.scheduling.filters.gpu_devices import gpu_milli_of
 from shared.scheduling.node_table import BoolArray, NodeTable
@@ -48,9 +48,7 @@ class Ranking:
 class Ranker:
     """Ranks the nodes of one table by one policy."""
 
-    def __init__(
-        self, table: NodeTable, feasibility: FeasibilityCache, policy: Policy, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, table: NodeTable, feasibility: FeasibilityCache, policy: Policy, rng: Rng) -> None:
         self.table = table
         self.feasibility = feasibility
         self.policy = policy
@@ -109,7 +107,7 @@ class Ranker:
                 if top == INFEASIBLE:
                     break
                 ties = np.flatnonzero(scores == top)
-                row = int(ties[0] if len(ties) == 1 else self._rng.choice(ties))
+                row = int(ties[0] if len(ties) == 1 else ties[int(self._rng.random() * len(ties))])
                 slots.append(Slot(row, float(top), accepted, int(table.generation[row])))
                 scores[row] = INFEASIBLE
             if len(slots) >= wanted:

@@ -1,8 +1,8 @@
 """Keeps a service's process small. Importing it acts, so an entry point imports it before anything else.
 
-Three things cost memory and give a service nothing: structlog's console renderer imports ``rich`` where that is
-installed (4 MB); glibc gives every thread a malloc arena of its own, which gRPC's and the lease thread fragment; and
-OpenBLAS keeps a buffer per core, though no service multiplies matrices worth a second thread.
+What costs memory and gives a service nothing: structlog's console renderer imports ``rich`` where that is installed
+(4 MB); glibc gives every thread a malloc arena of its own, which gRPC's and the lease thread fragment, and keeps large
+blocks after they were freed; OpenBLAS has a buffer per core, though no service multiplies matrices worth a second one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ import os
 import sys
 from typing import Any
 
-M_ARENA_MAX = -8
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """glibc's ``malloc.h``."""
+
+LARGE_BYTES = 128 * 1024
+"""Blocks above this go back to the system when freed. Left alone, glibc raises the bound to the largest block it has
+seen freed (a page of a view, say), and keeps that much for ever."""
 
 _modules: dict[str, Any] = sys.modules
 _modules.setdefault("rich", None)  # an import of it now raises ImportError, which structlog expects
@@ -21,3 +25,5 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent where the libc is not glibc
 if _mallopt is not None:
     _mallopt(M_ARENA_MAX, 1)
+    _mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+    _mallopt(M_TRIM_THRESHOLD, LARGE_BYTES)
