@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import shutil
 import signal
@@ -78,6 +79,7 @@ def demo(
     from shared.policy.registry import make_policy
     from shared.twin.clock import ScaledClock
 
+    _check_extra()
     planned = schedule(kills)
     ScaledClock(0.0, speed)
     make_policy(policy)
@@ -122,6 +124,13 @@ def _report(figures: dict[str, Any], picture: Any, file: Path, json_file: Path |
     if not quiet:
         print_report(figures, picture, width=min(shutil.get_terminal_size((110, 24)).columns, 140))
         click.echo(f"picture: {file}")
+
+
+def _check_extra() -> None:
+    """The table and the picture need what only the extra ``demo`` installs; say so before the run."""
+    missing = [name for name in ("matplotlib", "rich") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"demo: {' and '.join(missing)} missing; install the extra: pip install 'conclave[demo]'")
 
 
 def _check_writable(flag: str, file: Path | None) -> None:
