@@ -90,9 +90,10 @@ class EtcdSettings:
     """How long one member may take to accept a connection before the next is tried (only where there are several)."""
     page_size: int = 500
     """Keys per answer of a listing; 500 intents of 1 KiB stay far below the 64 MiB message limit."""
-    ask_after_s: float = 2.0
-    """Silence on a watch after which progress is asked for. A paused etcd says nothing at all."""
-    silent_limit_s: float = 5.0
+    ask_after_s: float = 4.0
+    """Silence on a watch after which progress is asked for. A paused etcd says nothing at all. Longer than the interval
+    at which our own etcd tells progress by itself (3 s), since being told is cheaper than asking."""
+    silent_limit_s: float = 9.0
     """Silence on a watch after which it is opened anew, on the next member."""
 
     def __post_init__(self) -> None:

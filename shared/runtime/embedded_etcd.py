@@ -42,7 +42,7 @@ class EmbeddedEtcdSettings:
     """etcd goes read-only above it. 1 GiB is some thousand times what Conclave keeps alive."""
     compaction_retention: str = "10m"
     """How much history stays for watches to resume from; longer absences list again."""
-    progress_interval_s: float = 5.0
+    progress_interval_s: float = 3.0
     """How often an idle watch is told the current revision."""
     start_timeout_s: float = 20.0
     """How long it may take to answer its health check."""

