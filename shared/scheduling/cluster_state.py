@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.scheduling.cache import ClusterCache
+from shared.scheduling.cache import Account, ClusterCache
 from shared.scheduling.node_table import NodeTable
 from shared.scheduling.pod_index import PodIndex
 from shared.scheduling.scores.image_locality import ImageTable
@@ -90,8 +90,14 @@ class ClusterState:
             self._nominated.setdefault(pod.nominated_node, {})[pod.uid] = pod
             self._nominated_to[pod.uid] = pod.nominated_node
 
+    def assume(self, pod: Pod, node_name: str, now: float) -> Account:
+        """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it."""
+        self._withdraw(pod.uid)
+        self.index.place(pod, node_name)
+        return self.cache.assume(pod.uid, node_name, pod.pod_class, now)
+
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """The pod is gone, or was assumed in vain."""
         self._withdraw(uid)
         self.cache.forget(uid)
         self.index.drop(uid)

@@ -70,7 +70,7 @@ def test_verdicts_of_affinity_and_spread_are_those_said_plainly(block: int) -> N
                 assert verdict == texts[plainly(cluster, raw, name)], (seed, name, plainly)
                 assert bool(mask[row]) == (verdict is None), (seed, name)
                 rejected += verdict is not None
-    assert rejected > 30
+    assert rejected > 10
 
 
 @pytest.mark.parametrize("block", range(6))

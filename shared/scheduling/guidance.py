@@ -1,0 +1,77 @@
+"""What the coordinator adds to a class when it offers a unit: all that an agent cannot see from its own nodes.
+
+An agent's verdict for a row is: the class's node-local filters AND ``mask``; its score: the policy's, given ``norms``,
+plus ``scores``. With kube-default that is kube-scheduler's total exactly. A mask and scores over the rows of one agent
+take an eighth of a byte and two bytes per node; most units need neither.
+
+What is assumed must count for the next unit: the coordinator assumes it in the state at once, and asks again
+(``still_fits``) before it takes an answer to an older offer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.model.constraints import NO_NORMS, Norms
+from shared.model.pod import Pod
+from shared.scheduling.cluster_state import ClusterState
+from shared.scheduling.evaluation import may_relate
+from shared.scheduling.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.filtering import run_filters
+from shared.scheduling.node_table import BoolArray, IntArray
+from shared.scheduling.prefilter import Prefiltered, prefilter
+from shared.scheduling.scores.preferences import norms_of
+from shared.scheduling.scoring import WEIGHTS, norms_over, relation_scores
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """``mask [rows]``: nodes not ruled out by other pods, volumes or nominated pods; None: all. ``scores [rows]``:
+    weighted, 0 where not feasible; None: all 0. ``prefiltered``: the rules it was made from; ``rejection``: no node
+    takes the unit, ask no agent."""
+
+    prefiltered: Prefiltered
+    mask: BoolArray | None = None
+    scores: IntArray | None = None
+    norms: Norms = NO_NORMS
+
+    @property
+    def rejection(self) -> Rejection | None:
+        """Why no node takes the unit, if that is known already."""
+        return self.prefiltered.rejection
+
+
+def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Guidance:
+    """The guidance for one pod as things stand; nothing is changed. ``feasibility`` is over the state's table."""
+    prefiltered = prefilter(state, pod)
+    if prefiltered.rejection is not None:
+        return Guidance(prefiltered)
+    images = state.images.score(pod.images)
+    ruled = bool(prefiltered.rules) or any(state.nominated_on(node, pod) for node in state.nominated_nodes())
+    if not ruled and images is None and not may_relate(state, pod):
+        return Guidance(prefiltered, norms=norms_of(feasibility, pod.pod_class))
+    mask = run_filters(state, feasibility, prefiltered, explain=False).mask
+    rows = np.flatnonzero(mask)
+    scores: IntArray = np.zeros(state.table.rows, np.int64)
+    if images is not None:
+        scores[rows] += WEIGHTS["ImageLocality"] * images[rows]
+    for name, values in relation_scores(state, pod, rows).items():
+        scores[rows] += WEIGHTS[name] * values
+    return Guidance(
+        prefiltered,
+        mask if ruled else None,
+        scores if scores.any() else None,
+        norms_over(state.table, pod.pod_class, rows),
+    )
+
+
+def still_fits(state: ClusterState, pod: Pod, row: int) -> bool:
+    """Whether other pods and volumes let the unit onto the row now: asked before a plan is made of an answer.
+
+    Rules are prepared anew on purpose: a pod that no rule concerned when it was offered may be meant by the
+    anti-affinity of one that was assumed since.
+    """
+    prefiltered = prefilter(state, pod)
+    return prefiltered.rejection is None and all(rule.verdict(row) is None for rule in prefiltered.rules)

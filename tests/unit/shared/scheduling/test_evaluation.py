@@ -1,0 +1,54 @@
+"""The fast evaluation gives what the explained one gives, also while pods come and go and nodes change."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import numpy as np
+import pytest
+
+from shared.kube import objects as api
+from shared.kube.convert import node_from_api, pod_from_api
+from shared.scheduling.cluster_load import incoming_pod
+from shared.scheduling.cluster_state import ClusterState
+from shared.scheduling.evaluation import Evaluator
+from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.whatif import what_if
+from tests.unit.shared.scheduling.random_clusters import SPACES, some_node, some_pod
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_masks_totals_and_best_nodes_are_those_of_the_explained_verdict(seed: int) -> None:
+    rng = random.Random(seed)
+    state = ClusterState()
+    state.namespaces.update(SPACES)
+    evaluator = Evaluator(state, FeasibilityCache(state.table))
+    names = [f"n{i}" for i in range(5)]
+    for step in range(60):
+        name = rng.choice(names)
+        kind = rng.randrange(8)
+        if kind == 0:
+            node = msgspec.convert(some_node(rng, name), api.Node)
+            state.upsert_node(node_from_api(node), {"img:latest": rng.randrange(10**9)} if rng.random() < 0.5 else {})
+        elif kind == 1:
+            state.remove_node(name)
+        elif kind == 2:
+            state.forget(f"p{rng.randrange(9)}")
+        else:
+            raw = some_pod(rng, f"p{rng.randrange(9)}", name)
+            if rng.random() < 0.2:
+                del raw["spec"]["nodeName"]
+                raw["status"]["nominatedNodeName"] = name
+                raw["spec"]["priority"] = rng.randint(0, 2)
+            state.observe(pod_from_api(msgspec.convert(raw, api.Pod)))
+        raw = some_pod(rng, "incoming")
+        raw["spec"]["containers"][0]["image"] = rng.choice(("img", "other"))
+        raw["spec"]["priority"] = 1
+        pod = incoming_pod(msgspec.convert(raw, api.Pod))
+        fast = evaluator.evaluate(pod)
+        plain = what_if(state, FeasibilityCache(state.table), pod)
+        table = state.table
+        assert sorted(table.names[row] for row in np.flatnonzero(fast.mask)) == list(plain.feasible), (seed, step)
+        assert {name: int(fast.totals[table.row_of[name]]) for name in plain.feasible} == plain.totals, (seed, step)
+        assert tuple(sorted(table.names[row] for row in fast.best_rows())) == plain.best, (seed, step)
