@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from services.cli.mesh_view import MeshView, read_mesh
 from shared.errors import ConfigError, StoreError
-from shared.runtime.process import ProcessSettings, keys_of, store_opener
 from shared.wire.keys import DEFAULT_PREFIX
+
+if TYPE_CHECKING:
+    from shared.runtime.process import ProcessSettings
 
 TIMEOUT_S = 3.0
 
@@ -27,6 +30,8 @@ def status(
     etcd: str, etcd_prefix: str, etcd_ca: Path | None, etcd_cert: Path | None, etcd_key: Path | None, output: str
 ) -> None:
     """Show leaders, terms, agents and members of the mesh in ETCD."""
+    from shared.runtime.process import ProcessSettings
+
     endpoints = tuple(part.strip() for part in etcd.split(",") if part.strip())
     try:
         settings = ProcessSettings(
@@ -44,6 +49,8 @@ def status(
 
 async def look(settings: ProcessSettings) -> MeshView:
     """One look. ``ConfigError``: etcd does not answer, or a setting is bad."""
+    from shared.runtime.process import keys_of, store_opener
+
     keys = keys_of(settings)
     store = store_opener(settings)()
     try:

@@ -107,7 +107,9 @@ class Twin:
         command = [*CONCLAVE, "twin", "serve", "--token", self.token, "--kubeconfig-out", str(self.kubeconfig)]
         self.process = subprocess.Popen([*command, "--audit", str(self.audit), "--simulate"], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().decode().split()[-1]
+        said = self.process.stdout.readline().decode()
+        assert said.startswith("serving "), "the twin did not start"
+        self.url = said.split()[-1]
 
     def call(self, method: str, path: str, body: dict | None = None) -> dict:
         request = urllib.request.Request(
@@ -166,6 +168,14 @@ def test_up_says_ready_schedules_and_ends_with_nothing_left_behind(tmp_path, twi
         assert ready.startswith("ready "), up.stderr.read()
         children = children_of(up.pid)
         assert len(children) == 7  # etcd, 2 coordinators, 2 agents, 2 binders
+        etcd = dict(part.split("=", 1) for part in ready.split()[1:])["etcd"]
+        status = subprocess.run(
+            [*CONCLAVE, "status", "--etcd", etcd, "-o", "json"], capture_output=True, text=True, timeout=60, check=True
+        )
+        shown = json.loads(status.stdout)
+        assert shown["coordinator"]["term"] > 0
+        assert shown["binders"]["0"]["term"] > 0
+        assert sorted(shown["agents"]) == ["agent-0", "agent-1"]
         for number in range(40):
             pod = pod_json(f"p{number}", {"cpu": "100m"}, scheduler_name="mine")
             twin.call("POST", "/api/v1/namespaces/default/pods", pod)
