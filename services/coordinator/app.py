@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -36,6 +37,7 @@ from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost
 from shared.kube.resources import NODES, PODS
 from shared.ports import Store
+from shared.runtime.failpoints import Failpoints
 from shared.runtime.http import build_app
 from shared.runtime.leadership import Leadership
 from shared.runtime.lease_thread import LeaseThread
@@ -57,6 +59,16 @@ from shared.runtime.service import Service, boottime
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a leader reaches the world through."""
+
+    store: Store
+    api: KubeClient
+    client: PeerClient
+    failpoints: Failpoints
+
+
 async def main(service: Service, settings: CoordinatorSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     service_id = identity(settings)
@@ -72,6 +84,7 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
     store = store_opener(settings)()
     access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
     api = KubeClient(access)
+    outside = Outside(store, api, peers.client, Failpoints.from_environment())
     try:
         url = url_of(settings, listener)
         await await_store(store, settings)
@@ -97,7 +110,7 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
             admin.leadership = leadership
             service.mark_ready()
             say_ready("coordinator", service_id, url)
-            await _campaign(service, settings, leadership, lost, (store, api, peers.client), admin, metrics)
+            await _campaign(service, settings, leadership, lost, outside, admin, metrics)
     finally:
         await listener.close()
         await peers.client.close()
@@ -110,7 +123,7 @@ async def _campaign(
     settings: CoordinatorSettings,
     leadership: Leadership,
     lost: asyncio.Future[str],
-    outside: tuple[Store, KubeClient, PeerClient],
+    outside: Outside,
     admin: Admin,
     metrics: Metrics,
 ) -> None:
@@ -141,12 +154,11 @@ async def _lead(
     term: int,
     settings: CoordinatorSettings,
     leadership: Leadership,
-    outside: tuple[Store, KubeClient, PeerClient],
+    outside: Outside,
     admin: Admin,
     metrics: Metrics,
 ) -> None:
     """One term: everything is listed anew, then units are offered until the term ends (by an error)."""
-    store, api, client = outside
     keys = keys_of(settings)
     core = Core(
         term=term,
@@ -155,10 +167,19 @@ async def _lead(
         rng=Random(settings.seed),
         settings=settings.core(),
     )
-    shell = Shell(core, store=store, keys=keys, leadership=leadership, clock=boottime)
-    peers = Peers(client, boottime, shell.post_one, timeout_s=settings.core().request_timeout_s)
+    store, api = outside.store, outside.api
+    shell = Shell(
+        core,
+        store=store,
+        keys=keys,
+        leadership=leadership,
+        clock=boottime,
+        failpoints=outside.failpoints,
+        metrics=metrics,
+    )
+    peers = Peers(outside.client, boottime, shell.post_one, timeout_s=settings.core().request_timeout_s)
     writes = KubeWrites(api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings))
-    shell.connect(peers, writes, metrics.quantiles("schedule_latency_ms"))
+    shell.connect(peers, writes)
     admin.core, admin.peers = core, peers
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
     tasks: list[Coroutine[Any, Any, None]] = [

@@ -159,8 +159,8 @@ class Core:
         ]
         if self.rounds.current is not None:
             times.append(self.rounds.current.deadline)
-        elif not self.roster.views and self.state.queue.has_active():
-            times.append(self.roster.since_empty + self.state.settings.agents_grace_s)
+        elif self.state.now < self.roster.grace_over_at() and not self.roster.somebody_owns():
+            times.append(self.roster.grace_over_at())
         at = min(time for time in times if time is not None)
         if self._timer is None or at < self._timer or self._timer <= self.state.now:
             self._timer = at

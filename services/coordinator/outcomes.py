@@ -45,7 +45,7 @@ class Outcomes:
             if result.bind_us:
                 # An upper bound: the plan's way back is counted as if it came before the Binding.
                 upper_s = placement.waited_us / 1e6 + event.round_trip_s - elapsed_s + result.bind_us / 1e6
-                self._state.stats.latencies.append(max(0.0, upper_s))
+                self._state.stats.latencies_s.append(max(0.0, upper_s))
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and placed.plan_id == plan.plan_id:
                 self._apply(placed, result)

@@ -167,6 +167,14 @@ class Roster:
             ready.append(view)
         return ready
 
+    def somebody_owns(self) -> bool:
+        """Whether any agent decides for any node."""
+        return any(self.ownership.sizes.values())
+
+    def grace_over_at(self) -> float:
+        """Until when a mesh without agents says nothing: they may only be late."""
+        return self.since_empty + self._state.settings.agents_grace_s
+
     def suspects(self) -> int:
         """Owners that rounds go on without."""
         return sum(1 for v in self.views.values() if v.suspect and self.ownership.sizes.get(v.record.id))

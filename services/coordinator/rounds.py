@@ -49,6 +49,7 @@ class Round:
     class_of: dict[int, int]
     waiting: set[str]
     missing: int
+    started_at: float
     deadline: float
     cause_id: int
 
@@ -78,11 +79,11 @@ class Rounds:
         if not state.cache.table.row_of:
             self._tell_no_nodes()
             return False
-        if not self._ledger.has_room():
-            return False
         agents = self._roster.askable()
         if not agents:
             self._tell_no_agents()
+            return False
+        if not self._ledger.has_room():
             return False
         self._offer(agents, state.queue.pop(state.settings.batch_units, state.now))
         return True
@@ -107,7 +108,7 @@ class Rounds:
         for view in agents:
             self._send(view, groups, wire_groups)
         self.current = Round(
-            groups, class_of, {view.record.id for view in agents}, self._roster.suspects(),
+            groups, class_of, {view.record.id for view in agents}, self._roster.suspects(), state.now,
             state.now + state.settings.offer_deadline_s, cause_id,
         )  # fmt: skip
         state.stats.rounds += 1
@@ -196,6 +197,7 @@ class Rounds:
         if current is None or (current.waiting and state.now < current.deadline):
             return False
         self.current = None
+        state.stats.rounds_s.append(state.now - current.started_at)
         if current.waiting:
             state.stats.rounds_cut += 1
             current.missing += len(current.waiting)
@@ -264,7 +266,7 @@ class Rounds:
     def _tell_no_agents(self) -> None:
         """Nobody decides for any node, and that is not because they are slow: say so, and wait for one to join."""
         state, roster = self._state, self._roster
-        if any(roster.ownership.sizes.values()) or state.now < roster.since_empty + state.settings.agents_grace_s:
+        if roster.somebody_owns() or state.now < roster.grace_over_at():
             return
         message = "no agents are registered" if not roster.views else "no agent decides for any of the nodes"
         for pod in state.queue.pop(len(state.queue.entries), state.now):

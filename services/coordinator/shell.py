@@ -33,7 +33,8 @@ from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.peers import Peers
 from shared.errors import LeadershipLost, StoreFenced, StoreUnknown
 from shared.ports import Clock, CreateRevisionIs, Put, Store
-from shared.runtime.metrics import Quantiles
+from shared.runtime.failpoints import Failpoints
+from shared.runtime.metrics import Metrics
 from shared.wire.keys import Keys
 
 log = structlog.get_logger()
@@ -52,12 +53,23 @@ class Validity(Protocol):
 class Shell:
     """One term's shell. ``run`` lasts until the term ends, by an error."""
 
-    def __init__(self, core: Core, *, store: Store, keys: Keys, leadership: Validity, clock: Clock) -> None:
+    def __init__(
+        self,
+        core: Core,
+        *,
+        store: Store,
+        keys: Keys,
+        leadership: Validity,
+        clock: Clock,
+        failpoints: Failpoints,
+        metrics: Metrics,
+    ) -> None:
         self.core = core
         self._store = store
         self._keys = keys
         self._leadership = leadership
         self._clock = clock
+        self._failpoints = failpoints
         self._inbox: list[Event] = []
         self._turning = False
         self._timer: asyncio.TimerHandle | None = None
@@ -67,11 +79,12 @@ class Shell:
         self._partition_changed = asyncio.Event()
         self.peers: Peers | None = None
         self.writes: KubeWrites | None = None
-        self.latency_ms: Quantiles | None = None
+        self.latency_ms = metrics.quantiles("schedule_latency_ms")
+        self.round_ms = metrics.quantiles("round_ms")
 
-    def connect(self, peers: Peers, writes: KubeWrites, latency_ms: Quantiles) -> None:
+    def connect(self, peers: Peers, writes: KubeWrites) -> None:
         """What the shell talks through; they post back to it, hence not in the constructor."""
-        self.peers, self.writes, self.latency_ms = peers, writes, latency_ms
+        self.peers, self.writes = peers, writes
 
     def post(self, events: Iterable[Event]) -> None:
         """Events for the next turn of the loop."""
@@ -110,9 +123,12 @@ class Shell:
             self._end(error)
             return
         stats = self.core.state.stats
-        if stats.latencies and self.latency_ms is not None:
-            for latency_s in stats.take_latencies():
+        if stats.latencies_s or stats.rounds_s:
+            latencies_s, rounds_s = stats.take_samples()
+            for latency_s in latencies_s:
                 self.latency_ms.record(latency_s * 1000)
+            for round_s in rounds_s:
+                self.round_ms.record(round_s * 1000)
 
     def _end(self, error: BaseException) -> None:
         if self._ended is not None and not self._ended.done():
@@ -165,6 +181,7 @@ class Shell:
             if partition is None:
                 continue
             value = msgspec.json.encode({"epoch": partition.epoch, "term": term, "agents": dict(partition.agents)})
+            self._failpoints.reach("before_publish")
             compares = [CreateRevisionIs(self._keys.coordinator_leader, term)]
             try:
                 result = await self._store.txn(compares, [Put(self._keys.partitions_current, value)])

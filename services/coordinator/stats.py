@@ -46,14 +46,17 @@ class Stats:
     partitions: int = 0
     fetches: int = 0
     inherited_intents: int = 0
-    latencies: list[float] = field(default_factory=list)
+    latencies_s: list[float] = field(default_factory=list)
     """Of pods bound since they were last taken away: watch event seen to Binding sent, an upper bound."""
+    rounds_s: list[float] = field(default_factory=list)
+    """Of rounds ended since then: offers handed over to plan handed over."""
 
-    def take_latencies(self) -> list[float]:
-        """Hand over what was recorded, for the quantiles kept outside the core."""
-        taken, self.latencies = self.latencies, []
+    def take_samples(self) -> tuple[list[float], list[float]]:
+        """Hand over (latencies, rounds), for the quantiles kept outside the core."""
+        taken = self.latencies_s, self.rounds_s
+        self.latencies_s, self.rounds_s = [], []
         return taken
 
     def as_dict(self) -> dict[str, int]:
         """The counters by name."""
-        return {name: getattr(self, name) for name in self.__slots__ if name != "latencies"}
+        return {name: getattr(self, name) for name in self.__slots__ if not name.endswith("_s")}
