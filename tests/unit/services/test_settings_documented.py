@@ -1,0 +1,58 @@
+"""Every setting of every service says what it means, and no service's environment trips over another's."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+import pytest
+
+from shared.runtime.process import ProcessSettings, help_text
+from shared.runtime.settings import describe, effective, leaves, load
+
+SERVICES = ("agent", "binder", "coordinator")
+
+
+def settings_of(service: str) -> Any:
+    """The service's settings class."""
+    module = importlib.import_module(f"services.{service}.settings")
+    (found,) = (
+        item
+        for item in vars(module).values()
+        if isinstance(item, type) and issubclass(item, ProcessSettings) and item is not ProcessSettings
+    )
+    return found
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_setting_has_a_text_that_help_shows(service: str):
+    kind = settings_of(service)
+    assert [leaf.dotted for leaf, text in describe(kind) if not text] == []
+    shown = help_text(kind, service)
+    assert all(f"--{leaf.flag} " in shown for leaf in leaves(kind))
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_defaults_load_and_can_be_shown(service: str):
+    kind = settings_of(service)
+    required = {leaf.dotted: "x" for leaf in leaves(kind) if leaf.required}
+    shown = effective(load(kind, service=service, environ={}, flags=required))
+    assert set(shown) == {item.name for item in dataclasses.fields(kind)}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_one_environment_serves_all_services(service: str):
+    environ = {
+        "CONCLAVE_LOG_LEVEL": "warning",
+        "CONCLAVE_AGENT_LISTEN": "127.0.0.1:1",
+        "CONCLAVE_BINDER_LISTEN": "127.0.0.1:2",
+        "CONCLAVE_COORDINATOR_LISTEN": "127.0.0.1:3",
+        "CONCLAVE_BINDER_SERVICE_HOST": "10.0.0.1",
+        "CONCLAVE_COORDINATOR_PORT": "tcp://10.0.0.1:7070",
+    }
+    kind = settings_of(service)
+    required = {leaf.dotted: "x" for leaf in leaves(kind) if leaf.required}
+    loaded = load(kind, service=service, environ=environ, flags=required)
+    port = {"agent": 1, "binder": 2, "coordinator": 3}[service]
+    assert (loaded.listen, loaded.log_level) == (f"127.0.0.1:{port}", "warning")
