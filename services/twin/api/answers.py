@@ -78,7 +78,8 @@ class Answers:
         retry = error.body.get("details", {}).get("retryAfterSeconds")
         if retry and "Retry-After" not in headers:
             headers["Retry-After"] = str(retry)
-        return self.raw(encode(error.body), error.code, warnings=warnings, headers=headers)
+        told = [*warnings, *error.warnings]
+        return self.raw(encode(error.body), error.code, warnings=told, headers=headers)
 
 
 def to_yaml(body: bytes) -> bytes:

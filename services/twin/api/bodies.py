@@ -37,12 +37,9 @@ def parse(raw: bytes, content_type: str) -> Any:
     if media in ("", "application/json", "application/octet-stream"):
         return parse_json(raw)
     if media in ("application/yaml", "text/yaml", "application/x-yaml"):
-        import yaml
+        from services.twin.api.yaml_bodies import parse_yaml
 
-        try:
-            return yaml.safe_load(raw)
-        except yaml.YAMLError as error:
-            raise ValueError(f"yaml: {error}") from None
+        return parse_yaml(raw)
     if media == MEDIA_TYPE:
         return decode_protobuf(raw)
     raise unsupported_media()
@@ -114,9 +111,12 @@ def _check_custom(obj: Json, own_kind: Any, own_version: Any, kind: ServedKind, 
             f"({_shown(raw)})"
         )
     if own_version and own_version != info.api_version:
-        raise bad_request(
+        text = (
             f"the API version in the data ({own_version}) does not match the expected API version ({info.api_version})"
         )
+        # Decoded as a version that nobody serves, the object has no field but its metadata.
+        unknown = [f'unknown field "{name}"' for name in obj if name != "metadata"]
+        raise ApiError(status(400, "BadRequest", text), warnings=unknown)
     if own_kind != info.kind:
         meta = obj.get("metadata")
         name = str(meta.get("name", "")) if isinstance(meta, dict) else ""

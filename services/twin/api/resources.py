@@ -116,7 +116,7 @@ def show(call: Call, kind: ServedKind, stored: StoredObject, code: int = 200, *,
     """One object in the form the client accepts."""
     form = call.answers.form
     if not form.transform:
-        return call.answers.raw(kind.whole(stored), code, warnings=ctx.warnings)
+        return call.answers.raw(kind.whole_with_owners(stored), code, warnings=ctx.warnings)
     if form.transform == "PartialObjectMetadataList":
         text = f"you requested PartialObjectMetadataList, but the requested object is not a list (*{kind.info.kind})"
         raise not_acceptable(text)

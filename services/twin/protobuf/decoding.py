@@ -1,8 +1,8 @@
 """Kubernetes' protobuf to the JSON it stands for.
 
-Why: kubectl's typed commands and client-go's typed clients send protobuf. The answer is JSON, which they all take; so only
-reading is needed. Types come from the table of Go types, numbers from ``field_numbers.json``; there is no generated
-code. Sources: apimachinery ``runtime/serializer/protobuf`` (envelope), ``*/generated.proto``. Pure.
+Why: kubectl's typed commands and client-go's typed clients send protobuf. The answer is JSON, which they all take, so
+only reading is needed. Types come from the table of Go types, numbers from ``field_numbers.json``; there is no
+generated code. Sources: apimachinery ``runtime/serializer/protobuf`` (envelope), ``*/generated.proto``. Pure.
 """
 
 from __future__ import annotations

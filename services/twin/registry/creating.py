@@ -9,6 +9,7 @@ import copy
 from typing import TYPE_CHECKING
 
 from services.twin.registry import metadata
+from services.twin.registry.owning import owners_of_new
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
     ApiError,
@@ -43,6 +44,7 @@ def create(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, obj: J
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = metadata.generated_name(meta["generateName"], registry.rng)
     name = ctx.name = str(meta.get("name") or "")
+    owners = owners_of_new(ctx, kind, obj)
     strategy.admit(obj, None, ctx)
     revision = meta.get("resourceVersion")
     fill_metadata(registry, ctx, kind, obj)
@@ -61,10 +63,10 @@ def create(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, obj: J
         raise already_exists(kind.info.plural, kind.info.group, name)
     namespace = ctx.namespace if kind.namespaced else ""
     if ctx.dry_run:
-        return StoredObject(namespace, name, 0, obj)
+        return StoredObject(namespace, name, 0, obj, owners)
     if revision and revision != "0" and not strategy.allow_create_on_update:
         raise plain_error("resourceVersion should not be set on objects to be created")
-    return registry.write(ctx, kind, namespace, name, obj, "create")
+    return registry.write(ctx, kind, namespace, name, obj, "create", owners)
 
 
 def _own_metadata(ctx: RequestContext, kind: ServedKind, obj: Json) -> Json:

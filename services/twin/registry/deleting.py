@@ -119,10 +119,10 @@ def _store(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, old: S
     if obj == old.obj:
         return old
     if ctx.dry_run:
-        return StoredObject(old.namespace, old.name, old.revision, obj)
+        return StoredObject(old.namespace, old.name, old.revision, obj, old.owners)
     obj = {**obj, "metadata": dict(obj["metadata"])}
     # The audit keeps "delete" for the moment the object is gone.
-    return registry.write(ctx, kind, old.namespace, old.name, obj, "update")
+    return registry.write(ctx, kind, old.namespace, old.name, obj, "update", old.owners)
 
 
 def _check_preconditions(kind: ServedKind, old: StoredObject, options: Json) -> None:

@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from random import Random
 
 from services.twin.registry import creating, deleting, updating
+from services.twin.registry.owning import owners_after
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import ApiError, Json, not_found, path_not_found
 from services.twin.registry.store import Store
-from services.twin.registry.stored import Change, StoredObject
+from services.twin.registry.stored import Change, Owners, StoredObject
 from services.twin.registry.strategy import RequestContext, Strategy
 
 
@@ -194,7 +195,7 @@ class TwinRegistry:
         meta = {**after["metadata"], "resourceVersion": kept["resourceVersion"], "uid": kept["uid"]}
         after = {**after, "metadata": meta}
         if not ctx.dry_run:
-            self.write(ctx, kind, old.namespace, name, after, audit_verb)
+            self.write(ctx, kind, old.namespace, name, after, audit_verb, owners_after(ctx, kind, old))
         return after
 
     def bootstrap(self, resource: str, namespace: str, name: str, obj: Json) -> None:
@@ -206,10 +207,17 @@ class TwinRegistry:
     # --- changes --------------------------------------------------------------------------------------------------
 
     def write(
-        self, ctx: RequestContext, kind: ServedKind, namespace: str, name: str, obj: Json, verb: str
+        self,
+        ctx: RequestContext,
+        kind: ServedKind,
+        namespace: str,
+        name: str,
+        obj: Json,
+        verb: str,
+        owners: Owners = (),
     ) -> StoredObject:
         """Store and tell everybody."""
-        change = self.store.write(kind.storage, namespace, name, obj)
+        change = self.store.write(kind.storage, namespace, name, obj, owners)
         self._announce(ctx, kind, change, verb)
         return change.new
 

@@ -61,6 +61,10 @@ class ServedKind:
         """The complete object."""
         return self.head + self.body(stored)
 
+    def whole_with_owners(self, stored: StoredObject) -> bytes:
+        """The complete object with its managedFields."""
+        return self.whole(stored) if self.converts else self.head + stored.body_with_owners()
+
     def wrap(self, obj: Json) -> Json:
         """``obj`` with kind and apiVersion."""
         return {"kind": self.info.kind, "apiVersion": self.info.api_version, **obj}

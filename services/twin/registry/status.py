@@ -17,12 +17,13 @@ Json = dict[str, Any]
 
 
 class ApiError(Exception):
-    """A refused request: had no effect. ``body`` is the Status to send, ``headers`` what goes with it."""
+    """A refused request: had no effect. ``body`` is the Status to send, ``headers`` and ``warnings`` go with it."""
 
-    def __init__(self, body: Json, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, body: Json, headers: Mapping[str, str] | None = None, warnings: Sequence[str] = ()) -> None:
         super().__init__(body.get("message", ""))
         self.body = body
         self.headers = dict(headers or {})
+        self.warnings = tuple(warnings)
 
     @property
     def code(self) -> int:

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from services.twin.registry.stored import ADDED, DELETED, MODIFIED, Change, Json, StoredObject
+from services.twin.registry.stored import ADDED, DELETED, MODIFIED, Change, Json, Owners, StoredObject
 
 FIRST_REVISION = 1000
 """Everything at and below is history that a client cannot have: treated as compacted."""
@@ -163,11 +163,11 @@ class Store:
         """Forget a resource altogether (its definition was deleted)."""
         self._shelves.pop(resource, None)
 
-    def write(self, resource: str, namespace: str, name: str, obj: Json) -> Change:
+    def write(self, resource: str, namespace: str, name: str, obj: Json, owners: Owners = ()) -> Change:
         """Create or replace; sets ``metadata.resourceVersion``. The caller announces it after its own book-keeping."""
         revision = self._next()
         obj["metadata"]["resourceVersion"] = str(revision)
-        return self.shelf(resource).put(StoredObject(namespace, name, revision, obj))
+        return self.shelf(resource).put(StoredObject(namespace, name, revision, obj, owners))
 
     def delete(self, resource: str, old: StoredObject) -> Change:
         """Remove one object."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from services.twin.registry import creating, metadata
 from services.twin.registry.list_options import parse_revision
+from services.twin.registry.owning import owners_after
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
     MODIFIED_MESSAGE,
@@ -21,7 +22,7 @@ from services.twin.registry.status import (
     plain_error,
     unprocessable,
 )
-from services.twin.registry.stored import StoredObject
+from services.twin.registry.stored import Owners, StoredObject
 from services.twin.registry.strategy import RequestContext, Subresource
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def update(
     """Replace ``old`` by ``obj``. A change that changes nothing writes nothing. Refused: 400, 403, 409, 422."""
     strategy = kind.strategy
     check_identity(ctx, obj, old)
+    # An empty list (or a list of nothing) of managers is the request to forget them.
+    sent_owners = obj["metadata"].get("managedFields") if isinstance(obj["metadata"], dict) else None
     creating.decode(ctx, kind, obj)
     strategy.default(obj)
     obj = strategy.to_storage(obj)
@@ -56,11 +59,13 @@ def update(
     ctx.warnings.extend(strategy.warnings(obj, before, ctx))
     if _empties_deleted(before["metadata"], meta) and strategy.ready_to_delete(obj):
         return _finish_delete(registry, ctx, kind, old, obj)
-    if obj == before:
+    forget = sent_owners is not None and not any(sent_owners)
+    if obj == before and not (forget and old.owners):
         return old
+    owners: Owners = () if forget else owners_after(ctx, kind, old)
     if ctx.dry_run:
-        return StoredObject(old.namespace, old.name, old.revision, obj)
-    return registry.write(ctx, kind, old.namespace, old.name, obj, ctx.verb)
+        return StoredObject(old.namespace, old.name, old.revision, obj, owners)
+    return registry.write(ctx, kind, old.namespace, old.name, obj, ctx.verb, owners)
 
 
 def check_identity(ctx: RequestContext, obj: Json, old: StoredObject) -> None:
@@ -159,4 +164,4 @@ def _finish_delete(
     """The update is answered as if it had been stored, under the old revision; watchers see the old state DELETED."""
     if not ctx.dry_run:
         registry.remove(ctx, kind, old)
-    return StoredObject(old.namespace, old.name, old.revision, obj)
+    return StoredObject(old.namespace, old.name, old.revision, obj, old.owners)
