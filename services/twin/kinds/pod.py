@@ -12,7 +12,7 @@ from services.twin.kinds.pod_binding import bind_pod, with_condition
 from services.twin.kinds.pod_defaults import default_pod
 from services.twin.kinds.pod_eviction import evict_pod
 from services.twin.kinds.pod_resources import qos_class
-from services.twin.kinds.pod_table import POD_COLUMNS, pod_cells
+from services.twin.kinds.pod_table import POD_COLUMNS, completed_row, pod_cells
 from services.twin.kinds.pod_update import (
     check_ephemeral_update,
     check_pod_status_update,
@@ -137,6 +137,9 @@ class PodStrategy(TypedStrategy):
 
     def table_cells(self, obj: Json, now_s: float) -> list[Any]:
         return pod_cells(obj, now_s)
+
+    def table_row_conditions(self, obj: Json) -> list[Json]:
+        return completed_row(obj)
 
     def _keep_metadata(self, obj: Json, old: Json) -> None:
         """ResetObjectMetaForStatus: these subresources write a part of the spec and nothing else."""

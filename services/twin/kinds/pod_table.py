@@ -17,6 +17,20 @@ POD_COLUMNS = columns(
 )
 
 
+_COMPLETED = {
+    "Succeeded": "The pod has completed successfully.",
+    "Failed": "The pod failed.",
+}
+
+
+def completed_row(pod: Json) -> list[Json]:
+    """The row condition of a pod that ended; kubectl prints such rows last or not at all."""
+    phase = pod["status"].get("phase", "")
+    if phase not in _COMPLETED:
+        return []
+    return [{"type": "Completed", "status": "True", "reason": phase, "message": _COMPLETED[phase]}]
+
+
 def pod_cells(pod: Json, now_s: float) -> list[Any]:
     """Cells in the order of POD_COLUMNS."""
     spec, status = pod["spec"], pod["status"]

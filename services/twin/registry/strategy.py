@@ -353,3 +353,7 @@ class Strategy:
         """One row's cells, in the order of ``table_columns``."""
         meta = obj["metadata"]
         return [meta.get("name", ""), meta.get("creationTimestamp")]
+
+    def table_row_conditions(self, obj: Json) -> list[Json]:
+        """Conditions of one row (``Completed`` of a pod that ended); mostly none."""
+        return []

@@ -58,7 +58,12 @@ def row(kind: ServedKind, stored: StoredObject, include: str, now_s: float, vers
         embedded = partial(shown, version)
     elif include == "Object":
         embedded = kind.wrap(shown.obj)
-    return {"cells": kind.strategy.table_cells(shown.obj, now_s), "object": embedded}
+    line: Json = {"cells": kind.strategy.table_cells(shown.obj, now_s)}
+    conditions = kind.strategy.table_row_conditions(shown.obj)
+    if conditions:
+        line["conditions"] = conditions
+    line["object"] = embedded
+    return line
 
 
 def table(
