@@ -43,7 +43,7 @@ class DeploymentStrategy(WorkloadStrategy):
         "apps", "v1", "Deployment", "deployments", "deployment", True, short_names=("deploy",), categories=("all",)
     )
     go_type = "apps/v1.Deployment"
-    table_columns = columns("Name", "Ready", "Up-to-date:integer", "Available:integer", "Age", wide=_WIDE)
+    table_columns = columns("Name", "Ready", "Up-to-date", "Available", "Age", wide=_WIDE)
 
     def __init__(self) -> None:
         self.subresources = (self.status_subresource(), scale_subresource(self.info))
@@ -319,7 +319,7 @@ class ControllerRevisionStrategy(TypedStrategy):
     go_type = "apps/v1.ControllerRevision"
     has_generation = False
     resets_status = False
-    table_columns = columns("Name", "Controller", "Revision:integer", "Age")
+    table_columns = columns("Name", "Controller", "Revision", "Age")
 
     def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
         found = check_counts({"revision": obj.get("revision")}, "", "revision")

@@ -32,7 +32,7 @@ class AutoscalerStrategy(TypedStrategy):
     )  # fmt: skip
     go_type = "autoscaling/v2.HorizontalPodAutoscaler"
     has_generation = False
-    table_columns = columns("Name", "Reference", "Targets", "MinPods", "MaxPods:integer", "Replicas:integer", "Age")
+    table_columns = columns("Name", "Reference", "Targets", "MinPods", "MaxPods", "Replicas", "Age")
 
     def __init__(self) -> None:
         self.subresources = (self.status_subresource(),)

@@ -46,7 +46,7 @@ class ConfigMapStrategy(TypedStrategy):
     go_type = "core/v1.ConfigMap"
     has_generation = False
     resets_status = False
-    table_columns = columns("Name", "Data:integer", "Age")
+    table_columns = columns("Name", "Data", "Age")
 
     def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
         found: list[FieldError] = []
@@ -78,7 +78,7 @@ class SecretStrategy(TypedStrategy):
     has_generation = False
     resets_status = False
     supported_fields = frozenset(("metadata.name", "metadata.namespace", "type"))
-    table_columns = columns("Name", "Type", "Data:integer", "Age")
+    table_columns = columns("Name", "Type", "Data", "Age")
 
     def default(self, obj: Json) -> None:
         obj.setdefault("type", "Opaque")

@@ -52,7 +52,7 @@ class StorageClassStrategy(TypedStrategy):
     has_generation = False
     resets_status = False
     table_columns = columns(
-        "Name", "Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion:boolean", "Age"
+        "Name", "Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion", "Age"
     )
 
     def default(self, obj: Json) -> None:
