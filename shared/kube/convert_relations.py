@@ -31,7 +31,9 @@ def relations_of(pod: api.Pod) -> Relations | None:
     spec = pod.spec
     affinity = spec.affinity
     between = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
-    if not between and not spec.topology_spread_constraints and not spec.volumes:
+    claims = _claims(pod.metadata.name, spec.volumes or ())
+    disks = tuple(disk for volume in spec.volumes or () for disk in _disks(volume))
+    if not between and not spec.topology_spread_constraints and not claims and not disks:
         return None
     toward = affinity.pod_affinity if affinity is not None else None
     away = affinity.pod_anti_affinity if affinity is not None else None
@@ -44,8 +46,8 @@ def relations_of(pod: api.Pod) -> Relations | None:
             *_preferred(away, namespace, "podAntiAffinity", sign=-1),
         ),
         spread=_spread(spec.topology_spread_constraints or (), pod.metadata.labels or {}),
-        claims=_claims(pod.metadata.name, spec.volumes or ()),
-        disks=tuple(disk for volume in spec.volumes or () for disk in _disks(volume)),
+        claims=claims,
+        disks=disks,
     )
     return None if relations == NO_RELATIONS else relations
 

@@ -6,13 +6,14 @@ nominated pods that the pod must yield to has to take it both with and without t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.dry_run import DryRun
-from shared.scheduling.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.feasibility import Diagnosis, FeasibilityCache, Rejection
 from shared.scheduling.node_table import BoolArray
 from shared.scheduling.prefilter import NOT_NAMED, Prefiltered
 
@@ -81,3 +82,26 @@ def rejection_of(
         if verdict is not None:
             return Rejection(rule.name, *verdict), False
     return None
+
+
+def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered) -> Diagnosis:
+    """How often each reason rejects, over all nodes, for a pod that no node takes: what users read.
+
+    A node-local reason is counted by the array; the others node by node, which only a pod that stays pending costs.
+    """
+    table = state.table
+    if prefiltered.rejection is not None:
+        found = prefiltered.rejection
+        count = len(table.row_of)
+        return Diagnosis(count, 0, dict.fromkeys(found.reasons, count), frozenset((found.plugin,)))
+    filtered = run_filters(state, feasibility, prefiltered)
+    if not prefiltered.rules and prefiltered.named is None and not filtered.contested:
+        return feasibility.diagnosis(prefiltered.pod.pod_class)
+    reasons: Counter[str] = Counter()
+    plugins: set[str] = set()
+    for row in table.live_rows().tolist():
+        rejected = rejection_of(feasibility, prefiltered, filtered, row)
+        if rejected is not None:
+            reasons.update(rejected[0].reasons)
+            plugins.add(rejected[0].plugin)
+    return Diagnosis(len(table.row_of), int(filtered.mask.sum()), dict(reasons), frozenset(plugins))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import msgspec
 import numpy as np
@@ -14,6 +15,8 @@ from shared.scheduling.cluster_load import incoming_pod
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.evaluation import Evaluator
 from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.filtering import diagnose
+from shared.scheduling.prefilter import prefilter
 from shared.scheduling.whatif import what_if
 from tests.unit.shared.scheduling.random_clusters import SPACES, some_node, some_pod
 
@@ -48,6 +51,11 @@ def test_masks_totals_and_best_nodes_are_those_of_the_explained_verdict(seed: in
         pod = incoming_pod(msgspec.convert(raw, api.Pod))
         fast = evaluator.evaluate(pod)
         plain = what_if(state, FeasibilityCache(state.table), pod)
+        diagnosis = diagnose(state, FeasibilityCache(state.table), prefilter(state, pod))
+        told = [found.rejection for found in plain.infeasible.values()]
+        assert diagnosis.reasons == Counter(reason for rejection in told for reason in rejection.reasons), (seed, step)
+        assert diagnosis.plugins == {rejection.plugin for rejection in told}, (seed, step)
+        assert (diagnosis.nodes, diagnosis.feasible) == (len(state.table.row_of), len(plain.feasible)), (seed, step)
         table = state.table
         assert sorted(table.names[row] for row in np.flatnonzero(fast.mask)) == list(plain.feasible), (seed, step)
         assert {name: int(fast.totals[table.row_of[name]]) for name in plain.feasible} == plain.totals, (seed, step)
