@@ -45,7 +45,12 @@ REFRESH_S = 0.25
 STATS_S = 1.0
 STABLE_S = 2.0
 UNSCHEDULABLE_STABLE_S = 4.0
+BACKOFF_STABLE_S = 12.0
+"""Where capacity may have come back (pods that finished, an agent that was away), a pod may wait out its longest
+backoff of 10 s (kube-scheduler's) before it is tried again."""
 STUCK_S = 60.0
+QUIET_S = 400.0
+"""Virtual seconds that a timed workload may stand still: longer than any of its pods runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,9 +259,14 @@ class Demo:
         waiting = board.count(PENDING)
         unfinished = board.count(BOUND, RUNNING) if self.settings.workload.timed else 0
         if self._submitted_all and kills.settled and waiting == 0 and unfinished == 0:
-            return still_s >= (UNSCHEDULABLE_STABLE_S if board.count(UNSCHEDULABLE) else STABLE_S)
-        if self._first_pod_s is not None and still_s > STUCK_S:
-            self._stuck = f"nothing moved for {STUCK_S:g} s: {waiting} pods pending, {unfinished} unfinished"
+            if not board.count(UNSCHEDULABLE):
+                return still_s >= STABLE_S
+            freed = self.settings.workload.timed or self.settings.kills
+            return still_s >= (BACKOFF_STABLE_S if freed else UNSCHEDULABLE_STABLE_S)
+        # Between two arrivals of a slow run, and while pods run, nothing has to move; while pods wait, something has.
+        patience_s = STUCK_S if waiting or not self.settings.workload.timed else STUCK_S + QUIET_S / self.settings.speed
+        if self._first_pod_s is not None and still_s > patience_s:
+            self._stuck = f"nothing moved for {patience_s:g} s: {waiting} pods pending, {unfinished} unfinished"
             return True
         return False
 
