@@ -53,7 +53,9 @@ _CHANNEL_OPTIONS = (
     # Not below etcd's --grpc-keepalive-min-time (5 s), or the server answers GOAWAY too_many_pings.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 2_000),
-    ("grpc.keepalive_permit_without_calls", 1),
+    # etcd's server allows no ping without a call in flight (its policy has PermitWithoutStream off) and answers the
+    # third with GOAWAY too_many_pings. A watch is a call in flight; who has none renews its lease every second.
+    ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
     # gRPC's own default goes up to 120 s, far above any bound on recovery.
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -291,9 +293,10 @@ class EtcdConnection:
                 if isinstance(error, StoreRejected) or not repeatable:
                     self._leave_after(member, error)
                     raise error from rpc_error
-            except StoreRolledBack as rolled_back:
-                error = rolled_back
-                if not (several and repeatable):
+            except StoreUnknown as unknown:
+                error = unknown
+                # A store that went back will not come forward by being asked again, another member may be right.
+                if not repeatable or (isinstance(unknown, StoreRolledBack) and not several):
                     self.leave(member)
                     raise
             except (asyncio.CancelledError, grpc.aio.UsageError) as cancelled:

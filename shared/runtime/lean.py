@@ -22,6 +22,7 @@ seen freed (a page of a view, say), and keeps that much for ever."""
 _modules: dict[str, Any] = sys.modules
 _modules.setdefault("rich", None)  # an import of it now raises ImportError, which structlog expects
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes to stderr what the adapter reports as errors anyway
 _mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent where the libc is not glibc
 if _mallopt is not None:
     _mallopt(M_ARENA_MAX, 1)
