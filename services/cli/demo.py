@@ -74,7 +74,8 @@ def demo(
     Work goes on being submitted until the last kill has recovered. Exit code 0 only if every schedulable pod was bound
     exactly once, no node was ever over its allocatable, and every kill happened and was recovered from.
     """
-    from services.cli.demo_run import DemoSettings, run_demo
+    from services.cli.demo_result import DemoSettings
+    from services.cli.demo_run import run_demo
     from services.cli.workload_source import load_workload
     from shared.policy.registry import make_policy
     from shared.twin.clock import ScaledClock

@@ -13,15 +13,13 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from services.cli.audit import entries_of
-from services.cli.chaos import Kill
+from services.cli.demo_result import DemoResult, DemoSettings, build_result
 from services.cli.etcd_keeper import EtcdKeeper
-from services.cli.figures import StatsBook, Timing, costs, problems
+from services.cli.figures import StatsBook
 from services.cli.kills import Kills
 from services.cli.mesh import Mesh, MeshSettings, write_token
 from services.cli.pod_board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard
@@ -30,14 +28,11 @@ from services.cli.progress import Progress, Snapshot
 from services.cli.submission import Submission, TokenAccess
 from services.cli.supervisor import Child, Spec, Supervisor
 from services.cli.twin_process import twin_spec
-from services.cli.workload_source import Workload
 from shared.adapters.kube_api import KubeClient
 from shared.kube.resources import PODS, Deleted, Upserted
 from shared.runtime.process import ProcessSettings, store_opener
 from shared.runtime.reflector import Reflector
-from shared.twin.audit import Audit
 from shared.twin.clock import ScaledClock
-from shared.twin.timeline import Picture, Timeline
 from shared.wire.keys import DEFAULT_PREFIX
 
 START_TIMEOUT_S = 30.0
@@ -51,32 +46,6 @@ backoff of 10 s (kube-scheduler's) before it is tried again."""
 STUCK_S = 60.0
 QUIET_S = 400.0
 """Virtual seconds that a timed workload may stand still: longer than any of its pods runs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoSettings:
-    """What ``conclave demo`` was asked for."""
-
-    workload: Workload
-    coordinators: int
-    agents: int
-    binders: int
-    policy: str
-    seed: int
-    speed: float
-    kills: tuple[Kill, ...]
-    audit_file: Path
-    port: int
-    state_dir: Path
-    quiet: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DemoResult:
-    """The JSON and the picture."""
-
-    figures: dict[str, Any]
-    picture: Picture | None
 
 
 async def run_demo(settings: DemoSettings) -> DemoResult:
@@ -129,7 +98,16 @@ class Demo:
                 mesh_names = [name for name in supervisor.children if name != twin.spec.name]
                 await supervisor.stop(*mesh_names)
                 await supervisor.stop(twin.spec.name)
-        return self._result(kills, supervisor, etcd)
+        restarts = {c.spec.name: c.restarts for c in supervisor.children.values()} | {"etcd": etcd.restarts}
+        return build_result(
+            settings,
+            [recovery.to_json() for recovery in kills.recoveries],
+            stats=self.stats,
+            usage=self._usage,
+            restarts=restarts,
+            stuck=self._stuck,
+            elapsed_s=time.monotonic() - self._started_s,
+        )
 
     def _on_event(self, event: str, child: Child) -> None:
         if event == "restart":
@@ -290,41 +268,3 @@ class Demo:
         for child in supervisor.children.values():
             self._usage.setdefault(child.spec.service, []).append(child.usage())
         self._usage["etcd"] = [etcd.usage()]
-
-    def _result(self, kills: Kills, supervisor: Supervisor, etcd: EtcdKeeper) -> DemoResult:
-        settings = self.settings
-        audit, timing, timeline = Audit("conclave"), Timing(), Timeline(speed=settings.speed)
-        for entry in entries_of(settings.audit_file):
-            audit.feed(entry)
-            timing.feed(entry)
-            timeline.feed(entry)
-        report, picture = audit.report(), timeline.picture()
-        failovers = [recovery.to_json() for recovery in kills.recoveries]
-        found = problems(report, failovers) + ([self._stuck] if self._stuck else [])
-        per_decision, per_pod = self.stats.bytes_per()
-        rss_mb, cpu_ms = costs(self._usage, report.pods_bound)
-        figures = {
-            "workload": settings.workload.name,
-            "policy": settings.policy,
-            "seed": settings.seed,
-            "speed": settings.speed,
-            "nodes": len(settings.workload.nodes),
-            "coordinators": settings.coordinators,
-            "agents": settings.agents,
-            "binders": settings.binders,
-            **{name: value for name, value in report.to_json().items() if name != "ok"},
-            "pods_per_s": round(timing.pods_per_s(), 2),
-            "schedule_latency_ms": self.stats.latency_ms(),
-            "create_to_bind_ms": timing.create_to_bind_ms(),
-            "bytes_per_decision": round(per_decision, 2),
-            "bytes_per_pod": per_pod,
-            "rss_mb": rss_mb,
-            "cpu_ms_per_pod": cpu_ms,
-            "failovers": failovers,
-            "restarts": {c.spec.name: c.restarts for c in supervisor.children.values()} | {"etcd": etcd.restarts},
-            "imbalance": round(picture.imbalance, 5) if picture is not None else 0.0,
-            "elapsed_s": round(time.monotonic() - self._started_s, 2),
-            "problems": found,
-            "ok": not found,
-        }
-        return DemoResult(figures, picture)
