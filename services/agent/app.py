@@ -29,6 +29,7 @@ from shared.runtime.process import (
     open_listener,
     peering,
     say_ready,
+    settings_route,
     store_opener,
     url_of,
 )
@@ -47,7 +48,13 @@ async def main(service: Service, settings: AgentSettings) -> None:
     metrics = Metrics("agent")
     shell = AgentShell(core, metrics, agent_id=agent_id)
     peers = peering(settings)
-    app = build_app(metrics, peer_routes=shell.routes(), authenticator=peers.authenticator, ready=lambda: service.ready)
+    app = build_app(
+        metrics,
+        peer_routes=shell.routes(),
+        authenticator=peers.authenticator,
+        ready=lambda: service.ready,
+        extra=(settings_route(settings, peers.authenticator),),
+    )
     listener = await open_listener(settings, app)
     try:
         url = url_of(settings, listener)

@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from services.binder.shell import Shell
+from services.binder.state import Stats
 from shared.election.record import decode_record
 from shared.runtime.http import Authenticator, Caller, PeerRoute, Refused, guarded
 from shared.runtime.leadership import Leadership
@@ -59,6 +60,12 @@ class Admin:
         metrics.figure("binder", self.stats)
         metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
         metrics.gauge_of("units_in_transit", "Units between plan and Binding", lambda: float(self._in_transit()))
+        for field in dataclasses.fields(Stats):
+            metrics.gauge_of(
+                f"binder_{field.name}",
+                f"{field.name.replace('_', ' ').capitalize()} in this term",
+                lambda name=field.name: float(self._count(name)),  # type: ignore[misc]  # bound per gauge
+            )
 
     def status(self) -> dict[str, Any]:
         """Who leads the shard, and how far the takeover is."""
@@ -96,6 +103,9 @@ class Admin:
 
     def _term(self) -> int:
         return self.leadership.term if self.leadership is not None else 0
+
+    def _count(self, name: str) -> int:
+        return int(getattr(self.shell.core.stats, name)) if self.shell is not None else 0
 
     def _in_transit(self) -> int:
         return len(self.shell.core.state.transits) if self.shell is not None else 0

@@ -38,6 +38,7 @@ from shared.runtime.process import (
     open_listener,
     peering,
     say_ready,
+    settings_route,
     store_opener,
     url_of,
 )
@@ -61,7 +62,7 @@ async def main(service: Service, settings: BinderSettings) -> None:
         peer_routes=admin.peer_routes(),
         authenticator=peers.authenticator,
         ready=lambda: service.ready,
-        extra=admin.routes(peers.authenticator),
+        extra=(*admin.routes(peers.authenticator), settings_route(settings, peers.authenticator)),
     )
     listener = await open_listener(settings, app)
     store = store_opener(settings)()

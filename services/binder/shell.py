@@ -252,7 +252,7 @@ class Shell:
             log.info("commit_refused", batch=commit.batch, revision=result.revision)
             self.post((CommitRefused(commit.batch),))
             return
-        log.debug("batch_committed", batch=commit.batch, ops=len(commit.ops), revision=result.revision)
+        log.info("batch_committed", batch=commit.batch, ops=len(commit.ops), revision=result.revision)
         self.post((Committed(commit.batch, result.revision),))
 
     async def _look_up(self, look_up: LookUp) -> None:

@@ -20,13 +20,14 @@ from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
+from aiohttp.web import Application, Request, Response, RouteDef, get
 
 from shared.adapters.credentials import TokenFile, client_tls, server_tls
 from shared.adapters.peer_client import PeerClient
 from shared.errors import ConfigError, StoreError
 from shared.ports import Store
-from shared.runtime.http import Authenticator, Listener, listen
-from shared.runtime.settings import describe, load, parse_flags
+from shared.runtime.http import Authenticator, Listener, guarded, listen
+from shared.runtime.settings import describe, effective, load, parse_flags
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 
 START_TIMEOUT_S = 10.0
@@ -176,11 +177,8 @@ def peering(settings: ProcessSettings, *, connections_per_peer: int = 8) -> Peer
     return Peering(Authenticator(tokens=tokens, mutual_tls=tls is not None), client)
 
 
-async def open_listener(settings: ProcessSettings, app: object) -> Listener:
+async def open_listener(settings: ProcessSettings, app: Application) -> Listener:
     """Serve ``app`` (of ``http.build_app``) where the settings say."""
-    from aiohttp import web
-
-    assert isinstance(app, web.Application)
     host, port = split_address(settings.listen)
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None and settings.tls_ca is not None:
@@ -191,6 +189,15 @@ async def open_listener(settings: ProcessSettings, app: object) -> Listener:
 def url_of(settings: ProcessSettings, listener: Listener) -> str:
     """The URL that peers are told."""
     return settings.advertise.rstrip("/") or listener.url
+
+
+def settings_route(settings: ProcessSettings, authenticator: Authenticator) -> RouteDef:
+    """``GET /v1/settings``: the values in force, secrets masked, for callers that are known."""
+
+    async def show(_: Request) -> Response:
+        return Response(body=msgspec.json.encode(effective(settings)), content_type="application/json")
+
+    return get("/v1/settings", guarded(authenticator, show))
 
 
 def say_ready(service: str, service_id: str, url: str) -> None:

@@ -1,0 +1,151 @@
+"""An agent as a real process on a real etcd: registration, mutual TLS, memory, bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import trustme
+
+from shared.adapters.credentials import client_tls
+from shared.adapters.etcd_channel import EtcdSettings
+from shared.adapters.etcd_store import EtcdStore
+from shared.adapters.peer_client import PeerClient
+from shared.errors import PeerError, PeerRejected
+from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from shared.wire.codec import decode, encode
+from shared.wire.keys import Keys
+from shared.wire.messages import VERSION, Decisions, Offer
+from shared.wire.records import AgentRecord, decode_record
+
+pytestmark = [pytest.mark.process, pytest.mark.etcd]
+
+ROOT = Path(__file__).parents[2]
+OFFER = encode(Offer(VERSION, 1, 0, 7, 1, None, []))
+
+
+@pytest.fixture
+async def etcd(tmp_path: Path) -> AsyncIterator[EmbeddedEtcd]:
+    async with EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=tmp_path / "etcd", fsync=False)) as running:
+        yield running
+
+
+@asynccontextmanager
+async def agent(etcd: EmbeddedEtcd, *flags: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """The process and its URL."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services.agent", "--etcd", etcd.endpoint, "--id", "a1", *flags,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(20):
+            line = (await process.stdout.readline()).decode().split()
+        assert line[:3] == ["ready", "agent", "a1"]
+        yield process, line[3]
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def record(etcd: EmbeddedEtcd) -> AgentRecord | None:
+    store = EtcdStore(EtcdSettings(endpoints=(etcd.endpoint,)))
+    try:
+        kv = await store.get(Keys().agent("a1"))
+        return decode_record(kv.value, AgentRecord) if kv is not None else None
+    finally:
+        await store.close()
+
+
+async def test_an_agent_registers_answers_and_leaves_at_once_when_told(etcd: EmbeddedEtcd) -> None:
+    client = PeerClient()
+    async with agent(etcd, "--node", "n1") as (process, url):
+        found = await record(etcd)
+        assert found is not None
+        assert (found.id, found.url, found.node, found.protocol) == ("a1", url, "n1", VERSION)
+        answer = decode(await client.call(url, "/v1/offers", OFFER, timeout_s=5), Decisions)
+        assert (answer.term, answer.revision) == (7, 0)
+        rss_kb = int((Path("/proc") / str(process.pid) / "statm").read_text().split()[1]) * 4
+        assert rss_kb < 80_000_000 / 1024, "an agent is to stay within 80 MB"
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+        assert await record(etcd) is None
+    await client.close()
+
+
+async def test_a_second_agent_of_the_same_id_replaces_the_first_which_ends(etcd: EmbeddedEtcd) -> None:
+    async with agent(etcd) as (first, _), agent(etcd) as (_, second_url):
+        async with asyncio.timeout(20):
+            _, error = await first.communicate()
+        assert first.returncode == 2
+        assert b"give each agent its own --id" in error
+        found = await record(etcd)
+        assert found is not None
+        assert found.url == second_url
+
+
+async def test_with_mutual_tls_only_a_coordinators_certificate_may_offer(etcd: EmbeddedEtcd, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+
+    def issue(name: str) -> tuple[Path, Path]:
+        made = authority.issue_cert("127.0.0.1", common_name=name)
+        cert, key = tmp_path / f"{name}.pem", tmp_path / f"{name}.key"
+        made.cert_chain_pems[0].write_to_path(str(cert))
+        made.private_key_pem.write_to_path(str(key))
+        return cert, key
+
+    def context(name: str) -> ssl.SSLContext:
+        cert, key = issue(name)
+        return client_tls(ca_file=tmp_path / "ca.pem", cert_file=cert, key_file=key)
+
+    cert, key = issue("agent")
+    flags = ["--tls-ca", str(tmp_path / "ca.pem"), "--tls-cert", str(cert), "--tls-key", str(key)]
+    async with agent(etcd, *flags) as (_, url):
+        assert url.startswith("https://")
+        allowed, forbidden, nobody = (
+            PeerClient(tls=context("coordinator")),
+            PeerClient(tls=context("agent:2")),
+            PeerClient(),
+        )
+        answer = decode(await allowed.call(url, "/v1/offers", OFFER, timeout_s=5), Decisions)
+        assert answer.term == 7
+        with pytest.raises(PeerRejected) as refused:
+            await forbidden.call(url, "/v1/offers", OFFER, timeout_s=5)
+        assert refused.value.code == "forbidden"
+        with pytest.raises(PeerError):
+            await nobody.call(url, "/v1/offers", OFFER, timeout_s=5)
+        for client in (allowed, forbidden, nobody):
+            await client.close()
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        pytest.param(["--polcy", "x"], "did you mean --policy?", id="unknown flag"),
+        pytest.param(["--policy", "best"], "choose one of", id="unknown policy"),
+        pytest.param(["--seed", "-1"], "--seed", id="out of range"),
+        pytest.param(["--token-file", "/nowhere"], "/nowhere: token file cannot be read", id="no token file"),
+        pytest.param(["--listen", "0.0.0.0:0"], "will not listen beyond loopback", id="open to the world"),
+    ],
+)
+async def test_bad_input_is_one_clear_line_and_exit_code_2(etcd: EmbeddedEtcd, flags: list[str], told: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services.agent", "--etcd", etcd.endpoint, *flags,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
+    )  # fmt: skip
+    async with asyncio.timeout(20):
+        _, error = await process.communicate()
+    lines = [line for line in error.decode().splitlines() if not line.startswith("{")]
+    assert process.returncode == 2
+    assert len(lines) == 1
+    assert told in lines[0]
+    assert msgspec.json.encode(lines[0])

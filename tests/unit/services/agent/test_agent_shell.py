@@ -1,0 +1,82 @@
+"""The agent's routes: bytes in, bytes out, refusals with their codes. No network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from services.agent.core import AgentCore
+from services.agent.settings import AgentSettings
+from services.agent.shell import AgentShell
+from shared.errors import ConfigError, WireError
+from shared.policy.heuristics import KubeDefault
+from shared.runtime.http import Caller, Refused
+from shared.runtime.metrics import Metrics
+from shared.runtime.process import help_text
+from shared.runtime.settings import load
+from shared.wire.codec import decode, encode
+from shared.wire.messages import VERSION, Decisions, Offer, View, ViewAck, ViewUpdate
+
+CALLER = Caller()
+
+
+def make_shell() -> tuple[AgentShell, Metrics]:
+    metrics = Metrics("agent")
+    return AgentShell(AgentCore(KubeDefault(), np.random.default_rng(1)), metrics, agent_id="a1"), metrics
+
+
+async def test_a_view_then_an_offer_are_answered_and_counted() -> None:
+    shell, metrics = make_shell()
+    ack = decode(await shell.views(encode(ViewUpdate(VERSION, 1, 0, 5, View(1, 0, 3))), CALLER), ViewAck)
+    assert ack.revision == 3
+    answer = decode(await shell.offers(encode(Offer(VERSION, 2, 0, 5, 1, None, [])), CALLER), Decisions)
+    assert (answer.revision, answer.cause_id) == (3, 2)
+    stats = metrics.stats()
+    assert (stats["agent"]["offers"], stats["agent"]["term"], stats["agent"]["revision"]) == (1, 5, 3)
+    assert stats["quantiles"]["offer_cpu_us"]["count"] == 1
+    assert b"conclave_agent_nodes" in metrics.exposition()
+
+
+async def test_a_stale_term_is_a_conflict_not_a_malformed_message() -> None:
+    shell, _ = make_shell()
+    await shell.offers(encode(Offer(VERSION, 1, 0, 9, 1, None, [])), CALLER)
+    for route, message in (
+        (shell.offers, Offer(VERSION, 2, 0, 8, 1, None, [])),
+        (shell.views, ViewUpdate(VERSION, 3, 0, 8, View(1, 0, 1))),
+    ):
+        with pytest.raises(Refused) as refused:
+            await route(encode(message), CALLER)
+        assert (refused.value.status, refused.value.code) == (409, "stale_term")
+
+
+async def test_what_is_no_message_or_another_kind_is_refused_with_its_code() -> None:
+    shell, _ = make_shell()
+    for body, code in (
+        (b"", "wire_malformed"),
+        (encode(ViewUpdate(VERSION, 1, 0, 5, View(1, 0, 1))), "wire_unexpected_kind"),
+        (encode(Offer(VERSION + 1, 1, 0, 5, 1, None, [])), "wire_unknown_version"),
+    ):
+        with pytest.raises(WireError) as refused:
+            await shell.offers(body, CALLER)
+        assert refused.value.code == code
+
+
+def test_only_coordinators_may_call_an_agent() -> None:
+    shell, _ = make_shell()
+    assert {route.roles for route in shell.routes()} == {frozenset({"coordinator"})}
+
+
+def test_settings_come_from_flags_and_environment_and_bad_ones_are_named() -> None:
+    settings = load(AgentSettings, service="agent", environ={"CONCLAVE_POLICY": "random"}, flags={"node": "n1"})
+    assert (settings.policy, settings.node) == ("random", "n1")
+    with pytest.raises(ConfigError, match="listen: 'nowhere' is not HOST:PORT"):
+        load(AgentSettings, flags={"listen": "nowhere"})
+    with pytest.raises(ConfigError, match="tls_cert, tls_key, tls_ca"):
+        load(AgentSettings, flags={"tls-cert": "a.pem"})
+
+
+def test_help_names_every_flag_with_its_meaning() -> None:
+    text = help_text(AgentSettings, "agent")
+    assert "--etcd-prefix  (CONCLAVE_ETCD_PREFIX" in text
+    assert "Which policy ranks the nodes" in text
+    assert "Endpoints of etcd" in text
