@@ -10,10 +10,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 from services.cli.explain_batch import answers
+from shared.kube.cluster_dump import ClusterDump
 from shared.scheduling import prefilter
+from shared.scheduling.cluster_load import incoming_pod, load_cluster
+from shared.scheduling.evaluation import Evaluator
+from shared.scheduling.feasibility import FeasibilityCache
 from shared.scheduling.filters import (
     interpod_affinity,
     topology_spread,
@@ -94,6 +100,21 @@ def test_preemption_chooses_as_kube_scheduler_does(pairs: list[Pair]) -> None:
         assert mine["preemptionReason"] == expected.get("preemptionReason", ""), case["id"]
         chosen += mine["preemption"] is not None
     assert chosen >= 100
+
+
+def test_the_fast_evaluation_gives_kube_schedulers_totals(corpus: list[dict[str, Any]]) -> None:
+    """What a scheduling loop uses (masks and totals over all nodes) against the same expectations."""
+    compared = 0
+    for case in corpus:
+        if case["expect"].get("preEnqueue"):
+            continue
+        dump = msgspec.convert(case["input"], ClusterDump)
+        state = load_cluster(dump)
+        found = Evaluator(state, FeasibilityCache(state.table)).evaluate(incoming_pod(dump.pod))
+        totals = {state.table.names[row]: int(found.totals[row]) for row in np.flatnonzero(found.mask)}
+        assert totals == {name: s["total"] for name, s in case["expect"].get("scores", {}).items()}, case["id"]
+        compared += len(totals)
+    assert compared >= 4000
 
 
 @pytest.mark.parametrize(
