@@ -14,13 +14,12 @@ import yaml
 class _GoLoader(yaml.SafeLoader):
     """SafeLoader with Go's idea of scalars."""
 
-    yaml_implicit_resolvers = {
-        first: [entry for entry in entries if entry[0] != "tag:yaml.org,2002:timestamp"]
-        for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
 
-
+_GoLoader.yaml_implicit_resolvers = {
+    first: [entry for entry in entries if entry[0] != "tag:yaml.org,2002:timestamp"]
+    for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_GoLoader.bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
 _GoLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
 
 

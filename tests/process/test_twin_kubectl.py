@@ -1,0 +1,144 @@
+"""kubectl works against the twin as it is: over TLS, with the kubeconfig that the twin wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.process.twin_process import RunningTwin, running_twin
+
+pytestmark = pytest.mark.process
+
+KUBECTL = shutil.which("kubectl")
+if KUBECTL is None:
+    pytest.skip("no kubectl on PATH", allow_module_level=True)
+
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {name: %s, labels: {kubernetes.io/hostname: %s}}
+status:
+  capacity: {cpu: "8", memory: 16Gi, pods: "110"}
+  allocatable: {cpu: "8", memory: 16Gi, pods: "110"}
+  conditions: [{type: Ready, status: "True"}]
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, labels: {app: web}}
+spec:
+  terminationGracePeriodSeconds: 0
+  nodeName: %s
+  containers: [{name: c, image: "%s"}]
+"""
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTwin]:
+    with running_twin(tmp_path_factory.mktemp("twin"), scheme="https") as server:
+        yield server
+
+
+@pytest.fixture
+def kubectl(twin: RunningTwin, tmp_path: Any) -> Kubectl:
+    def call(*arguments: str, stdin: str | None = None, fails: bool = False) -> str:
+        done = subprocess.run(
+            [str(KUBECTL), "--kubeconfig", str(twin.kubeconfig), "--cache-dir", str(tmp_path / "cache"), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "HOME": str(tmp_path)},
+            check=False,
+        )
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return call
+
+
+def test_create_get_describe_and_delete(kubectl: Kubectl) -> None:
+    kubectl("create", "namespace", "crud")
+    assert "pod/p created" in kubectl("-n", "crud", "create", "-f", "-", stdin=POD % ("p", "n9", "pause:1"))
+    assert "p      0/1     Pending" in kubectl("-n", "crud", "get", "pods")
+    assert "n9" in kubectl("-n", "crud", "get", "pods", "-o", "wide")
+    assert "pause:1" in kubectl("-n", "crud", "describe", "pod", "p")
+    assert 'pod "p" deleted' in kubectl("-n", "crud", "delete", "pod", "p")
+    assert "not found" in kubectl("-n", "crud", "get", "pod", "p", fails=True)
+
+
+def test_create_validates_on_the_server(kubectl: Kubectl) -> None:
+    broken = POD.replace("containers:", "containres:") % ("q", "n9", "pause:1")
+    assert 'unknown field "spec.containres"' in kubectl("create", "-f", "-", stdin=broken, fails=True)
+
+
+def test_apply_twice_patches_the_second_time(kubectl: Kubectl) -> None:
+    apply = ("apply", "--validate=false", "-f", "-")
+    assert "created" in kubectl(*apply, stdin=POD % ("applied", "n9", "pause:1"))
+    assert "configured" in kubectl(*apply, stdin=POD % ("applied", "n9", "pause:2"))
+    assert "unchanged" in kubectl(*apply, stdin=POD % ("applied", "n9", "pause:2"))
+    assert kubectl("get", "pod", "applied", "-o", "jsonpath={.spec.containers[0].image}") == "pause:2"
+
+
+def test_typed_generators_send_protobuf(kubectl: Kubectl) -> None:
+    kubectl("create", "deployment", "d", "--image=nginx", "--replicas=2", "--port=80")
+    kubectl("create", "configmap", "cm", "--from-literal=a=b")
+    kubectl("create", "secret", "generic", "s", "--from-literal=x=y")
+    kubectl("create", "poddisruptionbudget", "b", "--selector=app=d", "--min-available=1")
+    deployment = json.loads(kubectl("get", "deployment", "d", "-o", "json"))
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    assert container["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+    assert kubectl("get", "configmap", "cm", "-o", "jsonpath={.data.a}") == "b"
+    assert kubectl("get", "secret", "s", "-o", "jsonpath={.data.x}") == "eQ=="
+
+
+def test_scale_goes_through_the_subresource(kubectl: Kubectl) -> None:
+    kubectl("create", "deployment", "scaled", "--image=nginx")
+    assert "scaled" in kubectl("scale", "deployment", "scaled", "--replicas=7")
+    assert kubectl("get", "deployment", "scaled", "-o", "jsonpath={.spec.replicas}") == "7"
+
+
+def test_cordon_and_drain_evict_what_runs_there(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=NODE % ("drained", "drained"))
+    kubectl("create", "-f", "-", stdin=POD % ("victim", "drained", "pause:1"))
+    kubectl("cordon", "drained")
+    assert "Ready,SchedulingDisabled" in kubectl("get", "node", "drained")
+    assert "node/drained drained" in kubectl("drain", "drained", "--force", "--timeout=30s")
+    assert "not found" in kubectl("get", "pod", "victim", fails=True)
+    kubectl("uncordon", "drained")
+    assert "SchedulingDisabled" not in kubectl("get", "node", "drained")
+    assert "Allocatable" in kubectl("describe", "node", "drained")
+
+
+def test_watch_prints_what_happens(kubectl: Kubectl, twin: RunningTwin, tmp_path: Any) -> None:
+    kubectl("create", "namespace", "watched")
+    watching = subprocess.Popen(
+        [str(KUBECTL), "--kubeconfig", str(twin.kubeconfig), "-n", "watched", "get", "pods", "-w"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    try:
+        kubectl("-n", "watched", "create", "-f", "-", stdin=POD % ("seen", "n9", "pause:1"))
+        assert watching.stdout is not None
+        lines = [watching.stdout.readline(), watching.stdout.readline()]
+    finally:
+        watching.kill()
+        watching.wait(10)
+        watching.stdout.close()
+    assert lines[0].startswith("NAME")
+    assert lines[1].startswith("seen")
+
+
+def test_token_is_not_sent_in_the_clear(kubectl: Kubectl, twin: RunningTwin) -> None:
+    """Why TLS: without it kubectl keeps the token to itself and is nobody."""
+    assert "Username    system:admin" in kubectl("auth", "whoami")
+    plain = ("--server", twin.url, "--certificate-authority=")
+    assert "orbidden" in kubectl(*plain, "get", "--raw", "/api/v1/nodes", fails=True)
