@@ -108,10 +108,10 @@ def _check_status_counts(status: Json) -> list[FieldError]:
     total = status.get("replicas", 0)
     for name in ("updatedReplicas", "readyReplicas", "availableReplicas"):
         if status.get(name, 0) > total:
-            found.append(invalid(f"status.{name}", status[name], "cannot be greater than status.replicas"))
+            found.append(invalid(f"status.{name}", status.get(name, 0), "cannot be greater than status.replicas"))
     if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
         text = "cannot be greater than readyReplicas"
-        found.append(invalid("status.availableReplicas", status["availableReplicas"], text))
+        found.append(invalid("status.availableReplicas", status.get("availableReplicas", 0), text))
     return found
 
 

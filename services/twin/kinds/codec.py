@@ -182,6 +182,10 @@ class Types:
         unknown = list(self._unknown(type_name, obj, "")) if self._unknown_seen else []
         return decoded, unknown
 
+    def fields(self, struct: str) -> dict[str, str]:
+        """JSON name -> declared type of a struct's fields, without marks."""
+        return {name: declared.partition(" ")[0] for name, declared in self._table[struct].items()}
+
     def merge_keys(self, type_name: str) -> dict[str, str]:
         """Strategic merge lists of a type by dotted path: the key, or ``""`` for a set of scalars."""
         found: dict[str, str] = {}

@@ -19,6 +19,8 @@ Json = dict[str, Any]
 
 _MAX_INT32 = 2**31 - 1
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_MIRROR = "kubernetes.io/config.mirror"
+_RESIZABLE = ("cpu", "memory")
 _SPEC_TEXT = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -235,26 +237,71 @@ def check_ephemeral_update(obj: Json, old: Json) -> list[FieldError]:
 
 
 def prepare_resize(obj: Json, old: Json) -> None:
-    """Only cpu and memory of the containers' resources are taken from ``obj``."""
-    wanted = {one["name"]: one for one in obj["spec"].get("containers") or ()}
-    spec = dict(old["spec"])
-    spec["containers"] = [
-        {**one, "resources": wanted.get(one["name"], one).get("resources") or {}} for one in spec["containers"]
-    ]
+    """Only resources and resize policies are taken from ``obj``; other containers are left for validation to refuse."""
+    wanted, before = obj["spec"], old["spec"]
+    spec = dict(before)
+    for kind in ("containers", "initContainers"):
+        new, known = wanted.get(kind) or [], before.get(kind) or []
+        if [one["name"] for one in new] != [one["name"] for one in known]:
+            return
+        if known:
+            spec[kind] = [_resized(one, change) for one, change in zip(known, new, strict=True)]
     obj["spec"] = spec
 
 
+def _resized(one: Json, change: Json) -> Json:
+    resized = {**one, "resources": change.get("resources") or {}}
+    resized.pop("resizePolicy", None)
+    if change.get("resizePolicy"):
+        resized["resizePolicy"] = change["resizePolicy"]
+    return resized
+
+
 def check_resize(obj: Json, old: Json) -> list[FieldError]:
-    """ValidatePodResize: valid resources, the same QoS class, nothing removed."""
+    """ValidatePodResize: valid resources, the same QoS class, nothing removed, cpu and memory only."""
     found = check_pod_only(obj)
-    if qos_class(obj["spec"]) != old["status"].get("qosClass", qos_class(old["spec"])):
-        found.append(
-            invalid("spec", obj["status"].get("qosClass"), "Pod QOS Class may not change as a result of resizing")
-        )
-    for index, (one, before) in enumerate(zip(obj["spec"]["containers"], old["spec"]["containers"], strict=True)):
-        for part in ("limits", "requests"):
-            gone = (before["resources"].get(part) or {}).keys() - (one["resources"].get(part) or {}).keys()
-            for name in sorted(gone):
-                text = f"resource {part} cannot be removed"
-                found.append(forbidden_field(f"spec.containers[{index}].resources.{part}[{name}]", text))
+    before = old["spec"]
+    if before.get("resources"):
+        return [*found, forbidden_field("[]", "pods with pod-level resources cannot be resized")]
+    if _MIRROR in (old["metadata"].get("annotations") or ()):
+        return [*found, forbidden_field("[]", "static pods cannot be resized")]
+    if qos_class(obj["spec"]) != qos_class(before):
+        qos = old["status"].get("qosClass", "")
+        found.append(invalid("spec", qos, "Pod QOS Class may not change as a result of resizing"))
+    munged = dict(obj["spec"])
+    for kind in ("containers", "initContainers"):
+        new, known = munged.get(kind) or [], before.get(kind) or []
+        if len(new) != len(known):
+            return [*found, forbidden_field(f"spec.{kind}", "containers may not be added or removed on resize")]
+        for index, (one, earlier) in enumerate(zip(new, known, strict=True)):
+            found += _check_nothing_removed(one, earlier, f"spec.{kind}[{index}].resources")
+        if known:
+            munged[kind] = [_unresized(one, earlier) for one, earlier in zip(new, known, strict=True)]
+    if munged != before:
+        found.append(forbidden_field("spec", "only cpu and memory resources are mutable"))
     return found
+
+
+def _check_nothing_removed(one: Json, earlier: Json, field: str) -> list[FieldError]:
+    return [
+        forbidden_field(f"{field}.{part}", f"resource {part} cannot be removed")
+        for part in ("limits", "requests")
+        if (earlier["resources"].get(part) or {}).keys() - (one["resources"].get(part) or {}).keys()
+    ]
+
+
+def _unresized(one: Json, earlier: Json) -> Json:
+    """The container with cpu, memory and the policy put back: what is left must be what was."""
+    resources = dict(one["resources"])
+    for part in ("limits", "requests"):
+        was = earlier["resources"].get(part) or {}
+        now = {key: value for key, value in (resources.get(part) or {}).items() if key not in _RESIZABLE}
+        now |= {key: was[key] for key in _RESIZABLE if key in was}
+        resources.pop(part, None)
+        if now:
+            resources[part] = now
+    plain = {key: value for key, value in one.items() if key != "resizePolicy"}
+    plain["resources"] = resources
+    if "resizePolicy" in earlier:
+        plain["resizePolicy"] = earlier["resizePolicy"]
+    return plain

@@ -51,9 +51,7 @@ class StorageClassStrategy(TypedStrategy):
     go_type = "storage/v1.StorageClass"
     has_generation = False
     resets_status = False
-    table_columns = columns(
-        "Name", "Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion", "Age"
-    )
+    table_columns = columns("Name", "Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion", "Age")
 
     def default(self, obj: Json) -> None:
         obj.setdefault("reclaimPolicy", "Delete")

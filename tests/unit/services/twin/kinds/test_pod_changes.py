@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from services.twin.registry import updating
 from services.twin.registry.status import ApiError
 
 Json = dict[str, Any]
@@ -188,3 +189,67 @@ def test_unassigned_and_finished_pods_go_at_once(cluster: Any, make_pod: Any, sp
     cluster.change_status("pods", "a", lambda pod: pod["status"].update(phase=phase))
     cluster.delete("pods", "a")
     assert cluster.get("pods", "a") is None
+
+
+def resize(cluster: Any, edit: Callable[[Json], None]) -> Json:
+    kind = cluster.registry.kind("pods")
+    old = cluster.registry.stored(kind, "ns", "a")
+    obj = old.fresh()
+    edit(obj)
+    ctx = cluster.registry.context("update", kind, "ns", "a")
+    ctx.subresource = "resize"
+    stored = updating.update(cluster.registry, ctx, kind, old, obj, subresource=kind.subresources["resize"])
+    resized: Json = stored.obj
+    return resized
+
+
+def test_a_resize_takes_resources_and_nothing_else(cluster: Any, make_pod: Any) -> None:
+    cluster.create("pods", make_pod(nodeName="n", container={"resources": {"requests": {"cpu": "1"}}}))
+
+    def edit(pod: Json) -> None:
+        pod["spec"]["containers"][0].update(image="other", resources={"requests": {"cpu": "2"}})
+        pod["spec"]["schedulerName"] = "other"
+
+    pod = resize(cluster, edit)
+    assert pod["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2"}}
+    assert pod["spec"]["containers"][0]["image"] == "registry.k8s.io/pause:3.10"
+    assert (pod["spec"]["schedulerName"], pod["metadata"]["generation"]) == ("default-scheduler", 2)
+
+
+@pytest.mark.parametrize(
+    ("resources", "field"),
+    [
+        ({}, "spec.containers[0].resources.requests"),
+        ({"requests": {"cpu": "1", "example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}, "spec"),
+    ],
+)
+def test_a_resize_removes_nothing_and_adds_no_devices(
+    cluster: Any, make_pod: Any, causes: Any, resources: Json, field: str
+) -> None:
+    cluster.create("pods", make_pod(container={"resources": {"requests": {"cpu": "1"}}}))
+    with pytest.raises(ApiError) as caught:
+        resize(cluster, lambda pod: pod["spec"]["containers"][0].update(resources=resources))
+    assert (field, "Forbidden") in causes(caught.value)
+
+
+def test_ephemeral_containers_are_added_and_stay(cluster: Any, make_pod: Any, causes: Any) -> None:
+    cluster.create("pods", make_pod())
+    kind = cluster.registry.kind("pods")
+    ctx = cluster.registry.context("update", kind, "ns", "a")
+    ctx.subresource = "ephemeralcontainers"
+    view = kind.subresources["ephemeralcontainers"]
+
+    def write(containers: list[Json]) -> Json:
+        old = cluster.registry.stored(kind, "ns", "a")
+        obj = old.fresh()
+        obj["spec"]["ephemeralContainers"] = containers
+        obj["metadata"]["labels"] = {"not": "taken"}
+        changed: Json = updating.update(cluster.registry, ctx, kind, old, obj, subresource=view).obj
+        return changed
+
+    pod = write([{"name": "dbg", "image": "busybox"}])
+    assert pod["spec"]["ephemeralContainers"][0]["imagePullPolicy"] == "Always"
+    assert "labels" not in pod["metadata"]
+    with pytest.raises(ApiError) as caught:
+        write([])
+    assert causes(caught.value) == [("spec.ephemeralContainers", "Forbidden")]
