@@ -8,9 +8,9 @@ every other package that defines ``mvccpb.KeyValue`` in the process-wide one.
 
 Refuses to do: any I/O beyond reading three source files once, any talking to etcd (``etcd_channel.py`` does that).
 
-How the range of versions was tested: ``tests/contract/test_etcd_protocol.py`` runs on the installed protobuf; for the
-lowest, make a throw-away environment with ``grpcio==1.66.0 protobuf==5.29.5 etcd3==0.12.0 --no-deps`` and run that
-file's ``PROBE`` there (ADR 0004 has the result).
+How the range of versions was tested: ``tests/contract/test_etcd_protocol.py`` runs on the installed protobuf; its
+``PROBE`` also ran in a throw-away environment with protobuf 5.29.5, grpcio 1.66.0 and ``etcd3==0.12.0`` installed with
+``--no-deps`` (ADR 0004).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ it (compare the term, one revision per transaction) is a field of these messages
 held by ``tests/contract/test_store.py`` together with ``memory_store.py``.
 
 Refuses to do: caching, retrying writes, deciding anything. Connections are ``etcd_channel.py``, watches
-``etcd_watch.py``, the message definitions ``etcd_protocol.py``.
+``etcd_watch.py``, renewals ``etcd_lease.py``, the message definitions ``etcd_protocol.py``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-import grpc.aio
-
 from shared.adapters import etcd_protocol
-from shared.adapters.etcd_channel import HAS_LEADER, EtcdConnection, EtcdSettings, Member
+from shared.adapters.etcd_channel import EtcdConnection, EtcdSettings, Member
+from shared.adapters.etcd_lease import KeepAliveStream
 from shared.adapters.etcd_watch import EtcdWatch, range_end, range_start, to_key_value
-from shared.errors import StoreRejected, StoreUnknown
+from shared.errors import StoreRejected
 from shared.ports import (
     MAX_TXN_OPS,
     Compare,
@@ -42,6 +41,7 @@ class EtcdStore:
     def __init__(self, settings: EtcdSettings) -> None:
         self._protocol = etcd_protocol.load()
         self._connection = EtcdConnection(settings)
+        self._keep_alive = KeepAliveStream(self._protocol)
 
     async def get(self, key: str, *, timeout_s: float = 2.0) -> KeyValue | None:
         answer = await self._read(self._protocol.range.request(key=key.encode()), f"get {key}", timeout_s)
@@ -98,22 +98,7 @@ class EtcdStore:
 
     async def keep_alive(self, lease_id: int, *, timeout_s: float = 2.0) -> float:
         async def attempt(member: Member, left_s: float) -> float:
-            call = member.stream(self._protocol.keep_alive)(timeout=left_s, metadata=HAS_LEADER)
-            try:
-                await call.write(self._protocol.keep_alive.request(ID=lease_id))
-                await call.done_writing()
-                answer = await call.read()
-                # The server ends the stream by itself; reading its end avoids a reset on the wire.
-                await call.read()
-                if answer is grpc.aio.EOF:
-                    await call.code()
-                    raise StoreUnknown("etcd: keep a lease alive: the stream ended without an answer")
-            except asyncio.InvalidStateError:
-                # The call has finished before all was written; awaiting its code raises what ended it.
-                await call.code()
-                raise StoreUnknown("etcd: keep a lease alive: the call ended early") from None
-            finally:
-                call.cancel()
+            answer = await self._keep_alive.ask(member, lease_id, left_s)
             # Answered from this member's own revision, which may lag: only the cluster is compared.
             self._connection.guard.check_cluster(answer.header)
             return float(max(answer.TTL, 0))
@@ -140,6 +125,7 @@ class EtcdStore:
         await self._connection.unary(self._protocol.compact, request, "compact", timeout_s=timeout_s, repeatable=False)
 
     async def close(self) -> None:
+        self._keep_alive.drop()
         await self._connection.close()
 
     async def _read(self, request: Any, doing: str, timeout_s: float) -> Any:

@@ -362,3 +362,17 @@ async def test_a_closed_store_refuses(etcd):
     await store.close()
     with pytest.raises(StoreRejected):
         await store.txn([], [])
+
+
+async def test_renewals_go_on_over_a_broken_stream_and_never_take_anothers_answer(proxy, proxied):
+    long, short = await proxied.grant_lease(60), await proxied.grant_lease(10)
+    for _ in range(3):
+        assert await proxied.keep_alive(long.lease_id) == 60
+        proxy.reset()
+        assert await proxied.keep_alive(short.lease_id) == 10
+        # An answer that comes too late for its own renewal must not be taken for the next one's.
+        proxy.latency_s = 0.4
+        with pytest.raises(StoreUnknown):
+            await proxied.keep_alive(long.lease_id, timeout_s=0.3)
+        proxy.latency_s = 0.0
+        assert await asyncio.gather(proxied.keep_alive(short.lease_id), proxied.keep_alive(long.lease_id)) == [10, 60]
