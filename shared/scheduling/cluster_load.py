@@ -69,9 +69,8 @@ def _load_storage(state: ClusterState, dump: ClusterDump) -> None:
     for claim in map(kube.claim_from_api, dump.persistent_volume_claims or ()):
         storage.claims[claim.key] = claim
     for volume in map(kube.volume_from_api, dump.persistent_volumes or ()):
-        storage.volumes[volume.name] = volume
+        storage.put_volume(volume)
     for storage_class in map(kube.storage_class_from_api, dump.storage_classes or ()):
         storage.classes[storage_class.name] = storage_class
     for node in dump.csi_nodes or ():
         storage.attach_limits[node.metadata.name] = kube.csi_limits_from_api(node)
-    storage.version += 1

@@ -20,16 +20,33 @@ from shared.scheduling.scores.image_locality import ImageTable
 
 @dataclass(slots=True)
 class Storage:
-    """Claims by ``namespace/name``, volumes and classes by name, attach limits by node and driver.
-
-    ``version`` must change whenever the contents do.
-    """
+    """Claims by ``namespace/name``, volumes and classes by name, attach limits by node and driver."""
 
     claims: dict[str, Claim] = field(default_factory=dict)
-    volumes: dict[str, PersistentVolume] = field(default_factory=dict)
     classes: dict[str, StorageClass] = field(default_factory=dict)
     attach_limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    version: int = 0
+    _volumes: dict[str, PersistentVolume] = field(default_factory=dict)
+    _of_class: dict[str, dict[str, PersistentVolume]] = field(default_factory=dict)
+
+    def put_volume(self, volume: PersistentVolume) -> None:
+        """A volume appeared or changed."""
+        self.drop_volume(volume.name)
+        self._volumes[volume.name] = volume
+        self._of_class.setdefault(volume.class_name, {})[volume.name] = volume
+
+    def drop_volume(self, name: str) -> None:
+        """A volume is gone; an unknown name is fine."""
+        known = self._volumes.pop(name, None)
+        if known is not None:
+            del self._of_class[known.class_name][name]
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        """The volume called ``name``."""
+        return self._volumes.get(name)
+
+    def volumes_of_class(self, name: str) -> Iterable[PersistentVolume]:
+        """Volumes of one storage class; the empty name is a class too."""
+        return self._of_class.get(name, {}).values()
 
 
 @dataclass(slots=True)

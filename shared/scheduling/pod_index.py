@@ -75,7 +75,13 @@ class _Placed:
 
 
 class PodIndex:
-    """Pods by uid and node over one table. ``version`` counts every change of what is counted."""
+    """Pods by uid and node over one table.
+
+    ``version`` counts every change of what is counted, ``terms_version`` every distinct term that appears or goes.
+    ``anti_affinity``: who carries a required anti-affinity term; ``weighted``: sums of weights of preferred terms and
+    of required affinity, which weighs 1. ``claim_users``: pods per claim key on nodes that exist; ``volume_pods``: pods
+    with claims or disks by node, ``claim_uses`` the number of their claims.
+    """
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
@@ -84,6 +90,7 @@ class PodIndex:
         self.anti_affinity: dict[AffinityTerm, TermRows] = {}
         self.weighted: dict[AffinityTerm, TermRows] = {}
         self.claim_users: dict[str, int] = {}
+        self.claim_uses: dict[str, int] = {}
         self.volume_pods: dict[str, dict[str, Pod]] = {}
         self._placed: dict[str, _Placed] = {}
         self._on: dict[str, dict[str, Pod]] = {}
@@ -114,6 +121,7 @@ class PodIndex:
         if pod.relations is not None:
             if pod.relations.claims or pod.relations.disks:
                 self.volume_pods.setdefault(node_name, {})[pod.uid] = pod
+                self.claim_uses[node_name] = self.claim_uses.get(node_name, 0) + len(pod.relations.claims)
             self._use_terms(pod, 1)
         self._seat_in(group, node_name, pod, 1)
         row = self._seated.get(node_name)
@@ -139,6 +147,10 @@ class PodIndex:
         _discard(self.volume_pods, node_name, uid)
         if pod.relations is not None:
             self._use_terms(pod, -1)
+            if node_name in self.volume_pods:
+                self.claim_uses[node_name] -= len(pod.relations.claims)
+            else:
+                self.claim_uses.pop(node_name, None)
         self.version += 1
 
     def pods_on(self, node_name: str) -> Iterable[Pod]:

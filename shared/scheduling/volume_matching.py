@@ -48,15 +48,13 @@ def _few_values(table: NodeTable, term: SelectorTerm) -> BoolArray | None:
 
 
 def usable_volumes(claim: Claim, volumes: Iterable[PersistentVolume]) -> list[PersistentVolume]:
-    """Volumes of the claim's class that it could be bound to, on whichever node: reserved for it, else by size.
+    """Those of ``volumes``, all of the claim's class, that it could be bound to, on whichever node: by size.
 
     Where one is reserved for the claim it is the only one returned.
     """
     fitting = []
     for volume in volumes:
-        if volume.class_name != claim.class_name or volume.deleting:
-            continue
-        if volume.capacity_bytes < claim.storage_bytes or volume.volume_mode != claim.volume_mode:
+        if volume.deleting or volume.capacity_bytes < claim.storage_bytes or volume.volume_mode != claim.volume_mode:
             continue
         if volume.claim is not None:
             if _reserved_for(volume, claim):

@@ -67,7 +67,7 @@ def _judge(table: NodeTable, storage: Storage, bound: list[Claim], delayed: list
     reached: BoolArray = np.ones(table.rows, np.bool_)
     gone: BoolArray = np.zeros(table.rows, np.bool_)
     for claim in bound:
-        volume = storage.volumes.get(claim.volume_name)
+        volume = storage.volume(claim.volume_name)
         if volume is None:
             gone = reached.copy()  # nodes rejected for an earlier claim keep that reason
             break
@@ -93,14 +93,20 @@ def _found(table: NodeTable, storage: Storage, delayed: list[Claim]) -> BoolArra
         if row is not None:
             selected[row] = True
         passing &= selected & makeable[claim.class_name]
-    usable = {claim.key: usable_volumes(claim, storage.volumes.values()) for claim in matching}
+    usable = {claim.key: usable_volumes(claim, storage.volumes_of_class(claim.class_name)) for claim in matching}
     reachable = {
         volume.name: affinity_mask(table, volume.affinity) for volumes in usable.values() for volume in volumes
     }
-    for row in np.flatnonzero(passing & table.present[: table.rows]).tolist():
+    choice: BoolArray = np.zeros(table.rows, np.bool_)
+    for mask in reachable.values():
+        choice |= mask
+    everything_made: BoolArray = np.ones(table.rows, np.bool_)
+    for claim in matching:
+        everything_made &= makeable[claim.class_name]
+    for row in np.flatnonzero(passing & choice & ~everything_made).tolist():
         unmatched = unmatched_claims(matching, usable, reachable, row)
         passing[row] = all(makeable[claim.class_name][row] for claim in unmatched)
-    return passing
+    return passing & (choice | everything_made)
 
 
 @dataclass(slots=True)

@@ -13,9 +13,11 @@ import numpy as np
 
 from shared.model.cluster_objects import Claim
 from shared.model.pod import Pod
+from shared.model.resources import MAX_INT64
 from shared.scheduling.cluster_state import ClusterState, Storage
 from shared.scheduling.framework import Code
 from shared.scheduling.node_table import BoolArray, NodeTable
+from shared.scheduling.pod_index import PodIndex
 
 NAME = "NodeVolumeLimits"
 TOO_MANY = "node(s) exceed max volume count"
@@ -31,16 +33,10 @@ def prepare(state: ClusterState, pod: Pod) -> VolumeLimits | None:
     wanted = volumes_of(state.storage, pod)
     if not wanted:
         return None
-    table = state.table
     drivers = {driver for driver, _ in wanted}
-    limits: dict[int, dict[str, int]] = {}
-    standing: dict[int, dict[str, Pod]] = {}
-    for node_name, by_driver in state.storage.attach_limits.items():
-        row = table.row_of.get(node_name)
-        if row is not None and not drivers.isdisjoint(by_driver):
-            limits[row] = by_driver
-            standing[row] = dict(state.index.volume_pods.get(node_name, {}))
-    return VolumeLimits(table, state.storage, wanted, limits, standing) if limits else None
+    if all(drivers.isdisjoint(by_driver) for by_driver in state.storage.attach_limits.values()):
+        return None
+    return VolumeLimits(state.table, state.index, state.storage, wanted, {})
 
 
 def volumes_of(storage: Storage, pod: Pod) -> Attached:
@@ -55,7 +51,7 @@ def volumes_of(storage: Storage, pod: Pod) -> Attached:
 
 
 def _volume_of(storage: Storage, claim: Claim) -> tuple[str, str] | None:
-    volume = storage.volumes.get(claim.volume_name) if claim.volume_name else None
+    volume = storage.volume(claim.volume_name) if claim.volume_name else None
     if volume is not None:
         return volume.csi
     storage_class = storage.classes.get(claim.class_name)
@@ -64,28 +60,33 @@ def _volume_of(storage: Storage, claim: Claim) -> tuple[str, str] | None:
 
 @dataclass(slots=True)
 class VolumeLimits:
-    """Prepared for one pod. ``limits`` and ``standing`` (pods with volumes) by row, of nodes with a limit only."""
+    """Prepared for one pod. ``adjusted``: pods with volumes, by row, where they differ from those that stand; other
+    rows are read from the live index, since copying every node's would cost more than judging it."""
 
     table: NodeTable
+    index: PodIndex
     storage: Storage
     wanted: Attached
-    limits: dict[int, dict[str, int]]
-    standing: dict[int, dict[str, Pod]]
+    adjusted: dict[int, dict[str, Pod]]
     name: str = NAME
 
     def mask(self) -> BoolArray:
         """``[rows]``: True where the new volumes stay within every limit."""
         passing: BoolArray = np.ones(self.table.rows, np.bool_)
-        for row in self.limits:
+        uses = self.index.claim_uses
+        for node_name, limits in self.storage.attach_limits.items():
+            row = self.table.row_of.get(node_name)
+            if row is None or uses.get(node_name, 0) + len(self.wanted) <= min(limits.values(), default=MAX_INT64):
+                continue  # even if each claim were a volume of its own, they would fit
             passing[row] = self.verdict(row) is None
         return passing
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
         """Can be cured by evicting pods whose volumes then go."""
-        limits = self.limits.get(row)
-        if limits is None:
+        limits = self.storage.attach_limits.get(self.table.names[row])
+        if not limits:
             return None
-        attached = {volume for pod in self.standing[row].values() for volume in volumes_of(self.storage, pod)}
+        attached = {volume for pod in self._standing(row).values() for volume in volumes_of(self.storage, pod)}
         used = Counter(driver for driver, _ in attached)
         wanted = Counter(driver for driver, _ in self.wanted - attached)
         if any(driver in limits and used[driver] + count > limits[driver] for driver, count in wanted.items()):
@@ -94,15 +95,19 @@ class VolumeLimits:
 
     def adjust(self, pod: Pod, row: int, sign: int) -> None:
         """Count the volumes of ``pod``."""
-        if row not in self.limits or pod.relations is None or not pod.relations.claims:
+        if pod.relations is None or not pod.relations.claims:
             return
-        there = dict(self.standing[row])
+        there = dict(self._standing(row))
         if sign > 0:
             there[pod.uid] = pod
         else:
             there.pop(pod.uid, None)
-        self.standing[row] = there
+        self.adjusted[row] = there
 
     def copy(self) -> VolumeLimits:
         """Rows are replaced when adjusted, never written to."""
-        return replace(self, standing=dict(self.standing))
+        return replace(self, adjusted=dict(self.adjusted))
+
+    def _standing(self, row: int) -> dict[str, Pod]:
+        known = self.adjusted.get(row)
+        return self.index.volume_pods.get(self.table.names[row], {}) if known is None else known

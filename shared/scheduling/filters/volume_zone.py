@@ -45,7 +45,7 @@ def prepare(state: ClusterState, pod: Pod) -> VolumeZone | Rejection | None:
             if trouble:
                 return Rejection(NAME, Code.UNRESOLVABLE, (trouble,))
             continue
-        volume = state.storage.volumes.get(claim.volume_name)
+        volume = state.storage.volume(claim.volume_name)
         if volume is None:
             return Rejection(NAME, Code.UNRESOLVABLE, (f'persistentvolume "{claim.volume_name}" not found',))
         demands.extend(_demands(volume))

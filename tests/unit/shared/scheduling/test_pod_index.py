@@ -41,6 +41,8 @@ def everything(index: PodIndex, table: NodeTable) -> dict[str, object]:
             for term, rows in registry.items()
         }
     answers["claims"] = dict(index.claim_users)
+    answers["volumes"] = {name: sorted(pods) for name, pods in index.volume_pods.items()}
+    answers["claim uses"] = dict(index.claim_uses)
     return answers
 
 
