@@ -21,6 +21,7 @@ from shared.scheduling.feasibility import FeasibilityCache
 from shared.scheduling.guidance import Guidance, guidance_for, still_fits
 from shared.scheduling.node_table import NodeTable
 from shared.scheduling.whatif import what_if
+from tests.unit.shared.scheduling import naive_rules as naive
 from tests.unit.shared.scheduling.random_clusters import SPACES, some_cluster
 
 Json = dict[str, Any]
@@ -77,13 +78,16 @@ def test_agents_with_guidance_agree_with_the_whole_verdict(block: int) -> None:
     assert guided > 10
 
 
-def apart(name: str) -> Pod:
+def apart_json(name: str) -> Json:
     """A pod that keeps to one per zone."""
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
     anti = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
     spec = {"containers": [{"name": "c"}], "affinity": {"podAntiAffinity": anti}}
-    meta = {"name": name, "namespace": "default", "uid": name, "labels": {"app": "x"}}
-    return pod_from_api(msgspec.convert({"metadata": meta, "spec": spec}, api.Pod))
+    return {"metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": "x"}}, "spec": spec}
+
+
+def apart(name: str) -> Pod:
+    return pod_from_api(msgspec.convert(apart_json(name), api.Pod))
 
 
 def zones(*names: str) -> ClusterState:
@@ -121,3 +125,34 @@ def test_an_answer_to_an_older_offer_is_judged_by_what_was_assumed_since(second:
     assert all(still_fits(state, second("b"), row) for row in range(3))
     state.assume(apart("a"), "n0", now=0.0)
     assert [still_fits(state, second("b"), row) for row in range(3)] == [False, False, True]
+
+
+def in_flight(count: int, seed: int, *, asks_again: bool) -> list[str]:
+    """Pods that end up against their own rule when ``count`` offers are out at once and answers come in any order."""
+    rng = random.Random(seed)
+    zone_of = {f"n{i}": zone for i, zone in enumerate("xxyyzz")}
+    state = zones(*zone_of.values())
+    feasibility = FeasibilityCache(state.table)
+    offers = {name: guidance_for(state, feasibility, apart(name)) for name in (f"p{i}" for i in range(count))}
+    placed: dict[str, str] = {}
+    for name, guidance in sorted(offers.items(), key=lambda _: rng.random()):
+        assert guidance.mask is not None
+        row = int(rng.choice(np.flatnonzero(guidance.mask).tolist()))
+        if not asks_again or still_fits(state, apart(name), row):
+            placed[name] = state.table.names[row]
+            state.assume(apart(name), placed[name], now=0.0)
+    nodes = [{"metadata": {"name": name, "labels": {"zone": zone}}} for name, zone in zone_of.items()]
+    wrong = []
+    for name, node in placed.items():
+        others = [apart_json(o) | {"spec": {"nodeName": n}} for o, n in placed.items() if o != name]
+        if naive.affinity_verdict(naive.Cluster(nodes, others, SPACES), apart_json(name), node):
+            wrong.append(name)
+    return wrong
+
+
+def test_units_in_flight_keep_apart_because_answers_are_judged_again() -> None:
+    assert not any(in_flight(6, seed, asks_again=True) for seed in range(20))
+
+
+def test_ablation_without_asking_again_units_in_flight_end_up_together() -> None:
+    assert any(in_flight(6, seed, asks_again=False) for seed in range(20))
