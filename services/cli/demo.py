@@ -78,8 +78,10 @@ def demo(
     from services.cli.demo_run import run_demo
     from services.cli.workload_source import load_workload
     from shared.policy.registry import make_policy
+    from shared.runtime.logging import configure
     from shared.twin.clock import ScaledClock
 
+    configure("cli", level="error")
     _check_extra()
     planned = schedule(kills)
     ScaledClock(0.0, speed)

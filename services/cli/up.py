@@ -48,7 +48,10 @@ def up(
     from services.cli.mesh import MeshSettings
     from services.cli.up_run import check_cluster, serve
     from shared.policy.registry import make_policy
+    from shared.runtime.logging import configure
 
+    # Each service logs to its own file; what we say ourselves is the ready line and, in one line, what is wrong.
+    configure("cli", level="error")
     make_policy(policy)
     Keys.under(etcd_prefix)
     asyncio.run(until_signal(check_cluster(kubeconfig, context)))

@@ -1,0 +1,59 @@
+"""``conclave up`` against a server that refuses us, or without an etcd: one line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.process.twin_process import RunningTwin, running_twin
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory):
+    with running_twin(tmp_path_factory.mktemp("twin")) as server:
+        yield server
+
+
+def up(twin: RunningTwin, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "services.cli", "up", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.strip().splitlines()
+    return line
+
+
+def test_a_token_that_is_refused_is_named(twin, tmp_path):
+    wrong = tmp_path / "kubeconfig"
+    text = twin.kubeconfig.read_text()
+    wrong.write_text(
+        "\n".join(f"{line.split('token:')[0]}token: wrong" if "token:" in line else line for line in text.splitlines())
+    )
+    line = up(twin, "--kubeconfig", str(wrong))
+    assert "401" in line
+    assert twin.url in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--etcd", "http://127.0.0.1:1"), ("http://127.0.0.1:1", "--etcd")),
+        (("--etcd", "nonsense"), ("nonsense", "host:port")),
+        (("--etcd-prefix", "relative"), ("relative", "absolute")),
+        (("--policy", "crystal-ball"), ("crystal-ball", "kube-default")),
+        (("--context", "elsewhere"), ("elsewhere",)),
+    ],
+)
+def test_what_cannot_be_used_is_named(twin, arguments, words):
+    line = up(twin, "--kubeconfig", str(twin.kubeconfig), *arguments)
+    for word in words:
+        assert word in line
