@@ -1,6 +1,6 @@
 """Kubernetes' strategic merge patch, applied in place to a document the caller owns.
 
-Objects merge; lists merge by their merge key or are replaced (``merge_keys.py``); directives: ``$patch`` (replace,
+Objects merge; lists merge by their merge key or are replaced whole; directives: ``$patch`` (replace,
 merge, delete), ``$deleteFromPrimitiveList/LIST``, ``$setElementOrder/LIST``, ``$retainKeys``. New elements come before
 those of the server that the patch does not name, as Go's implementation appends them (it merges *into* the patch's
 order). Source: apimachinery ``pkg/util/strategicpatch/patch.go``; its errors are plain Go errors, which the API server
@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from services.twin.patches.merge_keys import PRIMITIVE, merge_key
 from services.twin.registry.status import bad_request, go_value, plain_error
 
 Json = dict[str, Any]
 
+PRIMITIVE = ""
+"""Merge key of a list of scalars that is merged as a set."""
+
+_METADATA = {"metadata.ownerReferences": "uid", "metadata.finalizers": PRIMITIVE}
 _DIRECTIVE = "$patch"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _ORDER = "$setElementOrder/"
@@ -31,27 +34,26 @@ def _go_map(value: Any) -> str:
     return value if isinstance(value, str) else go_value(value)
 
 
-def strategic_patch(document: Json, patch: Any, extra_keys: Mapping[str, str]) -> Json:
-    """Apply ``patch``; ``extra_keys`` adds to the merge table. Refused: 400 (no object), 500 (bad directives)."""
+def strategic_patch(document: Json, patch: Any, merge_keys: Mapping[str, str]) -> Json:
+    """Apply ``patch``. Refused: 400 (no object), 500 (bad directives).
+
+    ``merge_keys``: dotted path of a list (``spec.containers.env``) to its merge key, from the ``patchMergeKey`` tags of
+    the Go types; a list without an entry (taints, tolerations) is replaced.
+    """
     if not isinstance(patch, dict):
         raise bad_request(
             "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
         )
-    return _Merger(extra_keys).objects(document, patch, "")
+    return _Merger({**_METADATA, **merge_keys}).objects(document, patch, "")
 
 
 class _Merger:
     """One application; carries the merge table."""
 
-    def __init__(self, extra_keys: Mapping[str, str]) -> None:
-        self._extra = extra_keys
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        self._keys = keys
 
-    def _key(self, holder: str, name: str) -> str | None:
-        if name in self._extra:
-            return self._extra[name]
-        return merge_key(holder, name)
-
-    def objects(self, target: Json, patch: Json, holder: str) -> Json:
+    def objects(self, target: Json, patch: Json, path: str) -> Json:
         directive = patch.get(_DIRECTIVE)
         if directive is not None:
             if directive == "replace":
@@ -69,40 +71,40 @@ class _Merger:
         for key, value in patch.items():
             if key in (_DIRECTIVE, _RETAIN) or key.startswith((_DELETE_PRIMITIVES, _ORDER)):
                 continue
-            self._field(target, key, value, holder)
-        self._list_directives(target, patch, holder)
+            self._field(target, key, value, f"{path}.{key}" if path else key)
+        self._list_directives(target, patch, path)
         return target
 
-    def _field(self, target: Json, key: str, value: Any, holder: str) -> None:
+    def _field(self, target: Json, key: str, value: Any, path: str) -> None:
         if value is None:
             target.pop(key, None)
         elif isinstance(value, dict):
             child = target.get(key)
             if isinstance(child, dict):
-                target[key] = self.objects(child, value, key)
+                target[key] = self.objects(child, value, path)
             elif value.get(_DIRECTIVE) != "delete":
-                target[key] = self.objects({}, value, key)
+                target[key] = self.objects({}, value, path)
         elif isinstance(value, list):
             current = target.get(key)
-            target[key] = self._lists(current if isinstance(current, list) else [], value, holder, key)
+            target[key] = self._lists(current if isinstance(current, list) else [], value, path)
         else:
             target[key] = value
 
-    def _lists(self, current: list[Any], patch: list[Any], holder: str, name: str) -> list[Any]:
-        key = self._key(holder, name)
+    def _lists(self, current: list[Any], patch: list[Any], path: str) -> list[Any]:
+        key = self._keys.get(path)
         if key is None or (key == PRIMITIVE and any(isinstance(one, dict | list) for one in patch)):
             return _clean_list(patch)
         if key == PRIMITIVE:
             return _in_order([*current, *(one for one in patch if one not in current)], patch, "", current)
-        return self._keyed(current, patch, key, name)
+        return self._keyed(current, patch, key, path)
 
-    def _keyed(self, current: list[Any], patch: list[Any], key: str, name: str) -> list[Any]:
+    def _keyed(self, current: list[Any], patch: list[Any], key: str, path: str) -> list[Any]:
         elements: list[Json] = []
         replace = False
         deleted: list[Any] = []
         for element in patch:
             if not isinstance(element, dict):
-                raise plain_error(f"expected a map in list {name}, got {_go_map(element)}")
+                raise plain_error(f"expected a map in list {path}, got {_go_map(element)}")
             directive = element.get(_DIRECTIVE)
             if directive == "replace":
                 replace = True
@@ -125,15 +127,15 @@ class _Merger:
         for element in elements:
             known = by_key.get(element[key])
             if known is None:
-                made = self.objects({}, element, name)
+                made = self.objects({}, element, path)
                 by_key[element[key]] = made
                 fresh.append(made)
             else:
-                self.objects(known, element, name)
+                self.objects(known, element, path)
         order = [element[key] for element in elements]
         return _in_order([*kept, *fresh], order, key, kept)
 
-    def _list_directives(self, target: Json, patch: Json, holder: str) -> None:
+    def _list_directives(self, target: Json, patch: Json, path: str) -> None:
         for directive, values in patch.items():
             if directive.startswith(_DELETE_PRIMITIVES):
                 name = directive[len(_DELETE_PRIMITIVES) :]
@@ -147,7 +149,7 @@ class _Merger:
                 if not isinstance(values, list):
                     raise plain_error(f"{directive} must be a list")
                 if isinstance(target.get(name), list):
-                    key = self._key(holder, name)
+                    key = self._keys.get(f"{path}.{name}" if path else name)
                     wanted = [one.get(key) for one in values] if key and _all_maps(values) else values
                     target[name] = _in_order(target[name], wanted, key or "", target[name])
 

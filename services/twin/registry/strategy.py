@@ -254,7 +254,7 @@ class Strategy:
     """``.format(field=...)`` text of that 400; empty = the generic ``field label not supported: {field}`` wording."""
     table_columns: tuple[Column, ...] = DEFAULT_COLUMNS
     merge_keys: Mapping[str, str] = {}
-    """Additions to the strategic merge table: ``path.of.list`` -> merge key (``""`` = a set of scalars)."""
+    """What a strategic merge patch merges: ``path.of.list`` -> merge key (``""`` = a set of scalars)."""
     returns_deleted: bool = False
     """DELETE answers with the object (pods, services, claims, service accounts ...), not with a Status."""
     default_propagation: str = "Background"
