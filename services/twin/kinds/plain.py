@@ -10,13 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from services.twin.kinds.codec import TYPES
-from services.twin.kinds.printing import columns, object_age
+from services.twin.kinds.plain_tables import PLAIN_TABLES
 from services.twin.kinds.typed import TypedStrategy, blank_object
-from services.twin.registry.strategy import NAME_PATH_SEGMENT, NAME_SUBDOMAIN, KindInfo, Strategy
+from services.twin.registry.strategy import DEFAULT_COLUMNS, NAME_PATH_SEGMENT, NAME_SUBDOMAIN, KindInfo, Strategy
 
 Json = dict[str, Any]
 
-_NAME_AND_AGE = columns("Name", "Age")
+
+def _name_and_creation(obj: Json, now_s: float) -> list[Any]:
+    return [obj["metadata"]["name"], obj["metadata"].get("creationTimestamp")]
 
 
 class PlainStrategy(TypedStrategy):
@@ -42,7 +44,7 @@ class PlainStrategy(TypedStrategy):
         self.resets_status = status
         self.name_rule = name_rule
         self.returns_deleted = returns_deleted
-        self.table_columns = _NAME_AND_AGE
+        self.table_columns, self._cells = PLAIN_TABLES.get(info.kind, (DEFAULT_COLUMNS, _name_and_creation))
         self.deprecation = deprecation
         self._default = default
         if status:
@@ -53,7 +55,7 @@ class PlainStrategy(TypedStrategy):
             self._default(obj)
 
     def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        return [obj["metadata"]["name"], object_age(obj, now_s)]
+        return self._cells(obj, now_s)
 
 
 def _default_webhooks(obj: Json) -> None:

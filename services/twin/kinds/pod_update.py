@@ -20,6 +20,7 @@ Json = dict[str, Any]
 _MAX_INT32 = 2**31 - 1
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _MIRROR = "kubernetes.io/config.mirror"
+_SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 _RESIZABLE = ("cpu", "memory")
 _SPEC_TEXT = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -169,8 +170,8 @@ def check_pod_status_update(obj: Json, old: Json) -> list[FieldError]:
     status, before, spec = obj["status"], old["status"], old["spec"]
     found: list[FieldError] = []
     for index, condition in enumerate(status.get("conditions") or ()):
-        if "/" in condition["type"] or not condition["type"]:
-            found += check(f"status.conditions[{index}].type", condition["type"], qualified_name)
+        if condition["type"] not in _SYSTEM_CONDITIONS:
+            found += check(f"status.conditions[{index}].Condition", condition["type"], qualified_name)
     nominated = status.get("nominatedNodeName")
     if nominated and nominated != before.get("nominatedNodeName"):
         if spec.get("nodeName"):
