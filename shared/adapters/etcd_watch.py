@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -77,9 +78,10 @@ class EtcdWatch:
             try:
                 await self._check_not_behind()
                 member = self._connection.current
-                async for batch in self._one_stream(member):
-                    pause_s = _FIRST_PAUSE_S
-                    yield batch
+                async with aclosing(self._one_stream(member)) as stream:
+                    async for batch in stream:
+                        pause_s = _FIRST_PAUSE_S
+                        yield batch
             except StoreRolledBack:
                 raise
             except StoreUnknown:
