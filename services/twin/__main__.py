@@ -43,10 +43,25 @@ def _read_faults(path: Path) -> FaultPlan:
     raise AssertionError("unreachable")
 
 
+def _read_token(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        token = path.read_text().strip()
+    except OSError as error:
+        _give_up(f"--token-file: cannot read {path}: {error.strerror}")
+        return ""
+    if not token:
+        _give_up(f"--token-file: {path} is empty; write the administrator's token into it")
+    return token
+
+
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 lets the system choose.")
 @click.option("--token", default="", help="The administrator's bearer token; generated when it is not given.")
+@click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), help="Read the token from this file.")
+@click.option("--advertise", default="", help="Host name for the kubeconfig and the certificate; default: --host.")
 @click.option("--kubeconfig-out", type=click.Path(path_type=Path, dir_okay=False), help="Write a kubeconfig here.")
 @click.option(
     "--kubeconfig-scheme",
@@ -66,6 +81,8 @@ def main(
     host: str,
     port: int,
     token: str,
+    token_file: Path | None,
+    advertise: str,
     kubeconfig_out: Path | None,
     kubeconfig_scheme: str,
     audit: Path | None,
@@ -77,7 +94,7 @@ def main(
     """Serve enough of the Kubernetes API for real clients, from memory."""
     rng = random.Random(seed)
     plan = _read_faults(faults) if faults is not None else FaultPlan()
-    token = token or secrets.token_urlsafe(24)
+    token = token or _read_token(token_file) or secrets.token_urlsafe(24)
     registry = make_registry(clock=time.time, rng=rng)
     flush: Callable[[], None] | None = None
     writer: AuditFile | None = None
@@ -94,17 +111,18 @@ def main(
     except ConfigError as error:
         _give_up(str(error))
         return
-    tls, certificate = make_server_tls(host, dt.datetime.now(dt.UTC)) if kubeconfig_scheme == "https" else (None, b"")
+    name = advertise or host
+    tls, certificate = make_server_tls(name, dt.datetime.now(dt.UTC)) if kubeconfig_scheme == "https" else (None, b"")
     server = TwinServer(registry, token=token, faults=plan, rng=rng, tls=tls)
 
-    def announce(address: str) -> None:
+    def announce(bound: int) -> None:
         if kubeconfig_out is not None:
-            text = kubeconfig_text(f"{kubeconfig_scheme}://{address}", token, certificate)
+            text = kubeconfig_text(f"{kubeconfig_scheme}://{name}:{bound}", token, certificate)
             try:
                 write_atomically(kubeconfig_out, text)
             except OSError as error:
                 _give_up(f"cannot write the kubeconfig {kubeconfig_out}: {error.strerror}")
-        click.echo(f"serving http://{address}")
+        click.echo(f"serving http://{host}:{bound}")
         sys.stdout.flush()
 
     try:
@@ -118,7 +136,7 @@ async def _serve(
     server: TwinServer,
     host: str,
     port: int,
-    announce: Callable[[str], None],
+    announce: Callable[[int], None],
     flush: Callable[[], None] | None,
     kubelets: Kubelets | None,
 ) -> None:
@@ -133,7 +151,7 @@ async def _serve(
         _give_up(f"--port: cannot listen on {host}:{port}: {why}; give another one")
     if kubelets is not None:
         kubelets.start()
-    announce(f"{host}:{server.port}")
+    announce(server.port)
     while not stopping.is_set():
         try:
             async with asyncio.timeout(FLUSH_EVERY_S if flush is not None else None):
