@@ -56,13 +56,23 @@ class Diagnosis:
 class Committer:
     """What waits for etcd in one term of one shard."""
 
-    def __init__(self, keys: Keys, *, shard: str, term: int, linger_s: float, compare_terms: bool = True) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        *,
+        shard: str,
+        term: int,
+        linger_s: float,
+        compare_terms: bool = True,
+        compare_creation: bool = True,
+    ) -> None:
         self.in_flight: Batch | None = None
         self._keys = keys
         self._leader_key = keys.binder_leader(shard)
         self._term = term
         self._linger_s = linger_s
         self._compare_terms = compare_terms
+        self._compare_creation = compare_creation
         self._puts: OrderedDict[str, Intent] = OrderedDict()
         self._renewals: OrderedDict[str, Intent] = OrderedDict()
         self._clears: OrderedDict[str, int] = OrderedDict()
@@ -222,6 +232,7 @@ class Committer:
             if batch.puts:
                 compares.append(CreateRevisionIs(self._keys.coordinator_leader, batch.coordinator_term))
             compares += [CreateRevisionIs(self._keys.intent(key), 0) for key in batch.puts]
+        if self._compare_terms and self._compare_creation:
             compares += [CreateRevisionIs(self._keys.intent(key), self._created[key]) for key in batch.renewals]
             compares += [CreateRevisionIs(self._keys.intent(key), created) for key, created in batch.clears.items()]
         ops: list[Op] = [

@@ -61,6 +61,7 @@ class BinderCore:
             term=term,
             linger_s=settings.clear_linger_s,
             compare_terms=settings.compare_terms,
+            compare_creation=settings.compare_creation,
         )
         self.plans = Plans(self.state)
         self.takeover = Takeover(self.state)

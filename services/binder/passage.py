@@ -197,7 +197,7 @@ class Passage:
         """Give the unit up; while a Binding of it may be under way, only after its pod has been marked and read."""
         outcome = outcome if transit.withdrawing is None else transit.withdrawing
         transit.reason = reason
-        if not transit.loose:
+        if not transit.loose or not self._state.settings.mark_before_withdrawing:
             self.settle(transit, outcome, node=transit.node, reason=reason)
             return
         if transit.withdrawing is None:

@@ -62,7 +62,11 @@ class CoreSettings:
     check_placements: bool = True
     """False leaves out the check against the node as it is now: only an ablation test does that."""
     compare_terms: bool = True
-    """False leaves the terms out of the transactions: only an ablation test does that."""
+    """False leaves every compare out of the transactions: only an ablation test does that."""
+    compare_creation: bool = True
+    """False renews and deletes intents without comparing their creation: only an ablation test does that."""
+    mark_before_withdrawing: bool = True
+    """False gives units up at once: only an ablation test does that."""
 
 
 class Stage(Enum):
