@@ -34,10 +34,14 @@ class Unit:
 
 @dataclass(slots=True)
 class AgentAnswers:
-    """One agent's answers for one class, in its order; ``names``: the node each one's slot meant to it ("": none)."""
+    """One agent's answers for one class, in its order; ``names``: the node each one's slot meant to it ("": none).
+
+    ``cut``: it was asked for fewer than there are units and gave as many: it may have more.
+    """
 
     answers: list[Answer] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +55,17 @@ class Choice:
 
 
 class _Merged:
-    """The lists merged lazily: with thousands of agents most answers are never looked at."""
+    """The lists merged lazily: with thousands of agents most answers are never looked at.
+
+    ``dry_at``: the place from which on the order is not known, since a list that was cut has run out.
+    """
 
     def __init__(self, lists: Sequence[AgentAnswers], rng: Random) -> None:
         self._lists = lists
         self._rng = rng
         self._heads: list[tuple[bool, int, float, int, int]] = []
         self._seen: list[tuple[Answer, str]] = []
+        self.dry_at: int | None = None
         for index in range(len(lists)):
             self._push(index, 0)
 
@@ -69,6 +77,8 @@ class _Merged:
             _, _, _, index, position = heapq.heappop(self._heads)
             source = self._lists[index]
             self._seen.append((source.answers[position], source.names[position]))
+            if self.dry_at is None and source.cut and position + 1 == len(source.answers):
+                self.dry_at = len(self._seen)
             self._push(index, position + 1)
         return self._seen[place]
 
@@ -81,8 +91,9 @@ class _Merged:
 
 def merge(
     state: State, losses: Losses, pod_class: PodClass, units: Sequence[Unit], lists: Sequence[AgentAnswers]
-) -> tuple[list[Choice], list[Unit]]:
-    """Choices in queue order, each assumed in the cache; and the units for which no head was left."""
+) -> tuple[list[Choice], list[Unit], bool]:
+    """Choices in queue order, each assumed in the cache; the units for which no head was left; whether that is because
+    a list that was cut ran out: then what comes next is not known, and nothing worse is taken instead."""
     merged = _Merged(lists, state.rng)
     table, stats, wanted = state.cache.table, state.stats, state.settings.extra_candidates
     allowed = state.feasibility.static_mask(pod_class)
@@ -98,7 +109,7 @@ def merge(
                 break
         while found < 0:
             head = merged.at(place)
-            if head is None:
+            if head is None or (merged.dry_at is not None and place >= merged.dry_at):
                 break
             place += 1
             if not _usable(state, pod_class, head, allowed):
@@ -116,7 +127,7 @@ def merge(
         stats.all_rejected += not answer.accept
         state.cache.assume(unit.pod.uid, name, pod_class, state.now)
         taken.append((unit, found))
-    return [_choice(merged, unit, index, wanted) for unit, index in taken], left
+    return [_choice(merged, unit, index, wanted) for unit, index in taken], left, merged.dry_at is not None
 
 
 def _usable(state: State, pod_class: PodClass, head: tuple[Answer, str] | None, allowed: BoolArray) -> bool:

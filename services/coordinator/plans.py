@@ -38,10 +38,11 @@ class Placed:
 
 @dataclass(slots=True)
 class OpenPlan:
-    """A plan without an answer."""
+    """A plan without an answer. ``tries``: sends since the binder changed."""
 
     plan: Plan
     sends: int = 0
+    tries: int = 0
     in_flight: int = 0
     retry_at: float | None = None
 
@@ -82,6 +83,7 @@ class Ledger:
         self.binder = event
         self.state.log("binder_changed", url=event.url, binder_term=event.term)
         for plan in self.plans.values():
+            plan.tries = 0  # a new leader says 503 until its takeover is done: ask it often at first
             self._send(plan)
 
     def answered(self, event: PlanAnswered) -> tuple[Plan, list[PlacementResult]] | None:
@@ -110,7 +112,7 @@ class Ledger:
             del self.plans[event.plan_id]
             return open_plan.plan
         if not open_plan.in_flight:
-            pause = min(settings.plan_retry_s * float(2 ** min(open_plan.sends - 1, 16)), settings.plan_retry_max_s)
+            pause = min(settings.plan_retry_s * float(2 ** min(open_plan.tries - 1, 16)), settings.plan_retry_max_s)
             open_plan.retry_at = state.now + max(pause, event.retry_after_s or 0.0)
         return None
 
@@ -128,6 +130,7 @@ class Ledger:
         if plan.sends:
             self.state.stats.plans_resent += 1
         plan.sends += 1
+        plan.tries += 1
         plan.in_flight += 1
         plan.retry_at = None
         self.state.emit(SendPlan(self.binder.url, plan.plan))

@@ -8,37 +8,32 @@ once; under load the batch gathers while the agents and the binder are busy. Off
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from services.coordinator.events import DecisionsReceived, RequestFailed
 from services.coordinator.instructions import SendOffer
 from services.coordinator.losses import Losses
 from services.coordinator.merging import AgentAnswers, Choice, Unit, merge
-from services.coordinator.notices import SCHEDULER_ERROR, UNSCHEDULABLE, Notices
+from services.coordinator.notices import Notices
 from services.coordinator.plans import Ledger
+from services.coordinator.refusals import Group, Refusals
 from services.coordinator.roster import Roster
 from services.coordinator.state import State
 from services.coordinator.views import AgentView
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.scheduling.feasibility import unavailable_message
+from shared.scheduling.queue import Place
 from shared.scheduling.scores.preferences import norms_of
-from shared.wire.messages import VERSION, ClassDefinition, Offer, Placement, Refusal, UnitGroup
+from shared.wire.messages import VERSION, ClassDefinition, Offer, Placement, UnitGroup
 
 MAX_CLASSES = 8192
 """Class numbers remembered; then they are given anew (agents are told by definition, so that costs bytes only)."""
 
+SLOTS_SHARE = 2
+"""Each agent is asked for so many times its even share of a class's units: most of what more agents would answer
+beyond that is never looked at. A class whose good nodes sit with few agents (a label, bin packing) gets more."""
 
-@dataclass(slots=True)
-class Group:
-    """The units of one class in a round, and what was said about them."""
-
-    pod_class: PodClass
-    units: list[Unit] = field(default_factory=list)
-    lists: list[AgentAnswers] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
-    unknown: bool = False
+MAX_WIDENING = 4096
 
 
 @dataclass(slots=True)
@@ -61,11 +56,12 @@ class Rounds:
         self._state = state
         self._roster = roster
         self._ledger = ledger
-        self._notices = notices
         self._losses = losses
+        self._refusals = Refusals(state, roster, notices, losses)
         self._units = 0
         self._class_ids: dict[PodClass, int] = {}
         self._next_class = 0
+        self._widen: dict[PodClass, int] = {}
         self.current: Round | None = None
 
     # --- start --------------------------------------------------------------------------------------------------
@@ -77,11 +73,11 @@ class Rounds:
         if self.current is not None or not state.queue.has_active():
             return False
         if not state.cache.table.row_of:
-            self._tell_no_nodes()
+            self._refusals.no_nodes()
             return False
         agents = self._roster.askable()
         if not agents:
-            self._tell_no_agents()
+            self._refusals.no_agents()
             return False
         if not self._ledger.has_room():
             return False
@@ -100,8 +96,11 @@ class Rounds:
                 group = groups[class_id] = Group(pod.pod_class)
             group.units.append(Unit(self._units, pod, state.queue.entries[pod.uid].first_seen))
             class_of[self._units] = class_id
+        for group in groups.values():
+            share = self._widen.get(group.pod_class, SLOTS_SHARE) * len(group.units) // len(agents)
+            group.asked = min(len(group.units), share + 1)
         wire_groups = [
-            UnitGroup(class_id, [u.number for u in g.units], norms_of(state.feasibility, g.pod_class))
+            UnitGroup(class_id, [u.number for u in g.units[: g.asked]], norms_of(state.feasibility, g.pod_class))
             for class_id, g in groups.items()
         ]
         cause_id = state.messages + 1
@@ -134,6 +133,7 @@ class Rounds:
         if known is None:
             if len(self._class_ids) >= MAX_CLASSES:
                 self._class_ids.clear()
+                self._widen.clear()
             self._next_class += 1
             known = self._class_ids[pod_class] = self._next_class
         return known
@@ -167,6 +167,10 @@ class Rounds:
                 current.groups[class_id].lists.append(answers)
             answers.answers.append(answer)
             answers.names.append(slots.get(answer.slot, ""))
+        for class_id, answers in by_class.items():
+            group = current.groups[class_id]
+            wanted = group.asked + self._state.settings.extra_candidates
+            answers.cut = group.asked < len(group.units) and len(answers.answers) >= wanted
         for refusal in decisions.refusals:
             if refusal.class_id in current.groups:
                 current.groups[refusal.class_id].refusals.append(refusal)
@@ -205,13 +209,28 @@ class Rounds:
                 self._roster.suspect(self._roster.views[agent], "silent")
         placements: list[tuple[Placement, PodClass]] = []
         for group in current.groups.values():
-            group.units = [unit for unit in group.units if unit.pod.uid in state.queue.entries]
-            choices, left = merge(state, self._losses, group.pod_class, group.units, group.lists)
+            group.units = [unit for unit in group.units if self._still_wanted(unit)]
+            choices, left, dry = merge(state, self._losses, group.pod_class, group.units, group.lists)
             placements.extend((self._placement(choice), group.pod_class) for choice in choices)
+            if left and dry:
+                self._widen[group.pod_class] = min(2 * self._widen.get(group.pod_class, SLOTS_SHARE), MAX_WIDENING)
             for unit in left:
-                self._give_back(current, group, unit)
+                if dry and choices:
+                    state.queue.retry(unit.pod.uid, state.now, failed=False)  # it was not lost: nobody was asked
+                else:
+                    self._refusals.give_back(unit, group, missing=current.missing)
         if placements:
             self._ledger.open(placements, current.cause_id)
+        return True
+
+    def _still_wanted(self, unit: Unit) -> bool:
+        """Whether the pod is still the one that was offered."""
+        entry = self._state.queue.entries.get(unit.pod.uid)
+        if entry is None or entry.place is not Place.IN_FLIGHT:
+            return False
+        if entry.pod.pod_class != unit.pod.pod_class:
+            self._state.queue.retry(unit.pod.uid, self._state.now, failed=False)
+            return False
         return True
 
     def _placement(self, choice: Choice) -> Placement:
@@ -222,54 +241,3 @@ class Rounds:
             choice.unit.number, pod.uid, pod.namespace, pod.name, pod.resource_version, choice.node,
             list(choice.alternatives), state.policy, choice.answer.policy_version, choice.answer.score, waited_us,
         )  # fmt: skip
-
-    def _give_back(self, current: Round, group: Group, unit: Unit) -> None:
-        """No node was left for the unit: lost a race, incomplete answer, or nobody takes it."""
-        state, uid = self._state, unit.pod.uid
-        if group.lists or group.unknown:
-            state.stats.losses += 1
-            failed = self._losses.lost(uid)
-            if failed:
-                message = "every offered node was taken by other pods first; trying again"
-                self._notices.tell(unit.pod, UNSCHEDULABLE, message)
-            state.queue.retry(uid, state.now, failed=failed)
-            return
-        reasons: Counter[str] = Counter()
-        plugins: set[str] = set()
-        for refusal in group.refusals:
-            reasons.update(refusal.reasons)
-            plugins.update(refusal.plugins)
-        nodes = len(state.cache.table.row_of)
-        asked = sum(refusal.nodes for refusal in group.refusals)
-        unowned = len(self._roster.ownership.unowned)
-        message = unavailable_message(nodes, dict(reasons))
-        if current.missing or unowned:
-            if unowned:
-                message += f" {unowned} of them have no agent."
-            if current.missing:
-                message += f" {current.missing} agent(s) did not answer for {max(0, nodes - asked - unowned)} of them."
-            self._notices.tell(unit.pod, UNSCHEDULABLE, message)
-            state.queue.retry(uid, state.now)
-            return
-        self._losses.won(uid)
-        state.stats.parked += 1
-        self._notices.tell(unit.pod, UNSCHEDULABLE, message)
-        state.queue.park(uid, plugins, state.now)
-
-    def _tell_no_nodes(self) -> None:
-        state = self._state
-        for pod in state.queue.pop(len(state.queue.entries), state.now):
-            state.stats.parked += 1
-            self._notices.tell(pod, UNSCHEDULABLE, unavailable_message(0, {}))
-            state.queue.park(pod.uid, (), state.now)
-
-    def _tell_no_agents(self) -> None:
-        """Nobody decides for any node, and that is not because they are slow: say so, and wait for one to join."""
-        state, roster = self._state, self._roster
-        if roster.somebody_owns() or state.now < roster.grace_over_at():
-            return
-        message = "no agents are registered" if not roster.views else "no agent decides for any of the nodes"
-        for pod in state.queue.pop(len(state.queue.entries), state.now):
-            state.stats.parked += 1
-            self._notices.tell(pod, SCHEDULER_ERROR, message)
-            state.queue.park(pod.uid, (), state.now)

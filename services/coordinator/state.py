@@ -42,7 +42,7 @@ class CoreSettings:
     """How often late confirmations are looked for."""
     plan_retry_s: float = 0.05
     """First pause before a failed plan is sent again; doubles up to ``plan_retry_max_s``."""
-    plan_retry_max_s: float = 1.0
+    plan_retry_max_s: float = 0.5
     """Longest pause before a failed plan is sent again."""
     classes_per_agent: int = 1024
     """Class definitions an agent is made to remember before it is told to forget them."""

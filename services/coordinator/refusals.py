@@ -1,0 +1,100 @@
+"""Units for which a round found no node: who is tried again, who sleeps, and what each is told.
+
+A unit sleeps only if every node was judged and none takes it (park). Whatever is missing to that, a silent agent, a
+node that nobody decides for, makes it a retry with backoff that says so (I3: nobody sleeps on half the truth).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from services.coordinator.losses import Losses
+from services.coordinator.merging import AgentAnswers, Unit
+from services.coordinator.notices import SCHEDULER_ERROR, UNSCHEDULABLE, Notices
+from services.coordinator.roster import Roster
+from services.coordinator.state import State
+from shared.model.constraints import PodClass
+from shared.scheduling.feasibility import unavailable_message
+from shared.wire.messages import Refusal
+
+
+@dataclass(slots=True)
+class Group:
+    """The units of one class in a round, and what was said about them. ``asked``: slots wanted of each agent.
+
+    ``unknown``: an agent did not know the class.
+    """
+
+    pod_class: PodClass
+    units: list[Unit] = field(default_factory=list)
+    lists: list[AgentAnswers] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    unknown: bool = False
+    asked: int = 0
+
+
+class Refusals:
+    """Gives units back to the queue."""
+
+    def __init__(self, state: State, roster: Roster, notices: Notices, losses: Losses) -> None:
+        self._state = state
+        self._roster = roster
+        self._notices = notices
+        self._losses = losses
+
+    def give_back(self, unit: Unit, group: Group, *, missing: int) -> None:
+        """No node was left for the unit. ``missing``: agents that own nodes and said nothing."""
+        state, uid = self._state, unit.pod.uid
+        if group.lists or group.unknown:
+            self._lost(unit)
+            return
+        reasons: Counter[str] = Counter()
+        plugins: set[str] = set()
+        for refusal in group.refusals:
+            reasons.update(refusal.reasons)
+            plugins.update(refusal.plugins)
+        nodes = len(state.cache.table.row_of)
+        judged = sum(refusal.nodes for refusal in group.refusals)
+        unowned = len(self._roster.ownership.unowned)
+        message = unavailable_message(nodes, dict(reasons))
+        if missing or unowned or judged < nodes:
+            if unowned:
+                message += f" {unowned} of them have no agent."
+            if missing:
+                message += f" {missing} agent(s) did not answer for {max(0, nodes - judged - unowned)} of them."
+            self._notices.tell(unit.pod, UNSCHEDULABLE, message)
+            state.queue.retry(uid, state.now)
+            return
+        self._losses.won(uid)
+        state.stats.parked += 1
+        self._notices.tell(unit.pod, UNSCHEDULABLE, message)
+        state.queue.park(uid, plugins, state.now)
+
+    def no_nodes(self) -> None:
+        """There is no node at all: everybody sleeps until one appears."""
+        self._park_all(UNSCHEDULABLE, unavailable_message(0, {}))
+
+    def no_agents(self) -> None:
+        """Nobody decides for any node, and that is not because they are slow: say so, and wait for one to join."""
+        roster = self._roster
+        if roster.somebody_owns() or self._state.now < roster.grace_over_at():
+            return
+        message = "no agents are registered" if not roster.views else "no agent decides for any of the nodes"
+        self._park_all(SCHEDULER_ERROR, message)
+
+    def _lost(self, unit: Unit) -> None:
+        """Somebody offered nodes, and others took them first."""
+        state = self._state
+        state.stats.losses += 1
+        failed = self._losses.lost(unit.pod.uid)
+        if failed:
+            self._notices.tell(unit.pod, UNSCHEDULABLE, "every offered node was taken by other pods; trying again")
+        state.queue.retry(unit.pod.uid, state.now, failed=failed)
+
+    def _park_all(self, reason: str, message: str) -> None:
+        state = self._state
+        for pod in state.queue.pop(len(state.queue.entries), state.now):
+            state.stats.parked += 1
+            self._notices.tell(pod, reason, message)
+            state.queue.park(pod.uid, (), state.now)
