@@ -115,6 +115,8 @@ class Shell:
         """The plan's results. Refused: ``Refused`` with a stable code; ``LeadershipLost`` (503): outcome unknown."""
         if self.draining:
             raise Refused("this binder is stopping", code="not_ready", status=503, retry_after_s=1.0)
+        if self._ended is not None and self._ended.done():
+            raise LeadershipLost("this binder leads no more")
         self._request_id += 1
         request = self._request_id
         waiting: asyncio.Future[PlanResult] = asyncio.get_running_loop().create_future()

@@ -222,6 +222,8 @@ async def test_a_deposed_binder_ends_fenced_and_commits_nothing() -> None:
         with pytest.raises(LeadershipLost):
             await stage.shell.submit(stage.plan("p0"))
         assert isinstance(await stage.ended, StoreFenced)
+        with pytest.raises(LeadershipLost):
+            await stage.shell.submit(stage.plan("p0", plan_id=2))
         assert (stage.intents(), stage.kube.bound) == (0, [])
 
 
