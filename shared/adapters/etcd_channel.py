@@ -19,11 +19,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+# Before grpc is loaded: its fork handlers abort about one child in twenty that is forked while calls are under way
+# (epoll_wait: Bad file descriptor). Our children exec at once and never use a channel of their parent.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 import grpc.aio
