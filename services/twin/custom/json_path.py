@@ -37,7 +37,10 @@ def _steps(path: str) -> tuple[Step, ...] | None:
 
 def find(obj: Any, path: str) -> Any:
     """The value at ``path``, None where there is none."""
-    for kind, first, second in _steps(path) or ():
+    steps = _steps(path)
+    if steps is None:
+        return None
+    for kind, first, second in steps:
         if kind == "name":
             obj = obj.get(first) if isinstance(obj, dict) else None
         elif kind == "index":

@@ -1,0 +1,125 @@
+"""Schemas and rules of custom resources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.twin.custom import json_path
+from services.twin.custom.cel import CelError, compile_rule
+from services.twin.custom.rules import compile_rules, rule_errors
+from services.twin.custom.schema import default, prune, validate
+
+SPEC = {
+    "type": "object",
+    "required": ["size"],
+    "properties": {
+        "size": {"type": "integer", "minimum": 1},
+        "queue": {"type": "string", "default": "default", "pattern": "^[a-z]+$", "maxLength": 8},
+        "mode": {"type": "string", "enum": ["A", "B"]},
+        "maybe": {"type": "integer", "nullable": True},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        "port": {"x-kubernetes-int-or-string": True},
+        "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+        "items": {"type": "array", "maxItems": 2, "items": {"type": "object", "properties": {"n": {"type": "number"}}}},
+    },
+}
+SCHEMA = {"type": "object", "properties": {"spec": SPEC}}
+
+
+def test_unknown_fields_are_pruned_and_named() -> None:
+    obj: dict[str, Any] = {
+        "metadata": {"name": "x"},
+        "spec": {"size": 1, "odd": 1, "free": {"any": 1}, "tags": {"a": "b"}, "items": [{"n": 1, "m": 2}]},
+        "more": 1,
+    }
+    assert sorted(prune(obj, SCHEMA, top=True)) == ["more", "spec.items[0].m", "spec.odd"]
+    assert obj["spec"] == {"size": 1, "free": {"any": 1}, "tags": {"a": "b"}, "items": [{"n": 1}]}
+
+
+def test_defaults_fill_and_forbidden_nulls_vanish() -> None:
+    spec: dict[str, Any] = {"size": None, "maybe": None}
+    default(spec, SPEC)
+    assert spec == {"queue": "default", "maybe": None}
+
+
+@pytest.mark.parametrize(
+    ("spec", "reasons"),
+    [
+        ({"size": 1}, []),
+        ({}, ["FieldValueRequired"]),
+        ({"size": "1"}, ["FieldValueTypeInvalid"]),
+        ({"size": 0}, ["FieldValueInvalid"]),
+        ({"size": 1, "queue": "UP"}, ["FieldValueInvalid"]),
+        ({"size": 1, "queue": "abcdefghi"}, ["FieldValueTooLong"]),
+        ({"size": 1, "mode": "C"}, ["FieldValueNotSupported"]),
+        ({"size": 1, "maybe": None}, []),
+        ({"size": 1, "port": "http"}, []),
+        ({"size": 1, "port": 1.5}, ["FieldValueTypeInvalid", "FieldValueInvalid", "FieldValueTypeInvalid"]),
+        ({"size": 1, "tags": {"a": 1}}, ["FieldValueTypeInvalid"]),
+        ({"size": 1, "items": [{}, {}, {}]}, ["FieldValueTooMany"]),
+        ({"size": True}, ["FieldValueTypeInvalid"]),
+    ],
+)
+def test_validation_reasons(spec: dict[str, Any], reasons: list[str]) -> None:
+    assert [error.reason for error in validate({"spec": spec}, SCHEMA)] == reasons
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "holds"),
+    [
+        ("!has(self.a) || self.a >= self.b", {"b": 2}, True),
+        ("!has(self.a) || self.a >= self.b", {"a": 1, "b": 2}, False),
+        ("self.a + 1 == 3 && self.s.startsWith('x')", {"a": 2, "s": "xy"}, True),
+        ("self.items.all(i, i > 0)", {"items": [1, 2]}, True),
+        ("self.items.exists(i, i == 3)", {"items": [1, 2]}, False),
+        ("size(self.items) <= 2 ? true : false", {"items": [1, 2]}, True),
+        ("self.mode in ['A', 'B']", {"mode": "C"}, False),
+        ("self.s.matches('^[a-z]+$')", {"s": "abc"}, True),
+        ("self.items.filter(i, i % 2 == 0).size() == 1", {"items": [1, 2]}, True),
+        ("-self.a == -2", {"a": 2}, True),
+    ],
+)
+def test_cel_rules(rule: str, value: dict[str, Any], holds: bool) -> None:
+    assert compile_rule(rule)({"self": value}) is holds
+
+
+@pytest.mark.parametrize("rule", ["self.", "self.a ==", "frob(self)", "self.a @ 1", "(self.a", "self.a b"])
+def test_rule_outside_the_supported_part_does_not_compile(rule: str) -> None:
+    with pytest.raises(CelError):
+        compile_rule(rule)
+
+
+def test_transition_rules_look_at_updates_only() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "only up"}]}
+        },
+    }
+    rules = compile_rules(schema)
+    assert rule_errors(rules, {"n": 1}, None) == []
+    assert rule_errors(rules, {"n": 2}, {"n": 1}) == []
+    assert [error.message for error in rule_errors(rules, {"n": 0}, {"n": 1})] == ["Invalid value: only up"]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        (".spec.n", 1),
+        ("spec.list[1].x", 2),
+        ('.status.conditions[?(@.type=="Ready")].status', "True"),
+        (".metadata.labels['a.b/c']", "v"),
+        (".nope.deep", None),
+        (".spec.list[9]", None),
+        ("..odd", None),
+    ],
+)
+def test_json_paths(path: str, found: Any) -> None:
+    obj = {
+        "metadata": {"labels": {"a.b/c": "v"}},
+        "spec": {"n": 1, "list": [{}, {"x": 2}]},
+        "status": {"conditions": [{"type": "Other", "status": "x"}, {"type": "Ready", "status": "True"}]},
+    }
+    assert json_path.find(obj, path) == found
