@@ -108,6 +108,7 @@ def context(
         dry_run=dry_run,
         manager=manager,
         query=call.query,
+        registry=registry,
         warnings=[kind.strategy.deprecation] if kind.strategy.deprecation else [],
     )
 

@@ -135,6 +135,7 @@ class TwinRegistry:
             user=user,
             dry_run=dry_run,
             manager=manager,
+            registry=self,
         )
 
     def stored(self, kind: ServedKind, namespace: str, name: str) -> StoredObject:

@@ -74,6 +74,8 @@ class RequestContext:
     unknown_fields: list[str] = field(default_factory=list)
     """Set by ``decode``: messages (``unknown field "spec.foo"``, ``duplicate field ...``). The machinery makes a 400
     (fieldValidation=Strict), warnings (Warn, the default) or nothing (Ignore) of them."""
+    registry: Registry | None = None
+    """For the admission plugins that write (quota); None where only reading makes sense."""
 
 
 @dataclass(frozen=True, slots=True)
