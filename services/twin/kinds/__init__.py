@@ -23,12 +23,12 @@ from services.twin.kinds.node import NodeStrategy
 from services.twin.kinds.node_resources import (
     ComponentStatusStrategy,
     ResourceClaimStrategy,
-    ResourceQuotaStrategy,
     RuntimeClassStrategy,
 )
 from services.twin.kinds.plain import plain_strategies
 from services.twin.kinds.pod import BindingStrategy, PodStrategy
 from services.twin.kinds.priority_class import SYSTEM_CLASSES, PriorityClassStrategy
+from services.twin.kinds.quota import ResourceQuotaStrategy
 from services.twin.kinds.service import ServiceStrategy
 from services.twin.kinds.service_account import ServiceAccountStrategy
 from services.twin.kinds.storage import (

@@ -27,6 +27,7 @@ Decoder = Callable[[Any], Any]
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _MICROTIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)", re.ASCII)
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*", re.ASCII)
 _INT32, _INT64 = 2**31, 2**63
 
 _ALWAYS, _OMIT_EMPTY, _POINTER, _NULL_WHEN_EMPTY = range(4)
@@ -102,7 +103,8 @@ def _bytes(value: Any) -> str:
     try:
         b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise DecodeError("illegal base64 data at input byte 0") from error
+        good = _BASE64.match(value)
+        raise DecodeError(f"illegal base64 data at input byte {good.end() if good else 0}") from error
     return value
 
 
@@ -137,8 +139,8 @@ def _microtime(value: Any) -> str:
     moment = _moment(value) if _MICROTIME.fullmatch(value) else None
     if moment is None:
         layout = "2006-01-02T15:04:05.000000Z07:00"
-        rest = value[19:] if _moment(value) else value
-        raise DecodeError(f'parsing time "{value}" as "{layout}": cannot parse "{rest}" as ".000000"')
+        rest, wanted = (value[19:], ".000000") if _moment(value) else (value, "2006")
+        raise DecodeError(f'parsing time "{value}" as "{layout}": cannot parse "{rest}" as "{wanted}"')
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

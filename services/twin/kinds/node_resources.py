@@ -1,6 +1,6 @@
-"""RuntimeClass, ResourceQuota, ResourceClaim, ComponentStatus: small kinds with one or two rules.
+"""RuntimeClass, ResourceClaim, ComponentStatus: small kinds with one or two rules.
 
-Sources: ``pkg/apis/node/validation``, ``pkg/apis/core/validation`` (ValidateResourceQuota), ``pkg/apis/resource``.
+Sources: ``pkg/apis/node/validation``, ``pkg/apis/resource``.
 """
 
 from __future__ import annotations
@@ -44,32 +44,6 @@ class RuntimeClassStrategy(TypedStrategy):
 
     def table_cells(self, obj: Json, now_s: float) -> list[Any]:
         return [obj["metadata"]["name"], obj.get("handler", ""), object_age(obj, now_s)]
-
-
-class ResourceQuotaStrategy(TypedStrategy):
-    """Core v1 ResourceQuota; counting is a controller's work, so ``status`` is what somebody writes."""
-
-    info = KindInfo("", "v1", "ResourceQuota", "resourcequotas", "resourcequota", True, short_names=("quota",))
-    go_type = "core/v1.ResourceQuota"
-    has_generation = False
-    returns_deleted = True
-    table_columns = columns("Name", "Request", "Limit", "Age")
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
-
-    def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
-        found: list[FieldError] = []
-        for name, amount in (obj["spec"].get("hard") or {}).items():
-            found += check_amount(name, amount, f"spec.hard[{name}]")
-        return found
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        hard, used = obj["status"].get("hard") or {}, obj["status"].get("used") or {}
-        texts = {name: f"{name}: {used.get(name, '0')}/{hard[name]}" for name in sorted(hard)}
-        limits = [text for name, text in texts.items() if name.startswith("limits.")]
-        requests = [text for name, text in texts.items() if not name.startswith("limits.")]
-        return [obj["metadata"]["name"], ", ".join(requests), ", ".join(limits), object_age(obj, now_s)]
 
 
 class ResourceClaimStrategy(TypedStrategy):

@@ -1,4 +1,4 @@
-"""The admission plugins that change or refuse pods: LimitRanger, Priority, DefaultTolerationSeconds, RuntimeClass.
+"""The admission plugins of pods: LimitRanger, Priority, DefaultTolerationSeconds, RuntimeClass, ResourceQuota.
 
 Sources: ``plugin/pkg/admission/{limitranger,priority,defaulttolerationseconds,runtimeclass}``. Each takes the pod and
 the cluster's objects through the context's reader. It refuses to validate what a pod may be in itself.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.kinds.limit_ranges import admit_limits
+from services.twin.kinds.quota import admit_quota
 from services.twin.registry.status import ApiError, forbidden
 from services.twin.registry.strategy import RequestContext
 
@@ -30,6 +31,7 @@ def admit_pod(obj: Json, old: Json | None, ctx: RequestContext) -> None:
         _admit_priority(obj, spec, ctx)
         _add_default_tolerations(spec)
         _admit_runtime_class(obj, spec, ctx)
+        admit_quota(obj, ctx)
         return
     for name in ("priority", "preemptionPolicy"):
         if name not in spec and name in old["spec"]:
