@@ -52,7 +52,7 @@ def test_without_the_plugin_the_quota_would_not_hold(
 
 def test_a_quota_on_requests_makes_them_mandatory(cluster: Any, make_pod: Any) -> None:
     quota(cluster, requests_cpu="1")
-    with pytest.raises(ApiError, match="failed quota: q: must specify requests.cpu for: c"):
+    with pytest.raises(ApiError, match=r"failed quota: q: must specify requests\.cpu for: c"):
         cluster.create("pods", make_pod())
 
 
