@@ -9,7 +9,6 @@ every kill has recovered; or when nothing has moved for ``STUCK_S``. Whatever en
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -21,7 +20,7 @@ from services.cli.demo_result import DemoResult, DemoSettings, build_result
 from services.cli.etcd_keeper import EtcdKeeper
 from services.cli.figures import StatsBook
 from services.cli.kills import Kills
-from services.cli.mesh import Mesh, MeshSettings, write_token
+from services.cli.mesh import Mesh, MeshSettings, write_secret, write_token
 from services.cli.pod_board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard
 from services.cli.process_usage import ProcessUsage
 from services.cli.progress import Progress, Snapshot
@@ -119,10 +118,15 @@ class Demo:
         progress.show(self.snapshot)
 
     async def _start_twin(self, supervisor: Supervisor) -> tuple[str, str, Path, Child]:
-        settings, token = self.settings, secrets.token_hex(24)
-        kubeconfig = settings.state_dir / "kubeconfig"
+        settings, kubeconfig = self.settings, self.settings.state_dir / "kubeconfig"
+        token_file = settings.state_dir / "twin-token"
+        token = write_secret(token_file)
         spec: Spec = twin_spec(
-            port=settings.port, token=token, kubeconfig=kubeconfig, audit=settings.audit_file, speed=settings.speed
+            port=settings.port,
+            token_file=token_file,
+            kubeconfig=kubeconfig,
+            audit=settings.audit_file,
+            speed=settings.speed,
         )
         twin = supervisor.start(spec)
         await supervisor.ready(twin, timeout_s=START_TIMEOUT_S)

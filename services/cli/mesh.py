@@ -51,11 +51,18 @@ class MeshSettings:
         return self.state_dir / "peer-token"
 
 
+def write_secret(file: Path) -> str:
+    """A fresh secret in a file that only this user can read: never on a command line, where everybody sees it."""
+    secret = secrets.token_hex(32)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch(mode=0o600)
+    file.write_text(secret + "\n", encoding="ascii")
+    return secret
+
+
 def write_token(settings: MeshSettings) -> None:
-    """A fresh token that only this user can read."""
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
-    settings.token_file.touch(mode=0o600)
-    settings.token_file.write_text(secrets.token_hex(32) + "\n", encoding="ascii")
+    """The bearer token between the services."""
+    write_secret(settings.token_file)
 
 
 def mesh_specs(settings: MeshSettings) -> list[Spec]:
