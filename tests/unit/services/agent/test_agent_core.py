@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from shared.errors import WireError
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
 from shared.policy.heuristics import KubeDefault
-from shared.policy.observation import Observation, Verdicts
+from shared.policy.observation import Observation, Rng, Verdicts
 from shared.wire.codec import decode, encode
 from shared.wire.messages import (
     VERSION,
@@ -50,7 +52,7 @@ def offer(
 
 
 def make_agent(*rows: NodeRow) -> AgentCore:
-    core = AgentCore(KubeDefault(), np.random.default_rng(1))
+    core = AgentCore(KubeDefault(), Random(1))
     if rows:
         core.update(ViewUpdate(VERSION, 1, 0, 5, full_view(*rows)))
     return core
@@ -209,10 +211,10 @@ def test_a_policy_that_answers_nan_is_replaced_by_the_heuristic_and_counted() ->
     class Broken:
         name, version, row_local = "broken", 3, True
 
-        def decide(self, observation: Observation, rng: np.random.Generator) -> Verdicts:
+        def decide(self, observation: Observation, rng: Rng) -> Verdicts:
             return Verdicts(np.full(len(observation.rows), np.nan))
 
-    core = AgentCore(Broken(), np.random.default_rng(1))
+    core = AgentCore(Broken(), Random(1))
     core.update(ViewUpdate(VERSION, 1, 0, 5, full_view(row(0, used=3000), row(1))))
     assert slots(core.decide(offer(1))) == [1]
     assert core.policy_fallbacks == 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from random import Random
+
 import pytest
 
 from services.agent.core import AgentCore
@@ -22,7 +23,7 @@ CALLER = Caller()
 
 def make_shell() -> tuple[AgentShell, Metrics]:
     metrics = Metrics("agent")
-    return AgentShell(AgentCore(KubeDefault(), np.random.default_rng(1)), metrics, agent_id="a1"), metrics
+    return AgentShell(AgentCore(KubeDefault(), Random(1)), metrics, agent_id="a1"), metrics
 
 
 async def test_a_view_then_an_offer_are_answered_and_counted() -> None:
