@@ -21,7 +21,7 @@ from tests.process.twin_process import SHARED, TOKEN, RunningTwin, running_twin
 pytestmark = pytest.mark.process
 
 CHECKER = SHARED / "api-transcripts" / "check.py"
-LEFT_OUT = "apply,rbac,admission,dra,gotext"
+LEFT_OUT = "apply,rbac,gotext"
 GROUPS = (
     "binding-*,eviction-*,pdb-*",
     "watch-*",
