@@ -11,7 +11,7 @@ from services.twin.protobuf.decoding import MAGIC, ProtobufError, decode, messag
 
 DEPLOYMENT = base64.b64decode(
     # `kubectl create deployment d --image=nginx --replicas=2 --port=80`, version 1.32, as it was sent
-    "azhzAAoVCgdhcHBzL3YxEgpEZXBsb3ltZW50ErABChsKAWQSABoAIgAqADIAOABCAFoICgNhcHASAWQSggEIAhIKCggKA2FwcBIBZBJq"
+    "azhzAAoVCgdhcHBzL3YxEgpEZXBsb3ltZW50ErABChsKAWQSABoAIgAqADIAOABCAFoICgNhcHASAWQSggEIAhIKCggKA2FwcBIBZBpq"
     "ChoKABIAGgAiACoAMgA4AEIAWggKA2FwcBIBZBJMEi4KBW5naW54EgVuZ2lueCoAMgoKABAAGFAiACoAQgBqAHIAgAEAiAEAkAEAogEA"
     "GgAyAEIASgBSAFgAYABoAIIBAIoBAJoBAMIBACICCgAoADgAGgwIABAAGAAgACgAOAAaACIA"
 )
