@@ -226,21 +226,22 @@ class Committer:
             self.clear(key, now)
 
     def _transaction(self, batch: Batch) -> Commit:
+        names = {key: self._keys.intent(key) for key in (*batch.puts, *batch.renewals, *batch.clears)}
         compares: list[Compare] = []
         if self._compare_terms:
             compares.append(CreateRevisionIs(self._leader_key, self._term))
             if batch.puts:
                 compares.append(CreateRevisionIs(self._keys.coordinator_leader, batch.coordinator_term))
-            compares += [CreateRevisionIs(self._keys.intent(key), 0) for key in batch.puts]
+            compares += [CreateRevisionIs(names[key], 0) for key in batch.puts]
         if self._compare_terms and self._compare_creation:
-            compares += [CreateRevisionIs(self._keys.intent(key), self._created[key]) for key in batch.renewals]
-            compares += [CreateRevisionIs(self._keys.intent(key), created) for key, created in batch.clears.items()]
+            compares += [CreateRevisionIs(names[key], self._created[key]) for key in batch.renewals]
+            compares += [CreateRevisionIs(names[key], created) for key, created in batch.clears.items()]
         ops: list[Op] = [
-            Put(self._keys.intent(key), encode_record(intent))
+            Put(names[key], encode_record(intent))
             for intents in (batch.puts, batch.renewals)
             for key, intent in intents.items()
         ]
-        ops += [Delete(self._keys.intent(key)) for key in batch.clears]
+        ops += [Delete(names[key]) for key in batch.clears]
         return Commit(batch.number, tuple(compares), tuple(ops))
 
 
