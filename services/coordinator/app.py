@@ -135,7 +135,7 @@ async def _campaign(
         await asyncio.wait((elected, stopping), return_when=asyncio.FIRST_COMPLETED)
         if stopping.done():
             return
-        leading = asyncio.create_task(_lead(elected.result(), settings, leadership, outside, admin, metrics))
+        leading = asyncio.create_task(lead(elected.result(), settings, leadership, outside, admin, metrics))
         ends: tuple[asyncio.Future[Any], ...] = (leading, stopping, lost)
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if leading.done():
@@ -150,7 +150,7 @@ async def _campaign(
             await asyncio.gather(leading, return_exceptions=True)
 
 
-async def _lead(
+async def lead(
     term: int,
     settings: CoordinatorSettings,
     leadership: Leadership,

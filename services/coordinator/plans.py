@@ -20,7 +20,9 @@ from services.coordinator.state import State
 from shared.model.constraints import PodClass
 from shared.wire.messages import VERSION, Outcome, Placement, PlacementResult, Plan
 
-REFUSED_FOR_NOW = frozenset({"not_leader", "not_ready", "peer_unreachable", "too_busy", "unauthorized", "forbidden"})
+REFUSED_FOR_NOW = frozenset(
+    {"not_leader", "not_ready", "peer_unreachable", "overloaded", "unauthenticated", "forbidden"}
+)
 """Refusals that say nothing about the plan: it is sent again."""
 
 

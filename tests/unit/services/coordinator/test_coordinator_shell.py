@@ -1,0 +1,273 @@
+"""One term with its shell, on a store and an API server in memory: what is followed, written, refused and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from services.agent.core import AgentCore
+from services.coordinator.admin import Admin
+from services.coordinator.app import Outside, lead
+from services.coordinator.settings import CoordinatorSettings
+from shared.adapters.memory_store import MemoryStore
+from shared.adapters.traffic import Traffic
+from shared.election.record import LeaderRecord
+from shared.errors import KubeRejected, LeadershipLost, PeerRejected, StoreFenced
+from shared.kube.resources import Resource
+from shared.policy.heuristics import KubeDefault
+from shared.ports import BindRequest, Delete, Put
+from shared.runtime.failpoints import Failpoints
+from shared.runtime.metrics import Metrics
+from shared.wire.codec import decode, encode
+from shared.wire.keys import Keys
+from shared.wire.messages import VERSION, Offer, Outcome, PlacementResult, Plan, PlanResult, ViewUpdate
+from shared.wire.records import AgentRecord, Intent, IntentPod, encode_record
+from tests.builders import make_node, make_pod
+from tests.fake_kube import AsyncKube, FakeKube
+
+KEYS = Keys.under("/conclave/v1/")
+
+
+class Api(AsyncKube):
+    """The API server with events and the resourceVersion precondition of a patch."""
+
+    def __init__(self, server: FakeKube) -> None:
+        super().__init__(server)
+        self.events: list[Mapping[str, Any]] = []
+        self.patches: list[Mapping[str, Any]] = []
+
+    async def create(
+        self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0
+    ) -> None:
+        self.events.append(body)
+
+    async def patch(self, resource: Resource[Any], *, namespace: str, name: str, patch: Any, **rest: Any) -> None:
+        stored = self.server.pods[f"{namespace}/{name}"]
+        if patch["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"]:
+            raise KubeRejected("the object has been modified", status=409, reason="Conflict")
+        self.patches.append(patch)
+        await super().patch(resource, namespace=namespace, name=name, patch=patch, **rest)
+
+
+class Peers:
+    """Agents and a binder behind a ``PeerClient``'s face."""
+
+    def __init__(self, api: FakeKube) -> None:
+        self.traffic = Traffic()
+        self.api = api
+        self.agents: dict[str, AgentCore] = {}
+        self.refuse_plans = ""
+        self.plans: list[Plan] = []
+
+    async def call(self, url: str, route: str, body: bytes, *, timeout_s: float) -> bytes:
+        if route == "/v1/offers":
+            answer = encode(self.agents[url].decide(decode(body, Offer)))
+        elif route == "/v1/views":
+            answer = encode(self.agents[url].update(decode(body, ViewUpdate)))
+        else:
+            answer = encode(self._bind(decode(body, Plan)))
+        self.traffic.route(route).count(sent=len(body), received=len(answer), outcome="ok")
+        return answer
+
+    def _bind(self, plan: Plan) -> PlanResult:
+        self.plans.append(plan)
+        if self.refuse_plans:
+            raise PeerRejected("no", code=self.refuse_plans, status=409)
+        results = []
+        for p in plan.placements:
+            self.api.bind(BindRequest(p.namespace, p.name, p.uid, p.resource_version, p.node))
+            results.append(PlacementResult(p.unit, Outcome.BOUND, p.node, "", 50))
+        return PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 100)
+
+
+class Leading:
+    """``Leadership`` as far as a term asks it."""
+
+    def __init__(self, term: int) -> None:
+        self.term = term
+        self.leader = None
+        self.valid = True
+
+    def is_valid(self, now: float | None = None) -> bool:
+        return self.valid
+
+
+class World:
+    """Everything around one leading coordinator."""
+
+    def __init__(self) -> None:
+        self.kube = FakeKube()
+        self.api = Api(self.kube)
+        self.store = MemoryStore()
+        self.peers = Peers(self.kube)
+        self.metrics = Metrics("coordinator")
+        self.admin = Admin("c0")
+        self.leading = Leading(0)
+        self.task: asyncio.Task[None] | None = None
+
+    async def put(self, key: str, value: bytes) -> None:
+        await self.store.txn([], [Put(key, value)])
+
+    async def start(self) -> None:
+        await self.put(KEYS.coordinator_leader, b"{}")
+        kv = await self.store.get(KEYS.coordinator_leader)
+        assert kv is not None
+        self.leading.term = kv.create_revision
+        record = LeaderRecord(identity="b0", incarnation="x", url="http://b0")
+        await self.put(KEYS.binder_leader("0"), record.encode())
+        self.admin.leadership = self.leading  # type: ignore[assignment]
+        self.admin.register(self.metrics)
+        outside = Outside(self.store, self.api, self.peers, Failpoints())  # type: ignore[arg-type]
+        self.task = asyncio.create_task(
+            lead(kv.create_revision, CoordinatorSettings(), self.leading, outside, self.admin, self.metrics)  # type: ignore[arg-type]
+        )
+
+    async def join(self, agent: str, **record: Any) -> None:
+        url = f"http://{agent}"
+        self.peers.agents[url] = AgentCore(KubeDefault(), np.random.default_rng(1))
+        value = encode_record(AgentRecord(id=agent, url=url, incarnation="i", **record))
+        await self.put(KEYS.agent(agent), value)
+
+    async def until(self, holds: Any) -> None:
+        """Wait until something holds; every change here comes from the loop's own turns."""
+        async with asyncio.timeout(5):
+            while not holds():
+                assert self.task is not None
+                if self.task.done():
+                    self.task.result()
+                await asyncio.sleep(0)
+
+    async def ended(self) -> BaseException:
+        assert self.task is not None
+        async with asyncio.timeout(5):
+            await asyncio.wait([self.task])
+        error = self.task.exception()
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        assert error is not None
+        return error
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    if world.task is not None:
+        world.task.cancel()
+        with contextlib.suppress(BaseException):
+            await world.task
+    await world.store.close()
+
+
+async def test_pods_are_bound_and_figures_are_shown(world: World) -> None:
+    world.kube.add_node(make_node("n0"))
+    world.kube.add_node(make_node("n1"))
+    await world.join("a0")
+    await world.join("a1")
+    await world.start()
+    for number in range(10):
+        world.kube.add_pod(make_pod(f"p{number}").cpu("500m"))
+    await world.until(lambda: len(world.kube.bound) == 10)
+    await world.until(lambda: world.admin.core is not None and not world.admin.core.ledger.placed)
+    stats = world.metrics.stats()
+    assert stats["coordinator"]["bound"] == 10
+    assert stats["coordinator"]["leading"]
+    assert stats["coordinator"]["decision_bytes"] / stats["coordinator"]["answers"] < 42
+    assert stats["quantiles"]["schedule_latency_ms"]["count"] == 10
+    status = world.admin.status()
+    assert [agent["nodes"] for agent in status["agents"]] == [1, 1]
+    assert status["binder"]["url"] == "http://b0"
+    assert b"conclave_leader 1.0" in world.metrics.exposition()
+
+
+async def test_the_partition_is_published_under_the_term(world: World) -> None:
+    await world.join("a0")
+    await world.start()
+    await world.until(lambda: world.store._server.get(KEYS.partitions_current) is not None)
+    kv = await world.store.get(KEYS.partitions_current)
+    assert kv is not None
+    assert msgspec.json.decode(kv.value)["agents"] == {"a0": ""}
+
+
+async def test_publishing_under_a_stale_term_ends_the_term(world: World) -> None:
+    await world.start()
+    await world.store.txn([], [Delete(KEYS.coordinator_leader)])
+    await world.put(KEYS.coordinator_leader, b"{}")
+    await world.join("a0")
+    assert isinstance(await world.ended(), StoreFenced)
+
+
+async def test_a_lease_that_may_be_over_ends_the_term_before_anything_is_sent(world: World) -> None:
+    world.kube.add_node(make_node("n0"))
+    await world.join("a0")
+    await world.start()
+    await world.until(lambda: world.admin.core is not None and world.admin.core.state.started)
+    world.leading.valid = False
+    world.kube.add_pod(make_pod("late"))
+    assert isinstance(await world.ended(), LeadershipLost)
+    assert not world.peers.plans
+
+
+async def test_a_binder_with_a_higher_term_ends_the_term(world: World) -> None:
+    world.kube.add_node(make_node("n0"))
+    await world.join("a0")
+    world.peers.refuse_plans = "stale_term"
+    await world.start()
+    world.kube.add_pod(make_pod("a"))
+    assert isinstance(await world.ended(), LeadershipLost)
+
+
+async def test_a_pending_pod_is_told_by_condition_and_event(world: World) -> None:
+    world.kube.add_node(make_node("n0"))
+    await world.join("a0")
+    await world.start()
+    world.kube.add_pod(make_pod("big").cpu("64"))
+    await world.until(lambda: world.api.events)
+    (condition,) = world.api.patches[0]["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    assert condition["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+    assert "lastTransitionTime" in condition
+    event = world.api.events[0]
+    assert (event["reason"], event["type"], event["regarding"]["name"]) == ("FailedScheduling", "Warning", "big")
+
+
+async def test_an_inherited_intent_is_waited_for(world: World) -> None:
+    world.kube.add_node(make_node("n0"))
+    uid = world.kube.add_pod(make_pod("promised").cpu("3"))
+    pod = IntentPod(uid=uid, ns="default", name="promised", rv="1", node="n0")
+    await world.put(KEYS.intent(uid), encode_record(Intent(plan_id=1, coordinator_term=1, unit=1, pods=(pod,))))
+    await world.put(KEYS.intent("strange"), b"not an intent")
+    await world.join("a0")
+    await world.start()
+    await world.until(lambda: world.admin.core is not None and world.admin.core.place_of(uid) == ["intent"])
+    await world.store.txn([], [Delete(KEYS.intent(uid))])
+    await world.until(lambda: world.kube.bound)
+    assert world.kube.bound[0].uid == uid
+
+
+async def test_an_agent_of_another_protocol_is_ignored(world: World) -> None:
+    world.kube.add_node(make_node("n0"))
+    await world.join("future", protocol=VERSION + 1)
+    await world.join("a0")
+    await world.start()
+    world.kube.add_pod(make_pod("a"))
+    await world.until(lambda: world.kube.bound)
+    assert [agent["id"] for agent in world.admin.status()["agents"]] == ["a0"]
+
+
+async def test_a_status_patch_whose_answer_is_lost_does_not_stop_anything(world: World) -> None:
+    world.kube.add_node(make_node("n0"))
+    world.api.faults["patch"] = ["drop_reply", "drop_request"]
+    await world.join("a0")
+    await world.start()
+    world.kube.add_pod(make_pod("big").cpu("64"))
+    world.kube.add_pod(make_pod("big2").cpu("64"))
+    await world.until(lambda: len(world.api.events) == 2)
+    world.kube.add_pod(make_pod("small"))
+    await world.until(lambda: world.kube.bound)
