@@ -151,7 +151,8 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), self._sampler, return_exceptions=True)
         # Looked at or not, a failure has been dealt with by now: the command is ending.
-        self._failure.cancel() or self._failure.cancelled() or self._failure.exception()
+        if not self._failure.cancel() and not self._failure.cancelled():
+            self._failure.exception()
 
     # --- one child ------------------------------------------------------------------------------------------------
 
