@@ -42,6 +42,9 @@ class Candidate:
     async def _read(self) -> None:
         assert self.process.stdout is not None
         async for line in self.process.stdout:
+            if not line.endswith(b"\n"):
+                # Killed while it wrote.
+                return
             word, term, *_ = line.decode().split()
             self.lines.append((word, int(term)))
             self._changed.set()
