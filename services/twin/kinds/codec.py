@@ -184,6 +184,9 @@ class Types:
         unknown = list(self._unknown(type_name, obj, "")) if self._unknown_seen else []
         return decoded, unknown
 
+    def __contains__(self, type_name: str) -> bool:
+        return type_name in self._table
+
     def fields(self, struct: str) -> dict[str, str]:
         """JSON name -> declared type of a struct's fields, without marks."""
         return {name: declared.partition(" ")[0] for name, declared in self._table[struct].items()}
