@@ -49,7 +49,7 @@ from shared.election.events import (
 )
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord, decode_record
-from shared.errors import StoreCompacted, StoreError, StoreRejected, StoreUnknown
+from shared.errors import StoreCompacted, StoreError, StoreRejected, StoreRolledBack, StoreUnknown
 from shared.ports import CreateRevisionIs, Delete, KeyValue, Put, Store
 from shared.runtime.lease_thread import LeaseThread
 from shared.runtime.prefix_watch import follow_prefix
@@ -66,7 +66,9 @@ class Leadership:
     """One candidacy for one key. ``async with`` campaigns; leaving resigns, and a successor leads at once.
 
     ``on_elected(term)``, ``on_lost(term, reason)`` and ``on_leader(leader or None)`` run on the main loop, in order,
-    and must not block. Between them ``is_valid`` is the truth: it turns False by the clock alone.
+    and must not block. Between them ``is_valid`` is the truth: it turns False by the clock alone. ``on_lost`` with the
+    reason ``store_rolled_back`` or ``internal`` is the end of the candidacy (term 0 if it was not leading then): the
+    process should start from scratch.
     """
 
     def __init__(
@@ -207,8 +209,9 @@ class Leadership:
             self._main.call_soon_threadsafe(functools.partial(callback, *args))
 
     def _abandon(self, reason: str) -> None:
-        term, self._state = self._state.term, ElectorState(phase=Phase.STOPPED)
-        if term:
+        """End the candidacy at once; the lease ends by itself."""
+        if self._state.phase is not Phase.STOPPED:
+            term, self._state = self._state.term, ElectorState(phase=Phase.STOPPED)
             self._tell(self._on_lost, term, reason)
 
     async def _request(self, request: Request) -> None:
@@ -216,6 +219,9 @@ class Leadership:
             answer = await perform(
                 self._thread.store, self._key, request, sent_at=self._thread.clock(), settings=self._settings
             )
+        except StoreRolledBack as error:
+            await self._rolled_back(error)
+            return
         except StoreRejected as error:
             _log.warning("election_request_rejected", key=self._key, error=str(error))
             answer = Failed(request.request, unknown=False)
@@ -223,6 +229,12 @@ class Leadership:
             _log.info("election_request_unknown", key=self._key, error=str(error))
             answer = Failed(request.request, unknown=True)
         await self._events.put(answer)
+
+    async def _rolled_back(self, error: StoreRolledBack) -> None:
+        # All that the elector has seen and numbered belongs to a history that is gone.
+        _log.error("election_store_rolled_back", key=self._key, error=str(error))
+        self._abandon("store_rolled_back")
+        await self._events.put(Stop())
 
     async def _watch(self) -> None:
         """Tell the elector every change of the key, at once."""
@@ -239,6 +251,9 @@ class Leadership:
                             # A prefix watch also sees keys that merely begin like ours.
                             if event.kv.key == self._key:
                                 await self._events.put(KeySeen(event.kv, event.deleted))
+                return
+            except StoreRolledBack as error:
+                await self._rolled_back(error)
                 return
             except (StoreUnknown, StoreCompacted) as error:
                 _log.info("leader_watch_restarted", key=self._key, error=str(error))

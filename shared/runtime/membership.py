@@ -25,7 +25,7 @@ from typing import Self
 import structlog
 
 from shared.election.lease import LeaseSettings
-from shared.errors import StoreError
+from shared.errors import StoreError, StoreRolledBack
 from shared.ports import Compare, ModRevisionIs, Put
 from shared.runtime.lease_thread import LeaseThread
 
@@ -42,11 +42,15 @@ _OWN_LEASES = 16
 class _Replaced(Exception):
     """Another incarnation holds the key."""
 
+    def __str__(self) -> str:
+        return "another incarnation holds the key"
+
 
 class Membership:
     """One key of one process. ``async with`` registers in the background; leaving revokes the lease.
 
-    ``on_replaced()`` runs on the main loop when another incarnation has taken the key: this process should end.
+    ``on_replaced()`` runs on the main loop when another incarnation has taken the key, or the store has gone back in
+    time and is not the one that this process joined: it should end, and start from scratch where it has a supervisor.
     """
 
     def __init__(
@@ -122,9 +126,9 @@ class Membership:
                 if self._thread.main_alive():
                     await self._register()
                     await self._keep()
-            except _Replaced:
+            except (_Replaced, StoreRolledBack) as error:
                 self._valid_until = -float("inf")
-                _log.warning("member_replaced", key=self._key)
+                _log.warning("member_replaced", key=self._key, error=str(error))
                 self._tell(self._on_replaced)
                 return
             except StoreError as error:
@@ -178,6 +182,8 @@ class Membership:
                     return
                 sent_at = self._thread.clock()
                 ttl_s = await store.keep_alive(self._lease_id, timeout_s=settings.call_timeout_s)
+            except StoreRolledBack:
+                raise
             except StoreError as error:
                 _log.info("member_renewal_failed", key=self._key, error=str(error))
                 next_at = self._thread.clock() + settings.retry_s

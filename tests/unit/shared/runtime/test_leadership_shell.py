@@ -15,7 +15,7 @@ from shared.adapters.memory_store import MemoryStore
 from shared.election.elector import Elector
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
-from shared.errors import ConfigError, StoreUnknown
+from shared.errors import ConfigError, StoreRolledBack, StoreUnknown
 from shared.ports import CreateRevisionIs, Delete, Put
 from shared.runtime.leadership import Leadership, observe_leader
 from shared.runtime.lease_thread import LeaseThread
@@ -34,6 +34,7 @@ class Faulty(MemoryStore):
     def __init__(self, server: MemoryEtcd) -> None:
         super().__init__(server)
         self.cut = False
+        self.rolled_back = False
         self.lose_next_reply = False
 
     async def txn(self, compares, ops, *, timeout_s=2.0):
@@ -46,6 +47,8 @@ class Faulty(MemoryStore):
         return result
 
     async def keep_alive(self, lease_id, *, timeout_s=2.0):
+        if self.rolled_back:
+            raise StoreRolledBack("from 9 to 3")
         if self.cut:
             raise StoreUnknown("cut")
         return await super().keep_alive(lease_id)
@@ -179,6 +182,32 @@ async def test_a_hung_main_loop_loses_key_and_registration(server, hung_after_s,
             assert leadership.is_valid() == key_remains
             # It recovers by itself once the service does.
             await leadership.wait_elected()
+
+
+async def test_a_store_that_went_back_ends_candidacy_and_membership(server):
+    heard, replaced = Heard(), Heard()
+    clients: list[Faulty] = []
+
+    def connect() -> Faulty:
+        clients.append(Faulty(server))
+        return clients[-1]
+
+    async with LeaseThread(connect) as thread:
+        async with (
+            candidacy(thread, "a", heard) as leadership,
+            Membership(
+                thread, key="/c/agents/a", value=b"", settings=FAST, on_replaced=lambda: replaced.note("replaced")
+            ) as member,
+        ):
+            term = await leadership.wait_elected()
+            await member.wait_registered()
+            clients[0].rolled_back = True
+            await heard.wait(lambda all_: ("lost", term, "store_rolled_back") in all_)
+            await replaced.wait(lambda all_: all_ == [("replaced",)])
+            assert not leadership.is_valid()
+            assert not member.registered()
+            clients[0].rolled_back = False
+    assert [what[0] for what in heard.all] == ["elected", "lost"]
 
 
 async def test_a_bug_in_the_elector_ends_leadership(server, monkeypatch):
