@@ -7,14 +7,15 @@ conditions to taint a node: that is a controller's work.
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any
 
 from services.twin.kinds.names import check, label_value, qualified_name
 from services.twin.kinds.pod_scheduling_rules import TAINT_EFFECTS
 from services.twin.kinds.printing import NONE, UNKNOWN, columns, object_age
-from services.twin.kinds.resource_rules import check_amount, check_resource_name
+from services.twin.kinds.resource_rules import check_amount
 from services.twin.kinds.typed import TypedStrategy
-from services.twin.registry.status import FieldError, duplicate, forbidden_field, not_supported, required
+from services.twin.registry.status import FieldError, duplicate, forbidden_field, invalid, not_supported, required
 from services.twin.registry.strategy import KindInfo, RequestContext
 
 Json = dict[str, Any]
@@ -59,21 +60,25 @@ class NodeStrategy(TypedStrategy):
         obj["status"] = old["status"]
 
     def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
-        return _check_taints(obj["spec"].get("taints") or []) + _check_status(obj["status"])
+        spec = obj["spec"]
+        return _check_taints(spec.get("taints") or []) + _check_amounts(obj["status"]) + _check_ranges(spec)
 
     def validate_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
         spec, before = obj["spec"], old["spec"]
-        found = _check_taints(spec.get("taints") or [])
+        found = _check_amounts(obj["status"]) + _check_addresses(obj["status"])
         if before.get("podCIDRs") and spec.get("podCIDRs") != before["podCIDRs"]:
             text = 'node updates may not change podCIDR except from "" to valid'
             found.append(forbidden_field("spec.podCIDRs", text))
         if before.get("providerID") and spec.get("providerID") != before["providerID"]:
             text = 'node updates may not change providerID except from "" to valid'
             found.append(forbidden_field("spec.providerID", text))
+        found += _check_taints(spec.get("taints") or [])
+        if spec.get("externalID") != before.get("externalID"):
+            found.append(forbidden_field("spec.externalID", "may not be updated"))
         return found
 
     def validate_status_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
-        return _check_status(obj["status"])
+        return self.validate_update(obj, old, ctx)
 
     def warnings(self, obj: Json, old: Json | None, ctx: RequestContext) -> list[str]:
         found = []
@@ -109,10 +114,11 @@ class NodeStrategy(TypedStrategy):
 
 
 def _check_taints(taints: list[Json]) -> list[FieldError]:
+    """validateNodeTaints; the real server reports them under ``metadata``, so clients see that."""
     found: list[FieldError] = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
-        here, key, effect = f"spec.taints[{index}]", taint.get("key", ""), taint.get("effect", "")
+        here, key, effect = f"metadata.taints[{index}]", taint.get("key", ""), taint.get("effect", "")
         found += check(f"{here}.key", key, qualified_name)
         found += check(f"{here}.value", taint.get("value", ""), label_value)
         if not effect:
@@ -121,18 +127,23 @@ def _check_taints(taints: list[Json]) -> list[FieldError]:
             found.append(not_supported(f"{here}.effect", effect, TAINT_EFFECTS))
         if (key, effect) in seen:
             value = {"Key": key, "Value": taint.get("value", ""), "Effect": effect, "TimeAdded": taint.get("timeAdded")}
-            found.append(duplicate(here, value))
+            repeated = duplicate(here, value)
+            text = f"{repeated.message}: taints must be unique by key and effect pair"
+            found.append(FieldError(repeated.reason, here, text))
         seen.add((key, effect))
     return found
 
 
-def _check_status(status: Json) -> list[FieldError]:
+def _check_amounts(status: Json) -> list[FieldError]:
     found: list[FieldError] = []
     for part in ("capacity", "allocatable"):
         for name, amount in (status.get(part) or {}).items():
-            field = f"status.{part}[{name}]"
-            found += check_resource_name(name, field) if "/" in name else []
-            found += check_amount(name, amount, field)
+            found += check_amount(name, amount, f"status.{part}.{name}")
+    return found
+
+
+def _check_addresses(status: Json) -> list[FieldError]:
+    found: list[FieldError] = []
     seen: set[tuple[str, str]] = set()
     for index, address in enumerate(status.get("addresses") or ()):
         key = (address.get("type", ""), address.get("address", ""))
@@ -140,6 +151,21 @@ def _check_status(status: Json) -> list[FieldError]:
             value = {"Type": key[0], "Address": key[1]}
             found.append(duplicate(f"status.addresses[{index}]", value))
         seen.add(key)
+    return found
+
+
+def _check_ranges(spec: Json) -> list[FieldError]:
+    """podCIDRs: networks, one per address family."""
+    ranges = spec.get("podCIDRs") or []
+    found: list[FieldError] = []
+    families: list[int] = []
+    for index, text in enumerate(ranges):
+        try:
+            families.append(ipaddress.ip_network(text, strict=False).version)
+        except ValueError:
+            found.append(invalid(f"spec.podCIDRs[{index}]", ranges, "must be valid CIDR"))
+    if len(ranges) > 1 and (len(ranges) > 2 or len(set(families)) < len(families)):
+        found.append(invalid("spec.podCIDRs", ranges, "may specify no more than one CIDR for each IP family"))
     return found
 
 

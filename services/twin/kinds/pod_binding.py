@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.twin.kinds.typed import expect_kind, expect_namespace
+from services.twin.kinds.typed import decode_body, expect_kind, expect_namespace
 from services.twin.registry.status import ApiError, bad_request, conflict, not_supported, plain_error, success
 from services.twin.registry.strategy import HandlerResult, Registry, RequestContext
 
@@ -26,14 +26,14 @@ def bind_pod(ctx: RequestContext, registry: Registry, name: str, body: Json) -> 
     terminating or gated; 500 an invalid target, as the real server does.
     """
     expect_kind(body, _BINDING, "Binding", "core.Binding")
-    meta = body.get("metadata") or {}
+    body = decode_body("core/v1.Binding", "Binding", "v1", body, ctx)
+    meta = body["metadata"]
     expect_namespace(body, ctx)
     given = meta.get("name", "")
     if name and given != name:
         raise bad_request("name in URL does not match name in Binding object")
-    target = body.get("target") or {}
-    _check_target(target)
-    node = target["name"]
+    _check_target(body["target"])
+    node = body["target"]["name"]
     pod_name = given
 
     def assign(old: Json) -> Json:

@@ -6,11 +6,13 @@ does not run, or runs unhealthily under the right policy, costs no budget.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from services.twin.kinds.names import selector_matches
 from services.twin.kinds.pod_binding import with_condition
-from services.twin.kinds.typed import expect_kind, expect_namespace
+from services.twin.kinds.typed import decode_body, expect_kind, expect_namespace
+from services.twin.registry.deleting import delete_options
 from services.twin.registry.status import (
     bad_request,
     conflict,
@@ -38,38 +40,43 @@ _CONDITION = {
 
 
 def evict_pod(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
-    """POST pods/NAME/eviction. Refused: 400, 404, 409 (preconditions), 429 (budget), 500 (several budgets)."""
+    """POST pods/NAME/eviction. Refused: 400, 404, 409 (preconditions), 429 (budget), 500 (several budgets).
+
+    The budget comes before the preconditions, as in the real server: a conflict has cost a disruption already.
+    """
     expect_kind(body, _EVICTION, "Eviction", "policy.Eviction")
+    body = decode_body("policy/v1.Eviction", "Eviction", "v1", body, ctx)
     expect_namespace(body, ctx)
-    if (body.get("metadata") or {}).get("name", "") != name:
+    if body["metadata"].get("name", "") != name:
         raise bad_request("name in URL does not match name in Eviction object")
-    options = dict(body.get("deleteOptions") or {})
+    options = delete_options({}, body.get("deleteOptions") or {})
     dry_run = ctx.dry_run or bool(options.get("dryRun"))
     if dry_run:
         options["dryRun"] = ["All"]
+        ctx = replace(ctx, dry_run=True)
     pod = registry.get("pods", ctx.namespace, name)
     if pod is None:
         raise not_found("pods", "", name)
-    _check_uid(options, pod)
     if not _costs_nothing(pod):
         _take_from_budget(ctx, registry, pod, dry_run=dry_run)
     if not dry_run:
-        _mark(ctx, registry, name)
+        _mark(ctx, registry, name, options)
     registry.delete(ctx, "pods", ctx.namespace, name, options)
     return HandlerResult(201, success(code=201))
 
 
-def _check_uid(options: Json, pod: Json) -> None:
-    wanted = (options.get("preconditions") or {}).get("uid")
-    current = pod["metadata"]["uid"]
-    if wanted and wanted != current:
-        raise conflict(
-            "Pod",
-            "",
-            pod["metadata"]["name"],
-            f"the UID in the precondition ({wanted}) does not match the UID in record ({current}). The object might "
-            "have been deleted and then recreated",
-        )
+def _check_preconditions(conditions: Json, pod: Json) -> None:
+    meta = pod["metadata"]
+    for field, title, ending in (
+        ("uid", "UID", "The object might have been deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "The object might have been modified"),
+    ):
+        wanted, current = conditions.get(field), meta[field]
+        if wanted and wanted != current:
+            text = (
+                f"the {title} in the precondition ({wanted}) does not match the {title} in record ({current}). {ending}"
+            )
+            raise conflict("Pod", "", meta["name"], text)
 
 
 def _costs_nothing(pod: Json) -> bool:
@@ -82,12 +89,19 @@ def _is_ready(pod: Json) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or ())
 
 
-def _mark(ctx: RequestContext, registry: Registry, name: str) -> None:
+def _mark(ctx: RequestContext, registry: Registry, name: str, options: Json) -> None:
+    """Say why the pod goes before it does; a resourceVersion precondition then means the marked pod."""
+    conditions = options.get("preconditions") or {}
+
     def add_condition(old: Json) -> Json:
-        conditions = old["status"].get("conditions") or []
-        return {**old, "status": {**old["status"], "conditions": with_condition(conditions, _CONDITION, ctx.now)}}
+        _check_preconditions(conditions, old)
+        known = old["status"].get("conditions") or []
+        return {**old, "status": {**old["status"], "conditions": with_condition(known, _CONDITION, ctx.now)}}
 
     registry.guaranteed_update(ctx, "pods", ctx.namespace, name, add_condition)
+    marked = registry.get("pods", ctx.namespace, name)
+    if conditions.get("resourceVersion") and marked is not None:
+        options["preconditions"] = {**conditions, "resourceVersion": marked["metadata"]["resourceVersion"]}
 
 
 def _take_from_budget(ctx: RequestContext, registry: Registry, pod: Json, *, dry_run: bool) -> None:

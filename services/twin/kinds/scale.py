@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.kinds.names import selector_text
-from services.twin.kinds.typed import STATUS_VERBS
+from services.twin.kinds.typed import STATUS_VERBS, decode_body, expect_kind
 from services.twin.registry.status import (
     MODIFIED_MESSAGE,
     bad_request,
@@ -22,6 +22,7 @@ from services.twin.registry.strategy import HandlerResult, KindInfo, Registry, R
 
 Json = dict[str, Any]
 
+_SCALE = (("autoscaling/v1", "Scale"),)
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
@@ -39,14 +40,13 @@ def scale_subresource(info: KindInfo) -> Subresource:
 
     def update(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
         old = current(ctx, registry, name)
-        meta = body.get("metadata") or {}
-        replicas = (body.get("spec") or {}).get("replicas") or 0
+        expect_kind(body, _SCALE, "Scale", "autoscaling.Scale")
+        body = decode_body("autoscaling/v1.Scale", "Scale", "v1", body, ctx)
+        meta = body["metadata"]
+        replicas = body["spec"].get("replicas", 0)
         if meta.get("name", name) != name:
             text = f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
             raise bad_request(text)
-        if type(replicas) is not int:
-            text = "json: cannot unmarshal string into Go struct field ScaleSpec.spec.replicas of type int32"
-            raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {text}')
         if replicas < 0:
             error = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
             raise unprocessable("Scale", "autoscaling", name, [error])

@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from services.twin.kinds.printing import columns, object_age
-from services.twin.kinds.typed import TypedStrategy
+from services.twin.kinds.typed import TypedStrategy, decode_body, expect_kind
 from services.twin.registry.status import bad_request, invalid, not_found, unprocessable
 from services.twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Subresource
 
 Json = dict[str, Any]
 
+_REQUEST = (("authentication.k8s.io/v1", "TokenRequest"),)
 _AUDIENCES = ["https://kubernetes.default.svc"]
 _DEFAULT_S, _SHORTEST_S, _LONGEST_S = 3600, 600, 2**32
 
@@ -27,10 +28,12 @@ def request_token(ctx: RequestContext, registry: Registry, name: str, body: Json
     account = registry.get("serviceaccounts", ctx.namespace, name)
     if account is None:
         raise not_found("serviceaccounts", "", name)
-    given = (body.get("metadata") or {}).get("name")
+    expect_kind(body, _REQUEST, "TokenRequest", "authentication.TokenRequest")
+    body = decode_body("authentication/v1.TokenRequest", "TokenRequest", "v1", body, ctx)
+    given = body["metadata"].get("name")
     if given and given != name:
         raise bad_request(f"name in request ({given}) does not match name in URL ({name})")
-    spec = body.get("spec") or {}
+    spec = body["spec"]
     seconds = spec.get("expirationSeconds") or _DEFAULT_S
     if seconds < _SHORTEST_S:
         error = invalid("spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")

@@ -67,6 +67,21 @@ def decode_into(go_type: str, info: KindInfo, obj: Json, ctx: RequestContext) ->
     ctx.unknown_fields.extend(unknown)
 
 
+def decode_body(go_type: str, kind: str, version: str, body: Json, ctx: RequestContext) -> Json:
+    """The typed form of what is POSTed to a subresource. 400 for what does not fit, or is unknown under Strict."""
+    subject = f'{kind} in version "{version}" cannot be handled as a {kind}'
+    try:
+        decoded, unknown = TYPES.decode(go_type, body)
+    except DecodeError as error:
+        raise bad_request(f"{subject}: {error}") from error
+    mode = ctx.query.get("fieldValidation") or "Warn"
+    if unknown and mode == "Strict":
+        raise bad_request(f"{subject}: strict decoding error: {', '.join(unknown)}")
+    if mode == "Warn":
+        ctx.warnings.extend(unknown)
+    return decoded
+
+
 def expect_kind(body: Json, accepted: tuple[tuple[str, str], ...], kind: str, go_type: str) -> None:
     """400 unless ``body`` names one of the accepted (apiVersion, kind) pairs, or neither."""
     version, given = body.get("apiVersion") or accepted[0][0], body.get("kind") or accepted[0][1]

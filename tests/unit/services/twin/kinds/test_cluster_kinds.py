@@ -33,10 +33,10 @@ def test_a_node_update_keeps_the_status_and_adds_no_taint(cluster: Any) -> None:
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"taints": [{"key": "a b", "effect": "NoSchedule"}]}, "spec.taints[0].key"),
-        ({"taints": [{"key": "a", "effect": "Odd"}]}, "spec.taints[0].effect"),
-        ({"taints": [{"key": "a"}]}, "spec.taints[0].effect"),
-        ({"taints": [{"key": "a", "effect": "NoSchedule"}] * 2}, "spec.taints[1]"),
+        ({"taints": [{"key": "a b", "effect": "NoSchedule"}]}, "metadata.taints[0].key"),
+        ({"taints": [{"key": "a", "effect": "Odd"}]}, "metadata.taints[0].effect"),
+        ({"taints": [{"key": "a"}]}, "metadata.taints[0].effect"),
+        ({"taints": [{"key": "a", "effect": "NoSchedule"}] * 2}, "metadata.taints[1]"),
     ],
 )
 def test_bad_taints_are_refused(cluster: Any, causes: Any, spec: Json, field: str) -> None:

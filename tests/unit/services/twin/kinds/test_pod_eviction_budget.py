@@ -142,10 +142,31 @@ def test_a_dry_run_touches_neither_pod_nor_budget(cluster: Any, make_pod: Any, b
     ]
 
 
-def test_another_uid_is_a_conflict_and_costs_nothing(cluster: Any, make_pod: Any) -> None:
+@pytest.mark.parametrize(
+    "preconditions", [{"uid": "00000000-0000-0000-0000-000000000001"}, {"resourceVersion": "1"}], ids=str
+)
+def test_a_failed_precondition_is_a_conflict(cluster: Any, make_pod: Any, preconditions: Json) -> None:
     running(cluster, make_pod, "a")
-    budget(cluster, 1)
-    with pytest.raises(ApiError, match="does not match the UID") as caught:
-        evict(cluster, "a", preconditions={"uid": "00000000-0000-0000-0000-000000000001"})
-    assert caught.value.code == 409
-    assert cluster.get(BUDGETS, "pdb")["status"]["disruptionsAllowed"] == 1
+    with pytest.raises(ApiError, match="in the precondition") as caught:
+        evict(cluster, "a", preconditions=preconditions)
+    assert (caught.value.code, caught.value.body["details"]["kind"]) == (409, "Pod")
+    pod = cluster.get("pods", "a")
+    assert "deletionTimestamp" not in pod["metadata"]
+    assert len(pod["status"]["conditions"]) == 1
+
+
+def test_met_preconditions_survive_the_mark(cluster: Any, make_pod: Any) -> None:
+    running(cluster, make_pod, "a")
+    meta = cluster.get("pods", "a")["metadata"]
+    evict(cluster, "a", preconditions={"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]})
+    assert cluster.get("pods", "a")["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [({"propagationPolicy": "Sideways"}, 422), ({"gracePeriodSeconds": "x"}, 400)], ids=str
+)
+def test_bad_delete_options_are_refused(cluster: Any, make_pod: Any, options: Json, code: int) -> None:
+    running(cluster, make_pod, "a")
+    with pytest.raises(ApiError) as caught:
+        evict(cluster, "a", **options)
+    assert caught.value.code == code
