@@ -49,7 +49,7 @@ from shared.election.events import (
 )
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord, decode_record
-from shared.errors import StoreCompacted, StoreError, StoreRejected, StoreRolledBack, StoreUnknown
+from shared.errors import ConclaveError, StoreCompacted, StoreError, StoreRejected, StoreRolledBack, StoreUnknown
 from shared.ports import CreateRevisionIs, Delete, KeyValue, Put, Store
 from shared.runtime.lease_thread import LeaseThread
 from shared.runtime.prefix_watch import follow_prefix
@@ -92,6 +92,7 @@ class Leadership:
         self._requests: set[asyncio.Task[None]] = set()
         self._main: asyncio.AbstractEventLoop | None = None
         self._elected = asyncio.Event()
+        self._ended: ConclaveError | None = None
         self._running: concurrent.futures.Future[None] | None = None
 
     # --- what a service asks ------------------------------------------------------------------------------------
@@ -116,8 +117,10 @@ class Leadership:
         return self._state.leader
 
     async def wait_elected(self) -> int:
-        """Our term, once we lead."""
+        """Our term, once we lead. ``StoreRolledBack`` or ``ConclaveError`` when the candidacy has ended instead."""
         while not (term := self.term):
+            if self._ended is not None:
+                raise self._ended
             self._elected.clear()
             await self._elected.wait()
         return term
@@ -154,7 +157,7 @@ class Leadership:
         except Exception:
             # The shell's one guard: a bug here must end leadership, not leave it standing without renewals.
             _log.exception("elector_failed", key=self._key)
-            self._abandon("internal")
+            self._abandon("internal", ConclaveError(f"the election of {self._key} has failed; see the log"))
             raise
         finally:
             watching.cancel()
@@ -208,10 +211,12 @@ class Leadership:
         if callback is not None and self._main is not None and not self._main.is_closed():
             self._main.call_soon_threadsafe(functools.partial(callback, *args))
 
-    def _abandon(self, reason: str) -> None:
+    def _abandon(self, reason: str, error: ConclaveError) -> None:
         """End the candidacy at once; the lease ends by itself."""
         if self._state.phase is not Phase.STOPPED:
             term, self._state = self._state.term, ElectorState(phase=Phase.STOPPED)
+            self._ended = error
+            self._tell(self._elected.set)
             self._tell(self._on_lost, term, reason)
 
     async def _request(self, request: Request) -> None:
@@ -233,7 +238,7 @@ class Leadership:
     async def _rolled_back(self, error: StoreRolledBack) -> None:
         # All that the elector has seen and numbered belongs to a history that is gone.
         _log.error("election_store_rolled_back", key=self._key, error=str(error))
-        self._abandon("store_rolled_back")
+        self._abandon("store_rolled_back", error)
         await self._events.put(Stop())
 
     async def _watch(self) -> None:

@@ -206,6 +206,9 @@ async def test_a_store_that_went_back_ends_candidacy_and_membership(server):
             await replaced.wait(lambda all_: all_ == [("replaced",)])
             assert not leadership.is_valid()
             assert not member.registered()
+            # A standby learns of it where it waits.
+            with pytest.raises(StoreRolledBack):
+                await leadership.wait_elected()
             clients[0].rolled_back = False
     assert [what[0] for what in heard.all] == ["elected", "lost"]
 
