@@ -161,6 +161,7 @@ async def _lead(
         bind_timeout_s=settings.bind_timeout_ms / 1000,
         bind_ms=metrics.quantiles("bind_ms"),
         commit_ms=metrics.quantiles("commit_ms"),
+        bind_seconds=metrics.histogram("bind_duration_seconds", "One Binding call, by result", ["result"]),
     )
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
     admin.shell = shell

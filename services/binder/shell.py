@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 import structlog
+from prometheus_client import Histogram
 
 from services.binder.core import BinderCore
 from services.binder.events import (
@@ -80,9 +81,10 @@ class Shell:
     def __init__(
         self, core: BinderCore, *, store: Store, api: KubeApi, keys: Keys, shard: str, leadership: Validity,
         clock: Clock, failpoints: Failpoints, bind_timeout_s: float = 5.0, bind_ms: Quantiles | None = None,
-        commit_ms: Quantiles | None = None,
+        commit_ms: Quantiles | None = None, bind_seconds: Histogram | None = None,
     ) -> None:  # fmt: skip
         self.core = core
+        self._log = log.bind(term=core.state.term)
         self._store = store
         self._api = api
         self._keys = keys
@@ -93,6 +95,7 @@ class Shell:
         self._bind_timeout_s = bind_timeout_s
         self._bind_ms = bind_ms if bind_ms is not None else Quantiles()
         self._commit_ms = commit_ms if commit_ms is not None else Quantiles()
+        self._bind_seconds = bind_seconds
         self._inbox: list[Event] = []
         self._turning = False
         self._timer: asyncio.TimerHandle | None = None
@@ -197,11 +200,10 @@ class Shell:
             case Stop():
                 self._end(StoreFenced(instruction.reason))
             case Log():
-                facts = {"term": self.core.state.term, **dict(instruction.facts)}
-                getattr(log, instruction.level)(instruction.event, **facts)
+                getattr(self._log, instruction.level)(instruction.event, **dict(instruction.facts))
 
     def _refuse(self, refuse: Refuse) -> None:
-        log.info("plan_refused", code=refuse.code, reason=refuse.message)
+        self._log.info("plan_refused", code=refuse.code, reason=refuse.message)
         waiting = self._requests.get(refuse.request)
         if waiting is not None and not waiting.done():
             waiting.set_exception(
@@ -241,20 +243,20 @@ class Shell:
         try:
             result = await self._store.txn(commit.compares, commit.ops)
         except StoreRejected as error:
-            log.warning("commit_rejected", batch=commit.batch, error=error)
+            self._log.warning("commit_rejected", batch=commit.batch, error=error)
             self.post((CommitRefused(commit.batch, str(error)),))
             return
         except StoreError as error:
-            log.warning("commit_unknown", batch=commit.batch, error=error)
+            self._log.warning("commit_unknown", batch=commit.batch, error=error)
             self.post((CommitUnknown(commit.batch),))
             return
         self._commit_ms.record((time.perf_counter() - started) * 1e3)
         self._failpoints.reach("after_commit")
         if not result.succeeded:
-            log.info("commit_refused", batch=commit.batch, revision=result.revision)
+            self._log.info("commit_refused", batch=commit.batch, revision=result.revision)
             self.post((CommitRefused(commit.batch),))
             return
-        log.info("batch_committed", batch=commit.batch, ops=len(commit.ops), revision=result.revision)
+        self._log.info("batch_committed", batch=commit.batch, ops=len(commit.ops), revision=result.revision)
         self.post((Committed(commit.batch, result.revision),))
 
     async def _look_up(self, look_up: LookUp) -> None:
@@ -267,7 +269,7 @@ class Shell:
             else:
                 found = [await self._store.get(self._keys.intent(key)) for key in look_up.unit_keys]
         except StoreError as error:
-            log.warning("look_up_failed", batch=look_up.batch, error=error)
+            self._log.warning("look_up_failed", batch=look_up.batch, error=error)
             self.post((LookUpFailed(look_up.batch),))
             return
         intents = self._intents(found)
@@ -280,7 +282,7 @@ class Shell:
             try:
                 listing = await self._store.list_prefix(self._keys.intents_prefix)
             except StoreError as error:
-                log.warning("intents_unlisted", error=error)
+                self._log.warning("intents_unlisted", error=error)
                 await asyncio.sleep(LIST_RETRY_S)
                 continue
             self.post((IntentsListed(self._intents(listing.items)),))
@@ -305,28 +307,35 @@ class Shell:
         try:
             await self._api.bind(request, timeout_s=self._bind_timeout_s)
         except KubeRejected as error:
-            log.info(
+            self._log.info(
                 "binding_refused", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id,
                 status=error.status, error=error,
             )  # fmt: skip
+            self._observe("refused", started)
             self.post((BindingRefused(request.uid, attempt, error.status, str(error)[:512], error.retry_after_s),))
             return
         except KubeError as error:
-            log.warning(
+            self._log.warning(
                 "binding_unknown", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id, error=error
             )
+            self._observe("unknown", started)
             self.post((BindingUnknown(request.uid, attempt),))
             return
         self._failpoints.reach("after_bind")
         self._bind_ms.record((time.perf_counter() - started) * 1e3)
-        log.debug("pod_bound", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id)
+        self._observe("accepted", started)
+        self._log.debug("pod_bound", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id)
         self.post((BindingAccepted(request.uid, attempt),))
+
+    def _observe(self, result: str, started: float) -> None:
+        if self._bind_seconds is not None:
+            self._bind_seconds.labels(result).observe(time.perf_counter() - started)
 
     async def _read(self, read: ReadPod) -> None:
         try:
             found = await self._api.get(PODS, namespace=read.namespace, name=read.name)
         except KubeError as error:
-            log.warning("pod_unread", pod_uid=read.uid, error=error)
+            self._log.warning("pod_unread", pod_uid=read.uid, error=error)
             self.post((PodReadFailed(read.uid),))
             return
         same = found is not None and found.metadata.uid == read.uid
@@ -339,7 +348,7 @@ class Shell:
         try:
             await self._api.patch(PODS, namespace=mark.namespace, name=mark.name, patch=patch, subresource="status")
         except KubeError as error:
-            log.warning("pod_unmarked", pod_uid=mark.uid, error=error)
+            self._log.warning("pod_unmarked", pod_uid=mark.uid, error=error)
             self.post((PodMarked(mark.uid, done=False),))
             return
         self.post((PodMarked(mark.uid, done=True),))
@@ -348,6 +357,6 @@ class Shell:
         try:
             pods = await self._api.list(PODS)
         except KubeError as error:
-            log.info("compare_skipped", error=error)
+            self._log.info("compare_skipped", error=error)
             return
         self.post((compared(pods),))
