@@ -116,6 +116,10 @@ class Intake:
 
     def upsert_node(self, node: Node) -> None:
         """A node was added or changed. Heartbeats and other changes that decide nothing are dropped here."""
+        if problem := oversize(node):
+            self._state.log("node_refused", level="warning", node=node.name, problem=problem)
+            self.delete_node(node.name)
+            return
         table = self._state.cache.table
         row = table.row_of.get(node.name)
         known = table.nodes[row] if row is not None else None
@@ -173,6 +177,18 @@ class Intake:
 
     def _mark(self, event: ClusterEvent, node_name: str) -> None:
         self._changed.setdefault(event, set()).add(node_name)
+
+
+def oversize(node: Node) -> str:
+    """Why the node cannot be told to an agent ("" if it can): the wire bounds every list (I10)."""
+    for what, size, limit in (
+        ("labels", len(node.labels), 1024),
+        ("taints", len(node.taints), 256),
+        ("allocatable resources", len(node.allocatable), 256),
+    ):
+        if size > limit:
+            return f"{size} {what}, at most {limit} are supported"
+    return ""
 
 
 def changes_of(known: Node, node: Node) -> list[ClusterEvent]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from services.coordinator.classes import MAX_CLASS_BYTES, KnownClass
 from services.coordinator.losses import Losses
 from services.coordinator.merging import AgentAnswers, Unit
 from services.coordinator.notices import SCHEDULER_ERROR, UNSCHEDULABLE, Notices
 from services.coordinator.roster import Roster
 from services.coordinator.state import State
 from shared.model.constraints import PodClass
+from shared.model.pod import Pod
 from shared.scheduling.feasibility import unavailable_message
 from shared.wire.messages import Refusal
 
@@ -27,6 +29,7 @@ class Group:
     """
 
     pod_class: PodClass
+    known: KnownClass
     units: list[Unit] = field(default_factory=list)
     lists: list[AgentAnswers] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
@@ -70,6 +73,12 @@ class Refusals:
         state.stats.parked += 1
         self._notices.tell(unit.pod, UNSCHEDULABLE, message)
         state.queue.park(uid, plugins, state.now)
+
+    def too_large(self, pod: Pod, size_bytes: int) -> None:
+        """The pod's constraints do not fit into an offer: it waits, the others go on."""
+        message = f"selectors, affinity and tolerations take {size_bytes} bytes; at most {MAX_CLASS_BYTES} are offered"
+        self._notices.tell(pod, SCHEDULER_ERROR, message)
+        self._state.queue.retry(pod.uid, self._state.now)
 
     def no_nodes(self) -> None:
         """There is no node at all: everybody sleeps until one appears."""

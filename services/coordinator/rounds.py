@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.coordinator.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Classes
 from services.coordinator.events import DecisionsReceived, RequestFailed
 from services.coordinator.instructions import SendOffer
 from services.coordinator.losses import Losses
@@ -25,15 +26,6 @@ from shared.model.pod import Pod
 from shared.scheduling.queue import Place
 from shared.scheduling.scores.preferences import norms_of
 from shared.wire.messages import VERSION, ClassDefinition, Offer, Placement, UnitGroup
-
-MAX_CLASSES = 8192
-"""Class numbers remembered; then they are given anew (agents are told by definition, so that costs bytes only)."""
-
-SLOTS_SHARE = 2
-"""Each agent is asked for so many times its even share of a class's units: most of what more agents would answer
-beyond that is never looked at. A class whose good nodes sit with few agents (a label, bin packing) gets more."""
-
-MAX_WIDENING = 4096
 
 
 @dataclass(slots=True)
@@ -59,9 +51,7 @@ class Rounds:
         self._losses = losses
         self._refusals = Refusals(state, roster, notices, losses)
         self._units = 0
-        self._class_ids: dict[PodClass, int] = {}
-        self._next_class = 0
-        self._widen: dict[PodClass, int] = {}
+        self._classes = Classes()
         self.current: Round | None = None
 
     # --- start --------------------------------------------------------------------------------------------------
@@ -81,24 +71,39 @@ class Rounds:
             return False
         if not self._ledger.has_room():
             return False
-        self._offer(agents, state.queue.pop(state.settings.batch_units, state.now))
-        return True
+        while state.queue.has_active():
+            groups, class_of = self._group(state.queue.pop(state.settings.batch_units, state.now))
+            if groups:
+                self._offer(agents, groups, class_of)
+                return True
+        return False
 
-    def _offer(self, agents: list[AgentView], pods: list[Pod]) -> None:
-        state = self._state
+    def _group(self, pods: list[Pod]) -> tuple[dict[int, Group], dict[int, int]]:
+        """Units by class, and the class of each unit. What does not fit into one offer waits for the next."""
+        state, size_bytes = self._state, 0
         groups: dict[int, Group] = {}
         class_of: dict[int, int] = {}
         for pod in pods:
-            self._units += 1
-            class_id = self._class_id(pod.pod_class)
-            group = groups.get(class_id)
+            known = self._classes.of(pod.pod_class)
+            group = groups.get(known.id)
             if group is None:
-                group = groups[class_id] = Group(pod.pod_class)
+                if known.size_bytes > MAX_CLASS_BYTES:
+                    self._refusals.too_large(pod, known.size_bytes)
+                    continue
+                size_bytes += known.size_bytes
+                if size_bytes > MAX_ROUND_BYTES:
+                    state.queue.retry(pod.uid, state.now, failed=False)
+                    continue
+                group = groups[known.id] = Group(pod.pod_class, known)
+            self._units += 1
             group.units.append(Unit(self._units, pod, state.queue.entries[pod.uid].first_seen))
-            class_of[self._units] = class_id
+            class_of[self._units] = known.id
+        return groups, class_of
+
+    def _offer(self, agents: list[AgentView], groups: dict[int, Group], class_of: dict[int, int]) -> None:
+        state = self._state
         for group in groups.values():
-            share = self._widen.get(group.pod_class, SLOTS_SHARE) * len(group.units) // len(agents)
-            group.asked = min(len(group.units), share + 1)
+            group.asked = group.known.slots(len(group.units), len(agents))
         wire_groups = [
             UnitGroup(class_id, [u.number for u in g.units[: g.asked]], norms_of(state.feasibility, g.pod_class))
             for class_id, g in groups.items()
@@ -111,7 +116,7 @@ class Rounds:
             state.now + state.settings.offer_deadline_s, cause_id,
         )  # fmt: skip
         state.stats.rounds += 1
-        state.stats.units_offered += len(pods)
+        state.stats.units_offered += len(class_of)
 
     def _send(self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup]) -> None:
         state = self._state
@@ -127,16 +132,6 @@ class Rounds:
             state.settings.extra_candidates,
         )  # fmt: skip
         state.emit(SendOffer(view.record.id, view.record.url, offer))
-
-    def _class_id(self, pod_class: PodClass) -> int:
-        known = self._class_ids.get(pod_class)
-        if known is None:
-            if len(self._class_ids) >= MAX_CLASSES:
-                self._class_ids.clear()
-                self._widen.clear()
-            self._next_class += 1
-            known = self._class_ids[pod_class] = self._next_class
-        return known
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -213,7 +208,7 @@ class Rounds:
             choices, left, dry = merge(state, self._losses, group.pod_class, group.units, group.lists)
             placements.extend((self._placement(choice), group.pod_class) for choice in choices)
             if left and dry:
-                self._widen[group.pod_class] = min(2 * self._widen.get(group.pod_class, SLOTS_SHARE), MAX_WIDENING)
+                group.known.widen()
             for unit in left:
                 if dry and choices:
                     state.queue.retry(unit.pod.uid, state.now, failed=False)  # it was not lost: nobody was asked

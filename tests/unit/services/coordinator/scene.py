@@ -19,6 +19,7 @@ from services.coordinator.events import (
     BinderChanged,
     DecisionsReceived,
     Event,
+    IntentGone,
     IntentRecord,
     IntentsListed,
     NodeUpserted,
@@ -78,6 +79,7 @@ class Scene:
         self.timeouts: deque[tuple[float, Event]] = deque()
         self.hold_plans = False
         self.held_plans: list[Plan] = []
+        self.intents: dict[str, str] = {}
         self.newest_plan = 0
         self.overcommitted: list[str] = []
         self._versions = 1
@@ -118,6 +120,49 @@ class Scene:
         del self.pods[uid]
         self.binder.forget(uid)
         self.inbox.append(PodDeleted(uid))
+
+    def replace_leader(self, committed: set[int]) -> None:
+        """Another coordinator is elected. Of the plans still at the binder, the ``committed`` ones (by place) have
+        become intents, which it will bind; the others were refused, their term being over."""
+        intents = []
+        for place, plan in enumerate(self.held_plans):
+            for placement in plan.placements if place in committed else ():
+                pod = self.pods.get(placement.uid)
+                if pod is not None and not pod.node_name and not pod.terminating and placement.uid not in self.intents:
+                    if check_placement(self.binder_checks, pod.pod_class, placement.node) is not None:
+                        continue
+                    self.intents[placement.uid] = placement.node
+                    self.binder.assume(placement.uid, placement.node, pod.pod_class, self.now)
+        intents = [IntentRecord(f"/intents/{uid}", ((uid, node),)) for uid, node in sorted(self.intents.items())]
+        self.held_plans.clear()
+        self.inbox.clear()
+        self.timeouts.clear()
+        self.timer = None
+        self.newest_plan = 0
+        term = self.core.state.term + 1
+        self.core = Core(
+            term=term,
+            scheduler_name="conclave",
+            policy=self.policy,
+            rng=Random(self.seed),
+            settings=self.core.state.settings,
+        )
+        self.inbox.extend(NodeUpserted(node) for node in self.nodes.values())
+        self.inbox.extend(PodUpserted(pod) for pod in self.pods.values())
+        self.begin(tuple(intents))
+
+    def end_intent(self, uid: str, *, bind: bool) -> None:
+        """The binder finishes or withdraws an intent."""
+        node = self.intents.pop(uid)
+        pod = self.pods.get(uid)
+        self.binder.forget(uid)
+        if pod is not None and not pod.node_name:
+            if bind and not pod.terminating and node in self.nodes:
+                self.bindings.append((uid, node))
+                self.change_pod(uid, node_name=node)
+            else:
+                self.change_pod(uid)  # marked before it is withdrawn
+        self.inbox.append(IntentGone(f"/intents/{uid}"))
 
     # --- the coordinator ----------------------------------------------------------------------------------------
 
@@ -213,6 +258,9 @@ class Scene:
             pod = self.pods.get(placement.uid)
             if pod is None or pod.terminating:
                 results.append(PlacementResult(placement.unit, Outcome.GONE))
+                continue
+            if placement.uid in self.intents:
+                results.append(PlacementResult(placement.unit, Outcome.UNRESOLVED, self.intents[placement.uid]))
                 continue
             if pod.node_name:
                 results.append(PlacementResult(placement.unit, Outcome.ELSEWHERE, pod.node_name))

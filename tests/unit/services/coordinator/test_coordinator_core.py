@@ -122,3 +122,52 @@ def test_host_labels_bring_a_pod_to_its_node() -> None:
     scene.add_pod(make_pod("a").select(kind="gpu").pod())
     scene.run()
     assert scene.bindings == [("uid-a", "gpu")]
+
+
+def test_a_pod_whose_constraints_are_too_large_is_told_so_and_the_others_go_on() -> None:
+    scene = cluster(1)
+    scene.add_pod(make_pod("huge").select(**{f"k{n}": "v" * 60 for n in range(3000)}).pod())
+    scene.add_pod(make_pod("small").cpu("1").pod())
+    scene.run()
+    assert [uid for uid, _ in scene.bindings] == ["uid-small"]
+    assert "bytes" in scene.of(PatchCondition)[0].message
+    assert not check_places(scene)
+
+
+def test_classes_that_do_not_fit_into_one_offer_go_in_several() -> None:
+    scene = cluster(1)
+    for number in range(16):
+        scene.add_pod(
+            make_pod(f"p{number}").prefer(1, "zone", *[f"{number}-{n}" + "v" * 50 for n in range(1700)]).pod()
+        )
+    scene.run(batch=20)
+    assert len(scene.bindings) == 16
+    assert scene.core.state.stats.rounds == 2
+
+
+def test_a_node_beyond_the_wires_bounds_is_left_out() -> None:
+    scene = cluster(1)
+    scene.add_node(make_node("weird").label(**{f"k{n}": "v" for n in range(2000)}).node())
+    scene.add_pod(make_pod("a").cpu("1").pod())
+    scene.run()
+    assert scene.bindings == [("uid-a", "n0")]
+
+
+def test_units_of_one_class_on_many_agents_ask_each_for_its_share_only() -> None:
+    scene = cluster(40, agents=20)
+    for number in range(64):
+        scene.add_pod(make_pod(f"p{number}").cpu("1").pod())
+    scene.run(batch=70)
+    assert len(scene.bindings) == 64
+    assert scene.core.state.stats.answers < 64 * 20
+
+
+def test_a_class_whose_nodes_sit_with_one_agent_is_placed_without_backoff() -> None:
+    scene = cluster(40, agents=20)
+    scene.add_node(make_node("gpu").label(kind="gpu").allocatable(cpu="200").node())
+    scene.run()
+    for number in range(64):
+        scene.add_pod(make_pod(f"p{number}").select(kind="gpu").cpu("1").pod())
+    scene.run(batch=70)
+    assert len(scene.bindings) == 64
+    assert scene.core.state.stats.losses == 0

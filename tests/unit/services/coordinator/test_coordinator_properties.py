@@ -138,6 +138,15 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def binder_changes(self, term: int, there: bool) -> None:
         self.scene.inbox.append(BinderChanged(f"http://binder-{term}" if there else "", term if there else 0))
 
+    @rule(committed=st.sets(st.integers(0, 3)))
+    def another_coordinator_is_elected(self, committed: set[int]) -> None:
+        self.scene.replace_leader(committed)
+
+    @precondition(lambda self: self.scene.intents)
+    @rule(bind=st.booleans(), data=st.data())
+    def intent_ends(self, bind: bool, data: st.DataObject) -> None:
+        self.scene.end_intent(data.draw(st.sampled_from(sorted(self.scene.intents))), bind=bind)
+
     # --- the coordinator ---
 
     @rule(batch=st.integers(1, 6), steps=st.integers(1, 12))
@@ -190,6 +199,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
         scene.hold_plans = False
         while scene.held_plans:
             scene.inbox.append(scene.bind(scene.held_plans.pop(0)))
+        for uid in sorted(scene.intents):
+            scene.end_intent(uid, bind=True)
         if not scene.agents:
             scene.join("agent-last")
         for number in range(2):
