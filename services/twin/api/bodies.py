@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from services.twin.kinds.codec import TYPES, DecodeError
 from services.twin.protobuf.decoding import MEDIA_TYPE
 from services.twin.protobuf.decoding import decode as decode_protobuf
 from services.twin.registry.served import ServedKind
@@ -121,6 +122,25 @@ def _check_custom(obj: Json, own_kind: Any, own_version: Any, kind: ServedKind, 
         meta = obj.get("metadata")
         name = str(meta.get("name", "")) if isinstance(meta, dict) else ""
         raise unprocessable(own_kind, info.group, name, [invalid("kind", own_kind, f"must be {info.kind}")])
+
+
+def decode_typed(body: Json, group: str, version: str, kind: str) -> Json:
+    """A body that a function takes (Binding, Eviction, DeleteOptions), as its Go type. Refused: 400.
+
+    A body of another kind is handed on as it is: the function refuses it with its own words.
+    """
+    for field in ("kind", "apiVersion"):
+        if not isinstance(body.get(field) or "", str):
+            text = f"json: cannot unmarshal {type(body[field]).__name__} into Go struct field .{field} of type string"
+            raise bad_request(f"couldn't get version/kind; json parse error: {text}")
+    go_type = f"{group.partition('.')[0] or 'core'}/{version or 'v1'}.{kind}"
+    if body.get("kind", kind) != kind or go_type not in TYPES:
+        return body
+    try:
+        decoded, _ = TYPES.decode(go_type, body)
+    except DecodeError as error:
+        raise bad_request(f'{kind} in version "{version or "v1"}" cannot be handled as a {kind}: {error}') from None
+    return decoded
 
 
 def decode_patch(raw: bytes) -> Any:

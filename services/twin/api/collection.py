@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from services.twin.api import bodies
 from services.twin.api.answers import encode
 from services.twin.api.negotiation import not_acceptable
 from services.twin.api.pages import Page, read_page, selection_of
-from services.twin.api.resources import Call, context
+from services.twin.api.resources import Call, context, delete_options
 from services.twin.api.streams import WatchStream, open_stream
 from services.twin.registry import deleting, tables
 from services.twin.registry.list_options import ListOptions, parse_list_options
@@ -55,7 +54,7 @@ async def open_watch(registry: TwinRegistry, call: Call, kind: ServedKind, optio
 
 async def delete_collection(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
     """DELETE of everything selected; answers with the list as it was before. Refused: 400, 422."""
-    options = deleting.delete_options(call.query, bodies.decode_optional(call.body, call.content_type))
+    options = delete_options(call)
     list_options = parse_list_options({k: v for k, v in call.query.items() if k not in ("watch", "dryRun")})
     selection = selection_of(kind, call.path.namespace, "", list_options)
     page = await read_page(registry, kind, selection, list_options)

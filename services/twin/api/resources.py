@@ -167,6 +167,7 @@ def _create(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Respons
     collection_create = kind.strategy.collection_create
     if collection_create is not None:
         body = bodies.decode_object(call.body, call.content_type, kind)
+        body = bodies.decode_typed(body, kind.info.group, kind.info.version, kind.info.kind)
         return _result(call, ctx, collection_create(ctx, registry, "", body))
     obj = bodies.decode_object(call.body, call.content_type, kind)
     try:
@@ -250,8 +251,16 @@ def apply_patch(kind: ServedKind, patch_type: str, document: Json, change: objec
     return strategic_patch(document, change, kind.strategy.merge_keys)
 
 
+def delete_options(call: Call) -> Json:
+    """The DeleteOptions of body or query. Refused: 400, 422."""
+    body = bodies.decode_optional(call.body, call.content_type)
+    if body:
+        body = bodies.decode_typed(body, "meta", "v1", "DeleteOptions")
+    return deleting.delete_options(call.query, body)
+
+
 def _delete(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
-    options = deleting.delete_options(call.query, bodies.decode_optional(call.body, call.content_type))
+    options = delete_options(call)
     ctx = context(registry, call, kind, "delete", dry_run=bool(options.get("dryRun")))
     old = registry.stored(kind, call.path.namespace, call.path.name)
     deleted = deleting.delete(registry, ctx, kind, old, options)
@@ -301,6 +310,8 @@ def _handled(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subreso
         body = apply_patch(kind, patch_type, document, change)
     else:
         body = bodies.decode_optional(call.body, call.content_type)
+    if verb != "get":
+        body = bodies.decode_typed(body, view.group or kind.info.group, view.version, view.kind or kind.info.kind)
     return _result(call, ctx, handler(ctx, registry, name, body))
 
 

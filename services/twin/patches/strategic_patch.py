@@ -111,6 +111,8 @@ class _Merger:
                 if key in element:
                     elements.append({k: v for k, v in element.items() if k != _DIRECTIVE})
                 continue
+            if isinstance(element.get(key), dict | list):
+                raise plain_error(f"merge key {key} of list {path} is no scalar: {_go_map(element)}")
             if key not in element:
                 raise plain_error(f"map: {_go_map(element)} does not contain declared merge key: {key}")
             if directive == "delete":
@@ -151,6 +153,8 @@ class _Merger:
                 if isinstance(target.get(name), list):
                     key = self._keys.get(f"{path}.{name}" if path else name)
                     wanted = [one.get(key) for one in values] if key and _all_maps(values) else values
+                    if any(isinstance(one, dict | list) for one in wanted):
+                        raise plain_error(f"{directive} does not name elements: {_go_map(values)}")
                     target[name] = _in_order(target[name], wanted, key or "", target[name])
 
 

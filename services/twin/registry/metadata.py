@@ -12,7 +12,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from services.twin.registry.status import FieldError, duplicate, forbidden_field, invalid, required, too_long
+from services.twin.registry.status import FieldError, forbidden_field, invalid, required, too_long
 from services.twin.registry.strategy import NAME_LABEL, NAME_LABEL_1035, NAME_PATH_SEGMENT
 
 Json = dict[str, Any]
@@ -259,8 +259,3 @@ def update_errors(meta: Json, old: Json, *, builtin: bool) -> list[FieldError]:
     )
     errors.extend(_map_errors(meta))
     return errors + errors
-
-
-def duplicate_errors(values: list[str], field: str) -> list[FieldError]:
-    """One ``Duplicate value`` per repeated entry."""
-    return [duplicate(f"{field}[{i}]", value) for i, value in enumerate(values) if value in values[:i]]

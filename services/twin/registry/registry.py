@@ -16,7 +16,7 @@ from random import Random
 from services.twin.registry import creating, deleting, updating
 from services.twin.registry.owning import owners_after
 from services.twin.registry.served import ServedKind
-from services.twin.registry.status import ApiError, Json, not_found, path_not_found
+from services.twin.registry.status import Json, not_found, path_not_found
 from services.twin.registry.store import Store
 from services.twin.registry.stored import Change, Owners, StoredObject
 from services.twin.registry.strategy import RequestContext, Strategy
@@ -251,6 +251,3 @@ class TwinRegistry:
                     subscriber(accepted)
         finally:
             self._telling = False
-
-
-__all__ = ["Accepted", "ApiError", "Subscriber", "TwinRegistry"]

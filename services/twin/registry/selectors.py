@@ -254,10 +254,6 @@ class FieldSelector:
         """Whether an object with these field values is selected."""
         return all((fields.get(name, "") == value) is equal for name, value, equal in self.terms)
 
-    def exact(self, field: str) -> str | None:
-        """The value that ``field`` must equal, where there is such a term."""
-        return next((value for name, value, equal in self.terms if name == field and equal), None)
-
 
 def _split_fields(text: str) -> list[str]:
     terms: list[str] = []

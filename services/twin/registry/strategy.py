@@ -345,7 +345,7 @@ class Strategy:
         """Whether a terminating object without metadata.finalizers may go (a namespace: no spec.finalizers either)."""
         return True
 
-    # --- reads ----------------------------------------------------------------------------------------------------
+    # --- reads (of the stored form, also in a strategy that converts) -----------------------------------------------
 
     def selectable_fields(self, obj: Json) -> dict[str, str]:
         """Values of ``supported_fields`` beside metadata.name and metadata.namespace, which the machinery knows."""

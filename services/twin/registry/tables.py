@@ -51,14 +51,14 @@ def columns(kind: ServedKind) -> list[Json]:
 
 
 def row(kind: ServedKind, stored: StoredObject, include: str, now_s: float, version: str) -> Json:
-    """One row; ``include`` says how much of the object goes with it."""
+    """One row; ``include`` says how much of the object goes with it. Cells are made of the stored form."""
     shown = kind.shown(stored)
     embedded: Any = None
     if include == "Metadata":
         embedded = partial(shown, version)
     elif include == "Object":
         embedded = kind.wrap(shown.obj)
-    line: Json = {"cells": kind.strategy.table_cells(shown.obj, now_s)}
+    line: Json = {"cells": kind.strategy.table_cells(stored.obj, now_s)}
     conditions = kind.strategy.table_row_conditions(shown.obj)
     if conditions:
         line["conditions"] = conditions
