@@ -7,11 +7,12 @@ ValidatePodEphemeralContainersUpdate, ValidatePodResize) and ``pkg/registry/core
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Set
 from typing import Any
 
 from services.twin.kinds.names import check, dns_subdomain, qualified_name, range_message
 from services.twin.kinds.pod_resources import qos_class
-from services.twin.kinds.pod_scheduling_rules import NODE_AFFINITY_TERMS
+from services.twin.kinds.pod_scheduling_rules import NODE_AFFINITY_TERMS, check_tolerations
 from services.twin.kinds.pod_validation import check_pod_only
 from services.twin.registry.status import FieldError, forbidden_field, invalid, required
 
@@ -51,10 +52,10 @@ def check_pod_update(obj: Json, old: Json) -> list[FieldError]:
             return [*found, invalid("spec.activeDeadlineSeconds", deadline, text)]
     elif previous is not None:
         text = "must not update from a positive integer to nil value"
-        return [*found, invalid("spec.activeDeadlineSeconds", None, text)]
+        found.append(invalid("spec.activeDeadlineSeconds", None, text))
+    found += _check_tolerations_only_added(spec, before)
     found += _check_gates_only_removed(spec, before)
     munged = _munged(spec, before)
-    found += _check_tolerations_only_added(spec, before)
     if before.get("schedulingGates"):
         found += _check_tightening(spec, before, munged)
     if munged != before:
@@ -63,13 +64,18 @@ def check_pod_update(obj: Json, old: Json) -> list[FieldError]:
 
 
 def _check_images(spec: Json, before: Json, kind: str) -> tuple[bool, list[FieldError]]:
-    new, old = spec.get(kind) or [], before.get(kind) or []
-    field = f"spec.{kind}"
-    if len(new) != len(old) or [one["name"] for one in new] != [one["name"] for one in old]:
-        word = "containers" if kind == "containers" else "init containers"
-        if len(new) != len(old):
-            return True, [forbidden_field(field, f"pod updates may not add or remove {word.removeprefix('init ')}")]
-    return False, [required(f"{field}[{i}].image") for i, one in enumerate(new) if not one.get("image")]
+    """ValidateContainerUpdates: (whether to stop, errors)."""
+    new, field = spec.get(kind) or [], f"spec.{kind}"
+    if len(new) != len(before.get(kind) or []):
+        return True, [forbidden_field(field, "pod updates may not add or remove containers")]
+    found = []
+    for index, one in enumerate(new):
+        image = one.get("image", "")
+        if not image:
+            found.append(required(f"{field}[{index}].image"))
+        if image != image.strip():
+            found.append(invalid(f"{field}[{index}].image", image, "must not have leading or trailing whitespace"))
+    return False, found
 
 
 def _check_gates_only_removed(spec: Json, before: Json) -> list[FieldError]:
@@ -110,7 +116,7 @@ def _check_tolerations_only_added(spec: Json, before: Json) -> list[FieldError]:
     for one in before.get("tolerations") or ():
         if key(one) not in new:
             return [forbidden_field("spec.tolerations", _TOLERATION_TEXT)]
-    return []
+    return check_tolerations(spec.get("tolerations"), "spec.tolerations")
 
 
 def _check_tightening(spec: Json, before: Json, munged: Json) -> list[FieldError]:
@@ -166,12 +172,12 @@ def _extends(term: Json, previous: Json) -> bool:
 
 
 def check_pod_status_update(obj: Json, old: Json) -> list[FieldError]:
-    """ValidatePodStatusUpdate."""
+    """ValidatePodStatusUpdate; conditions are reported under ``metadata`` there, so they are here."""
     status, before, spec = obj["status"], old["status"], old["spec"]
     found: list[FieldError] = []
     for index, condition in enumerate(status.get("conditions") or ()):
         if condition["type"] not in _SYSTEM_CONDITIONS:
-            found += check(f"status.conditions[{index}].Condition", condition["type"], qualified_name)
+            found += check(f"metadata.conditions[{index}].Type", condition["type"], qualified_name)
     nominated = status.get("nominatedNodeName")
     if nominated and nominated != before.get("nominatedNodeName"):
         if spec.get("nodeName"):
@@ -179,10 +185,13 @@ def check_pod_status_update(obj: Json, old: Json) -> list[FieldError]:
             found.append(forbidden_field("status.nominatedNodeName", text))
         else:
             found += check("status.nominatedNodeName", nominated, dns_subdomain)
-    for kind in ("containerStatuses", "initContainerStatuses"):
-        found += _check_state_transition(status, before, spec, kind)
     if status.get("qosClass") != before.get("qosClass"):
         found.append(invalid("status.qosClass", status.get("qosClass", ""), "field is immutable"))
+    policy = spec.get("restartPolicy", "")
+    sidecars = {one["name"] for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"}
+    found += _check_state_transition(status, before, "containerStatuses", policy, frozenset())
+    found += _check_state_transition(status, before, "initContainerStatuses", policy, sidecars)
+    found += _check_state_transition(status, before, "ephemeralContainerStatuses", "Never", frozenset())
     found += _check_ips(status.get("podIPs") or [], "status.podIPs")
     hosts = status.get("hostIPs") or []
     if hosts and hosts[0].get("ip") != status.get("hostIP"):
@@ -204,18 +213,19 @@ def _check_ips(entries: list[Json], field: str) -> list[FieldError]:
     return found
 
 
-def _check_state_transition(status: Json, before: Json, spec: Json, kind: str) -> list[FieldError]:
+def _check_state_transition(
+    status: Json, before: Json, kind: str, policy: str, may_restart: Set[str]
+) -> list[FieldError]:
     """A container that ended for good does not run again."""
-    policy = spec.get("restartPolicy")
     if policy == "Always":
         return []
     found: list[FieldError] = []
-    now = {one["name"]: (index, one) for index, one in enumerate(status.get(kind) or ())}
-    for one in before.get(kind) or ():
+    now = {one["name"]: one for one in status.get(kind) or ()}
+    for index, one in enumerate(before.get(kind) or ()):
         ended = (one.get("state") or {}).get("terminated")
-        if ended is None or (ended.get("exitCode") and policy == "OnFailure"):
+        if ended is None or (ended.get("exitCode") and policy == "OnFailure") or one["name"] in may_restart:
             continue
-        index, current = now.get(one["name"], (0, None))
+        current = now.get(one["name"])
         if current is not None and (current.get("state") or {}).get("terminated") is None:
             text = "may not be transitioned to non-terminated state"
             found.append(forbidden_field(f"status.{kind}[{index}].state", text))
@@ -225,6 +235,8 @@ def _check_state_transition(status: Json, before: Json, spec: Json, kind: str) -
 def check_ephemeral_update(obj: Json, old: Json) -> list[FieldError]:
     """ValidatePodEphemeralContainersUpdate: containers are added, never changed or removed."""
     found = check_pod_only(obj)
+    if _MIRROR in (old["metadata"].get("annotations") or ()):
+        return [forbidden_field("[]", "static pods do not support ephemeral containers")]
     new = {one["name"]: one for one in obj["spec"].get("ephemeralContainers") or ()}
     for one in old["spec"].get("ephemeralContainers") or ():
         name = one["name"]
@@ -263,12 +275,15 @@ def check_resize(obj: Json, old: Json) -> list[FieldError]:
     found = check_pod_only(obj)
     before = old["spec"]
     if before.get("resources"):
-        return [*found, forbidden_field("[]", "pods with pod-level resources cannot be resized")]
+        return [forbidden_field("[]", "pods with pod-level resources cannot be resized")]
     if _MIRROR in (old["metadata"].get("annotations") or ()):
-        return [*found, forbidden_field("[]", "static pods cannot be resized")]
+        return [forbidden_field("[]", "static pods cannot be resized")]
     if qos_class(obj["spec"]) != qos_class(before):
         qos = old["status"].get("qosClass", "")
         found.append(invalid("spec", qos, "Pod QOS Class may not change as a result of resizing"))
+    running = [one for one in old["status"].get("containerStatuses") or () if (one.get("state") or {}).get("running")]
+    if running and running[0].get("resources") is None:
+        found.append(forbidden_field("spec", "Pod running on node without support for resize"))
     munged = dict(obj["spec"])
     for kind in ("containers", "initContainers"):
         new, known = munged.get(kind) or [], before.get(kind) or []
