@@ -8,32 +8,15 @@ one write that no transaction fences; on doubt nothing more goes out. It refuses
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Coroutine, Iterable
+from typing import Any
 
 import structlog
 from prometheus_client import Histogram
 
+from services.binder.api_calls import ApiCalls, Validity
 from services.binder.core import BinderCore
-from services.binder.events import (
-    BindingAccepted,
-    BindingRefused,
-    BindingUnknown,
-    CommitRefused,
-    Committed,
-    CommitUnknown,
-    Event,
-    IntentsListed,
-    LookedUp,
-    LookUpFailed,
-    PlanReceived,
-    PodMarked,
-    PodRead,
-    PodReadFailed,
-    StoredIntent,
-    Tick,
-)
+from services.binder.events import Event, PlanReceived, Tick
 from services.binder.instructions import (
     Answer,
     Bind,
@@ -48,31 +31,16 @@ from services.binder.instructions import (
     Refuse,
     Stop,
 )
-from services.binder.sources import compared
-from shared.errors import KubeError, KubeRejected, LeadershipLost, StoreError, StoreFenced, StoreRejected
-from shared.kube.convert import pod_from_api
-from shared.kube.resources import PODS
-from shared.ports import Clock, KeyValue, KubeApi, Store
+from services.binder.store_calls import StoreCalls
+from shared.errors import LeadershipLost, StoreFenced
+from shared.ports import Clock, KubeApi, Store
 from shared.runtime.failpoints import Failpoints
 from shared.runtime.http import Refused
 from shared.runtime.metrics import Quantiles
 from shared.wire.keys import Keys
 from shared.wire.messages import Plan, PlanResult
-from shared.wire.records import Intent, decode_record
 
 log = structlog.get_logger()
-
-LIST_RETRY_S = 0.2
-FEW_KEYS = 8
-"""Up to so many intents are looked up one by one, more by one listing."""
-
-
-class Validity(Protocol):
-    """What a leader is asked before each batch and each Binding (``Leadership``)."""
-
-    def is_valid(self, now: float | None = None) -> bool:
-        """Whether this process may act as leader now."""
-        ...
 
 
 class Shell:
@@ -85,17 +53,27 @@ class Shell:
     ) -> None:  # fmt: skip
         self.core = core
         self._log = log.bind(term=core.state.term)
-        self._store = store
-        self._api = api
-        self._keys = keys
-        self._shard = shard
         self._leadership = leadership
         self._clock = clock
-        self._failpoints = failpoints
-        self._bind_timeout_s = bind_timeout_s
-        self._bind_ms = bind_ms if bind_ms is not None else Quantiles()
-        self._commit_ms = commit_ms if commit_ms is not None else Quantiles()
-        self._bind_seconds = bind_seconds
+        self.store_calls = StoreCalls(
+            store,
+            self.post,
+            keys=keys,
+            shard=shard,
+            failpoints=failpoints,
+            commit_ms=commit_ms if commit_ms is not None else Quantiles(),
+            log=self._log,
+        )
+        self.api_calls = ApiCalls(
+            api,
+            self.post,
+            leadership=leadership,
+            failpoints=failpoints,
+            bind_timeout_s=bind_timeout_s,
+            bind_ms=bind_ms if bind_ms is not None else Quantiles(),
+            bind_seconds=bind_seconds,
+            log=self._log,
+        )
         self._inbox: list[Event] = []
         self._turning = False
         self._timer: asyncio.TimerHandle | None = None
@@ -133,7 +111,7 @@ class Shell:
     async def run(self) -> None:
         """Eternal; raises what ends the term: ``LeadershipLost``, ``StoreFenced``, or a bug's error."""
         self._ended = asyncio.get_running_loop().create_future()
-        self._start(self._list_intents())
+        self._start(self.store_calls.list_intents())
         try:
             await self._ended
         finally:
@@ -178,9 +156,9 @@ class Shell:
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case Bind():
-                self._start(self._bind(instruction))
+                self._start(self.api_calls.bind(instruction))
             case Commit():
-                self._start(self._commit(instruction))
+                self._start(self.store_calls.commit(instruction))
             case Answer():
                 waiting = self._requests.get(instruction.request)
                 if waiting is not None and not waiting.done():
@@ -188,15 +166,15 @@ class Shell:
             case Refuse():
                 self._refuse(instruction)
             case ReadPod():
-                self._start(self._read(instruction))
+                self._start(self.api_calls.read(instruction))
             case MarkPod():
-                self._start(self._mark(instruction))
+                self._start(self.api_calls.mark(instruction))
             case LookUp():
-                self._start(self._look_up(instruction))
+                self._start(self.store_calls.look_up(instruction))
             case ListIntents():
-                self._start(self._list_intents())
+                self._start(self.store_calls.list_intents())
             case ListPods():
-                self._start(self._list_pods())
+                self._start(self.api_calls.list_pods())
             case Stop():
                 self._end(StoreFenced(instruction.reason))
             case Log():
@@ -234,129 +212,3 @@ class Shell:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._end(error)
-
-    # --- etcd ---------------------------------------------------------------------------------------------------
-
-    async def _commit(self, commit: Commit) -> None:
-        self._failpoints.reach("before_commit")
-        started = time.perf_counter()
-        try:
-            result = await self._store.txn(commit.compares, commit.ops)
-        except StoreRejected as error:
-            self._log.warning("commit_rejected", batch=commit.batch, error=error)
-            self.post((CommitRefused(commit.batch, str(error)),))
-            return
-        except StoreError as error:
-            self._log.warning("commit_unknown", batch=commit.batch, error=error)
-            self.post((CommitUnknown(commit.batch),))
-            return
-        self._commit_ms.record((time.perf_counter() - started) * 1e3)
-        self._failpoints.reach("after_commit")
-        if not result.succeeded:
-            self._log.info("commit_refused", batch=commit.batch, revision=result.revision)
-            self.post((CommitRefused(commit.batch),))
-            return
-        self._log.info("batch_committed", batch=commit.batch, ops=len(commit.ops), revision=result.revision)
-        self.post((Committed(commit.batch, result.revision),))
-
-    async def _look_up(self, look_up: LookUp) -> None:
-        try:
-            own = await self._store.get(self._keys.binder_leader(self._shard))
-            coordinator = await self._store.get(self._keys.coordinator_leader)
-            if len(look_up.unit_keys) > FEW_KEYS:
-                listing = await self._store.list_prefix(self._keys.intents_prefix)
-                found: list[KeyValue | None] = list(listing.items)
-            else:
-                found = [await self._store.get(self._keys.intent(key)) for key in look_up.unit_keys]
-        except StoreError as error:
-            self._log.warning("look_up_failed", batch=look_up.batch, error=error)
-            self.post((LookUpFailed(look_up.batch),))
-            return
-        intents = self._intents(found)
-        wanted = {key: intents[key] for key in look_up.unit_keys if key in intents}
-        terms = [kv.create_revision if kv is not None else 0 for kv in (own, coordinator)]
-        self.post((LookedUp(look_up.batch, terms[0], terms[1], wanted),))
-
-    async def _list_intents(self) -> None:
-        while True:
-            try:
-                listing = await self._store.list_prefix(self._keys.intents_prefix)
-            except StoreError as error:
-                self._log.warning("intents_unlisted", error=error)
-                await asyncio.sleep(LIST_RETRY_S)
-                continue
-            self.post((IntentsListed(self._intents(listing.items)),))
-            return
-
-    def _intents(self, items: Iterable[KeyValue | None]) -> Mapping[str, StoredIntent]:
-        return {
-            self._keys.last_part(kv.key): StoredIntent(decode_record(kv.value, Intent), kv.create_revision)
-            for kv in items
-            if kv is not None
-        }
-
-    # --- the API server -----------------------------------------------------------------------------------------
-
-    async def _bind(self, bind: Bind) -> None:
-        request, attempt = bind.request, bind.attempt
-        if not self._leadership.is_valid():
-            self._end(LeadershipLost("the lease may have ended: a Binding was not sent"))
-            return
-        self._failpoints.reach("before_bind")
-        started = time.perf_counter()
-        try:
-            await self._api.bind(request, timeout_s=self._bind_timeout_s)
-        except KubeRejected as error:
-            self._log.info(
-                "binding_refused", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id,
-                status=error.status, error=error,
-            )  # fmt: skip
-            self._observe("refused", started)
-            self.post((BindingRefused(request.uid, attempt, error.status, str(error)[:512], error.retry_after_s),))
-            return
-        except KubeError as error:
-            self._log.warning(
-                "binding_unknown", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id, error=error
-            )
-            self._observe("unknown", started)
-            self.post((BindingUnknown(request.uid, attempt),))
-            return
-        self._failpoints.reach("after_bind")
-        self._bind_ms.record((time.perf_counter() - started) * 1e3)
-        self._observe("accepted", started)
-        self._log.debug("pod_bound", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id)
-        self.post((BindingAccepted(request.uid, attempt),))
-
-    def _observe(self, result: str, started: float) -> None:
-        if self._bind_seconds is not None:
-            self._bind_seconds.labels(result).observe(time.perf_counter() - started)
-
-    async def _read(self, read: ReadPod) -> None:
-        try:
-            found = await self._api.get(PODS, namespace=read.namespace, name=read.name)
-        except KubeError as error:
-            self._log.warning("pod_unread", pod_uid=read.uid, error=error)
-            self.post((PodReadFailed(read.uid),))
-            return
-        same = found is not None and found.metadata.uid == read.uid
-        self.post((PodRead(read.uid, pod_from_api(found) if found is not None and same else None),))
-
-    async def _mark(self, mark: MarkPod) -> None:
-        condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": mark.message}
-        # a uid in a patch is a precondition: a pod recreated under the name is not ours to mark
-        patch = {"metadata": {"uid": mark.uid}, "status": {"conditions": [condition]}}
-        try:
-            await self._api.patch(PODS, namespace=mark.namespace, name=mark.name, patch=patch, subresource="status")
-        except KubeError as error:
-            self._log.warning("pod_unmarked", pod_uid=mark.uid, error=error)
-            self.post((PodMarked(mark.uid, done=False),))
-            return
-        self.post((PodMarked(mark.uid, done=True),))
-
-    async def _list_pods(self) -> None:
-        try:
-            pods = await self._api.list(PODS)
-        except KubeError as error:
-            self._log.info("compare_skipped", error=error)
-            return
-        self.post((compared(pods),))

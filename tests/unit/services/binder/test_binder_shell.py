@@ -201,13 +201,13 @@ async def test_without_a_valid_lease_no_binding_is_sent() -> None:
 async def test_a_lease_that_ends_right_before_the_binding_stops_it(looks_again: bool) -> None:
     """The second look: after the batch was handed out, before the request leaves. Without it the request leaves."""
     async with leading() as stage:
-        carry_out = stage.shell._bind
+        carry_out = stage.shell.api_calls.bind
 
         async def with_the_lease_gone(bind: Bind) -> None:
             stage.lease.valid = not looks_again
             await carry_out(bind)
 
-        stage.shell._bind = with_the_lease_gone  # type: ignore[method-assign]  # the fault of this test alone
+        stage.shell.api_calls.bind = with_the_lease_gone  # type: ignore[method-assign]  # the fault of this test alone
         if looks_again:
             with pytest.raises(LeadershipLost):
                 await stage.shell.submit(stage.plan("p0"))
