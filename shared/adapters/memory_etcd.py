@@ -125,6 +125,11 @@ class MemoryEtcd:
                     return WatchBatch(matching, revision)
             return None
 
+    def caught_up(self, prefix: str, start_revision: int) -> int | None:
+        """The present revision if nothing under the prefix has happened from ``start_revision`` on, else None."""
+        with self._lock:
+            return self._revision if self.read_history(prefix, start_revision) is None else None
+
     # --- writes -------------------------------------------------------------------------------------------------
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
