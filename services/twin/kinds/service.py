@@ -10,12 +10,12 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
-from services.twin.kinds.names import check, check_labels, dns_label, port_number
+from services.twin.kinds.names import check, check_labels, dns_label, dns_subdomain, port_number
 from services.twin.kinds.pod_containers import check_port_or_name
 from services.twin.kinds.printing import NONE, columns, labels_text, object_age
 from services.twin.kinds.typed import TypedStrategy
-from services.twin.registry.status import FieldError, duplicate, invalid, not_supported, required
-from services.twin.registry.strategy import NAME_LABEL, KindInfo, RequestContext
+from services.twin.registry.status import FieldError, duplicate, forbidden_field, invalid, not_supported, required
+from services.twin.registry.strategy import NAME_LABEL_1035, KindInfo, RequestContext
 
 Json = dict[str, Any]
 
@@ -23,6 +23,7 @@ _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _AFFINITIES = ("ClientIP", "None")
 _POLICIES = ("Cluster", "Local")
+_MAX_AFFINITY_S = 86400
 _FIRST_ADDRESS = int(ipaddress.IPv4Address("10.0.0.1"))
 _FIRST_NODE_PORT, _LAST_NODE_PORT = 30000, 32767
 _ADDRESS_TEXT = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
@@ -34,7 +35,7 @@ class ServiceStrategy(TypedStrategy):
     info = KindInfo("", "v1", "Service", "services", "service", True, short_names=("svc",), categories=("all",))
     go_type = "core/v1.Service"
     has_generation = False
-    name_rule = NAME_LABEL
+    name_rule = NAME_LABEL_1035
     returns_deleted = True
     supported_fields = frozenset(("metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"))
     table_columns = columns("Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", wide=("Selector",))
@@ -53,7 +54,7 @@ class ServiceStrategy(TypedStrategy):
             port.setdefault("protocol", "TCP")
             if port.get("targetPort") in (None, 0, ""):
                 port["targetPort"] = port["port"]
-        if spec["type"] in ("NodePort", "LoadBalancer"):
+        if spec["type"] in ("NodePort", "LoadBalancer") or (spec["type"] == "ClusterIP" and spec.get("externalIPs")):
             spec.setdefault("externalTrafficPolicy", "Cluster")
         if spec["type"] != "ExternalName":
             spec.setdefault("internalTrafficPolicy", "Cluster")
@@ -94,21 +95,19 @@ class ServiceStrategy(TypedStrategy):
         headless = spec.get("clusterIP") == "None"
         if not ports and not headless and spec["type"] != "ExternalName":
             found.append(required("spec.ports"))
+        found += _check_type_rules(spec, headless=headless)
         found += _check_ports(ports)
         found += check_labels(spec.get("selector"), "spec.selector")
-        if spec["sessionAffinity"] not in _AFFINITIES:
-            found.append(not_supported("spec.sessionAffinity", spec["sessionAffinity"], _AFFINITIES))
-        if spec["type"] not in _TYPES:
-            found.append(not_supported("spec.type", spec["type"], _TYPES))
-        if spec["type"] == "ExternalName" and not spec.get("externalName"):
-            found.append(required("spec.externalName"))
+        found += _check_affinity(spec)
         for index, address in enumerate(spec.get("clusterIPs") or ()):
             if address and address != "None" and not _is_address(address):
                 found.append(invalid(f"spec.clusterIPs[{index}]", address, _ADDRESS_TEXT))
-        for name in ("internalTrafficPolicy", "externalTrafficPolicy"):
-            if name in spec and spec[name] not in _POLICIES:
-                found.append(not_supported(f"spec.{name}", spec[name], _POLICIES))
-        return found
+        for index, address in enumerate(spec.get("externalIPs") or ()):
+            if not _is_address(address):
+                found.append(invalid(f"spec.externalIPs[{index}]", address, _ADDRESS_TEXT))
+        if spec["type"] not in _TYPES:
+            found.append(not_supported("spec.type", spec["type"], _TYPES))
+        return found + _check_node_ports(spec, ports) + _check_traffic(spec)
 
     def validate_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
         found: list[FieldError] = []
@@ -197,10 +196,82 @@ def _keep_node_ports(new: Json, before: Json) -> None:
             port["nodePort"] = known[(port["port"], port["protocol"])]
 
 
+def _check_type_rules(spec: Json, *, headless: bool) -> list[FieldError]:
+    kind = spec["type"]
+    if kind in ("LoadBalancer", "NodePort") and headless:
+        return [invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")]
+    if kind != "ExternalName":
+        return []
+    text = "may not be set for ExternalName services"
+    found = [
+        forbidden_field(f"spec.{name}", text)
+        for name in ("clusterIPs", "ipFamilies", "ipFamilyPolicy")
+        if spec.get(name)
+    ]
+    name = spec.get("externalName", "").removesuffix(".")
+    return found + (check("spec.externalName", name, dns_subdomain) if name else [required("spec.externalName")])
+
+
+def _check_affinity(spec: Json) -> list[FieldError]:
+    affinity, config = spec["sessionAffinity"], spec.get("sessionAffinityConfig")
+    if affinity not in _AFFINITIES:
+        return [not_supported("spec.sessionAffinity", affinity, _AFFINITIES)]
+    if affinity == "None" and config is not None:
+        text = "must not be set when session affinity is None"
+        return [forbidden_field("spec.sessionAffinityConfig", text)]
+    seconds = ((config or {}).get("clientIP") or {}).get("timeoutSeconds")
+    if seconds is not None and not 0 < seconds <= _MAX_AFFINITY_S:
+        text = f"must be greater than 0 and less than {_MAX_AFFINITY_S}"
+        return [invalid("spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, text)]
+    return []
+
+
+def _check_node_ports(spec: Json, ports: list[Json]) -> list[FieldError]:
+    found: list[FieldError] = []
+    if spec["type"] == "ClusterIP":
+        text = "may not be used when `type` is 'ClusterIP'"
+        found += [forbidden_field(f"spec.ports[{i}].nodePort", text) for i, p in enumerate(ports) if p.get("nodePort")]
+    seen: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        key = (port["protocol"], port.get("nodePort", 0))
+        if key[1] and key in seen:
+            found.append(duplicate(f"spec.ports[{index}].nodePort", key[1]))
+        seen.add(key)
+    pairs: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        pair = (port["protocol"], port["port"])
+        if pair in pairs:
+            found.append(duplicate(f"spec.ports[{index}]", {"Protocol": pair[0], "Port": pair[1]}))
+        pairs.add(pair)
+    return found
+
+
+def _check_traffic(spec: Json) -> list[FieldError]:
+    found: list[FieldError] = []
+    balanced = spec["type"] == "LoadBalancer"
+    only_balanced = "may only be used when `type` is 'LoadBalancer'"
+    if spec.get("loadBalancerSourceRanges") and not balanced:
+        found.append(forbidden_field("spec.LoadBalancerSourceRanges", only_balanced))
+    if spec.get("allocateLoadBalancerNodePorts") is not None and not balanced:
+        found.append(forbidden_field("spec.allocateLoadBalancerNodePorts", only_balanced))
+    if spec.get("loadBalancerClass") is not None and not balanced:
+        found.append(forbidden_field("spec.loadBalancerClass", "may only be used when `type` is 'LoadBalancer'"))
+    external = spec.get("externalTrafficPolicy", "")
+    reachable = spec["type"] in ("NodePort", "LoadBalancer") or bool(spec.get("externalIPs"))
+    if external and not reachable:
+        text = "may only be set for externally-accessible services"
+        found.append(invalid("spec.externalTrafficPolicy", external, text))
+    elif external and external not in _POLICIES:
+        found.append(not_supported("spec.externalTrafficPolicy", external, _POLICIES))
+    internal = spec.get("internalTrafficPolicy")
+    if internal is not None and internal not in _POLICIES:
+        found.append(not_supported("spec.internalTrafficPolicy", internal, _POLICIES))
+    return found
+
+
 def _check_ports(ports: list[Json]) -> list[FieldError]:
     found: list[FieldError] = []
     names: set[str] = set()
-    seen: set[tuple[int, str]] = set()
     for index, port in enumerate(ports):
         here, name = f"spec.ports[{index}]", port.get("name", "")
         if not name and len(ports) > 1:
@@ -214,8 +285,4 @@ def _check_ports(ports: list[Json]) -> list[FieldError]:
         if port["protocol"] not in _PROTOCOLS:
             found.append(not_supported(f"{here}.protocol", port["protocol"], _PROTOCOLS))
         found += check_port_or_name(port["targetPort"], f"{here}.targetPort")
-        key = (port["port"], port["protocol"])
-        if key in seen:
-            found.append(duplicate(here, {"Protocol": key[1], "Port": key[0]}))
-        seen.add(key)
     return found

@@ -184,3 +184,25 @@ def test_discovery_data_is_complete(strategy: Any) -> None:
     for one in strategy.subresources:
         assert one.verbs
         assert one.prepare or one.create or one.get or one.update or one.name == "status"
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"type": "NodePort", "clusterIP": "None", "ports": [{"port": 80}]}, "spec.clusterIPs[0]"),
+        ({"type": "ExternalName"}, "spec.externalName"),
+        ({"type": "Odd", "ports": [{"port": 80}]}, "spec.type"),
+        ({"ports": []}, "spec.ports"),
+        ({"ports": [{"port": 80}, {"port": 81}]}, "spec.ports[0].name"),
+        ({"ports": [{"port": 80, "name": "a"}, {"port": 80, "name": "b"}]}, "spec.ports[1]"),
+        ({"ports": [{"port": 80, "nodePort": 30000}]}, "spec.ports[0].nodePort"),
+        ({"ports": [{"port": 80, "protocol": "X"}]}, "spec.ports[0].protocol"),
+        ({"ports": [{"port": 80}], "sessionAffinity": "Odd"}, "spec.sessionAffinity"),
+        ({"ports": [{"port": 80}], "externalTrafficPolicy": "Local"}, "spec.externalTrafficPolicy"),
+        ({"ports": [{"port": 80}], "externalIPs": ["x"]}, "spec.externalIPs[0]"),
+    ],
+)
+def test_bad_services_are_refused(cluster: Any, causes: Any, spec: Json, field: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        cluster.create("services", named("s", spec=spec))
+    assert field in [name for name, _ in causes(caught.value)]
