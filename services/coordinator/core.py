@@ -142,6 +142,7 @@ class Core:
             self._queue_swept_at = state.now
             state.queue.sweep(state.now)
             self.roster.rebalance()
+        self.takeover.ask()
         self.ledger.sweep()
         self.ledger.resend()
         self.rounds.finish()
@@ -155,6 +156,7 @@ class Core:
             self._queue_swept_at + SWEEP_QUEUE_S,
             self.state.queue.next_ready_at(),
             self.ledger.wake_at(),
+            self.takeover.wake_at(),
             self.roster.wake_at(),
         ]
         if self.rounds.current is not None:

@@ -14,6 +14,9 @@ from services.coordinator.instructions import FetchPod
 from services.coordinator.state import State
 from shared.model.pod import Pod
 
+ASK_AGAIN_S = 2.0
+"""Pause before the API server is asked again about a pod whose intent is gone."""
+
 
 class Takeover:
     """Gate before the first offer, and the pods of inherited intents."""
@@ -24,6 +27,7 @@ class Takeover:
         self._early: dict[str, tuple[Pod, float]] = {}
         self._intents: dict[str, IntentRecord] = {}
         self._node_of: dict[str, str] = {}
+        self._ask_at: dict[str, float] = {}
         self.held: dict[str, Pod] = {}
 
     @property
@@ -86,17 +90,32 @@ class Takeover:
         """The binder resolved an intent: if the watch has not said how, ask."""
         intent = self._intents.pop(key, None)
         for uid, _ in intent.pods if intent is not None else ():
-            pod = self.held.get(uid)
-            if pod is not None:
+            if uid in self.held:
+                self._ask_at[uid] = self._state.now
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask the API server about pods whose intent is gone, and again where it did not answer."""
+        for uid, at in self._ask_at.items():
+            if at <= self._state.now:
+                pod = self.held[uid]
+                self._ask_at[uid] = self._state.now + ASK_AGAIN_S
+                self._state.stats.fetches += 1
                 self._state.emit(FetchPod(uid, pod.namespace, pod.name))
+
+    def wake_at(self) -> float | None:
+        """When somebody is to be asked about again."""
+        return min(self._ask_at.values(), default=None)
 
     def released(self, uid: str) -> Pod | None:
         """The pod turned out to be pending and its intent gone: it is to be queued. None while the intent is open."""
         if any(uid == held for intent in self._intents.values() for held, _ in intent.pods):
             return None
+        self._ask_at.pop(uid, None)
         return self.held.pop(uid, None)
 
     def settle(self, uid: str) -> None:
         """The pod is bound or gone."""
         self.held.pop(uid, None)
+        self._ask_at.pop(uid, None)
         self._early.pop(uid, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.coordinator.events import IntentGone, IntentRecord
+from services.coordinator.events import IntentGone, IntentRecord, PodFetched
 from services.coordinator.instructions import FetchPod, SendOffer, SendPlan
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
@@ -82,3 +82,16 @@ def test_the_oldest_pod_is_offered_first_after_a_takeover() -> None:
     scene.run()
     assert scene.bindings == [("uid-old", "n0")]
     assert scene.of(SendOffer)
+
+
+def test_a_lookup_that_fails_is_made_again() -> None:
+    scene = inheriting()
+    told = scene.deliver(IntentGone("/intents/uid-promised"))
+    assert [i.uid for i in told if isinstance(i, FetchPod)] == ["uid-promised"]
+    scene.inbox.clear()
+    scene.inbox.append(PodFetched("uid-promised", None, failed=True))
+    scene.run(until_s=1)
+    assert scene.core.place_of("uid-promised") == ["intent"]
+    scene.run(until_s=5)
+    assert len(scene.of(FetchPod)) == 2
+    assert scene.core.place_of("uid-promised") != ["intent"]
