@@ -1,4 +1,4 @@
-"""Validation of containers: names, images, ports, environment, mounts, probes, hooks, resources.
+"""Validation of containers: names, images, ports, resources, security; the rest is in the ``container_*`` files.
 
 Source: ``pkg/apis/core/validation/validation.go`` (validateContainers, validateInitContainers,
 validateEphemeralContainers). Errors come in the real server's order, because clients print the first.
@@ -9,15 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from services.twin.kinds.names import (
-    check,
-    check_not_negative,
-    config_key,
-    dns_label,
-    env_name,
-    port_name,
-    port_number,
-)
+from services.twin.kinds.container_hooks import PROBES, check_hooks_and_probes
+from services.twin.kinds.container_inputs import check_env, check_env_from, check_mounts
+from services.twin.kinds.names import dns_label, port_name, port_number
 from services.twin.kinds.resource_rules import check_requirements
 from services.twin.registry.status import (
     FieldError,
@@ -34,21 +28,11 @@ Json = dict[str, Any]
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
-_FIELD_PATHS = (
-    "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP",
-    "status.hostIPs", "status.podIP", "status.podIPs",
-)  # fmt: skip
-_RESOURCE_REFS = (
-    "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
-    "requests.memory",
-)  # fmt: skip
-_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _NOT_FOR_EPHEMERAL = (
     "ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resizePolicy", "restartPolicy",
     "restartPolicyRules",
 )  # fmt: skip
 _INIT_ONLY_TEXT = "may not be set for init containers without restartPolicy=Always"
-_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PLAIN_KEYS = frozenset(
     ("name", "image", "command", "args", "workingDir", "resources", "terminationMessagePath",
      "terminationMessagePolicy", "imagePullPolicy", "stdin", "stdinOnce", "tty")
@@ -71,7 +55,7 @@ def check_containers(spec: Json, volumes: set[str], field: str) -> list[FieldErr
         names.add(one["name"])
         if one.keys() <= _PLAIN_KEYS:
             continue
-        found += _check_hooks_and_probes(one, path, spec)
+        found += check_hooks_and_probes(one, path, spec)
         if one.get("restartPolicy") is not None and not one.get("restartPolicyRules"):
             found += _check_container_restart_policy(one, path)
     return found + _check_host_port_conflicts(containers, here)
@@ -100,10 +84,10 @@ def check_init_containers(spec: Json, volumes: set[str], field: str) -> list[Fie
             names.add(one["name"])
         found += _check_host_port_conflicts([one], f"{field}.initContainers")
         if one.get("restartPolicy") == "Always":
-            found += _check_hooks_and_probes(one, path, spec)
+            found += check_hooks_and_probes(one, path, spec)
         else:
             found += [
-                forbidden_field(f"{path}.{name}", _INIT_ONLY_TEXT) for name in ("lifecycle", *_PROBES) if name in one
+                forbidden_field(f"{path}.{name}", _INIT_ONLY_TEXT) for name in ("lifecycle", *PROBES) if name in one
             ]
     return found
 
@@ -156,9 +140,9 @@ def _check_common(one: Json, volumes: set[str], path: str, spec: Json) -> list[F
         found.append(not_supported(f"{path}.terminationMessagePolicy", policy, _MESSAGE_POLICIES))
     if not one.keys() <= _PLAIN_KEYS:
         found += _check_ports(one.get("ports") or (), f"{path}.ports")
-        found += _check_env(one.get("env") or (), f"{path}.env")
-        found += _check_env_from(one.get("envFrom") or (), f"{path}.envFrom")
-        found += _check_mounts(one, volumes, path)
+        found += check_env(one.get("env") or (), f"{path}.env")
+        found += check_env_from(one.get("envFrom") or (), f"{path}.envFrom")
+        found += check_mounts(one, volumes, path)
     if one.get("imagePullPolicy") not in _PULL_POLICIES:
         found.append(not_supported(f"{path}.imagePullPolicy", one.get("imagePullPolicy", ""), _PULL_POLICIES))
     resources = one.get("resources")
@@ -230,105 +214,6 @@ def _check_host_port_conflicts(containers: Iterable[Json], path: str) -> list[Fi
     return found
 
 
-def _check_env(variables: Iterable[Json], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
-    for index, one in enumerate(variables):
-        here = f"{path}[{index}]"
-        if not one.get("name"):
-            found.append(required(f"{here}.name"))
-        else:
-            found += check(f"{here}.name", one["name"], env_name)
-        source = one.get("valueFrom")
-        if source is not None:
-            found += _check_env_source(one, source, f"{here}.valueFrom")
-    return found
-
-
-def _check_env_source(one: Json, source: Json, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
-    kinds = [
-        k for k in ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef") if k in source
-    ]
-    if "fieldRef" in kinds:
-        where = source["fieldRef"].get("fieldPath", "")
-        base = where.partition("[")[0]
-        if not where:
-            found.append(required(f"{path}.fieldRef.fieldPath"))
-        elif where not in _FIELD_PATHS and base not in ("metadata.annotations", "metadata.labels"):
-            allowed = ("metadata.name", "metadata.namespace", "metadata.uid", *_FIELD_PATHS[3:])
-            found.append(not_supported(f"{path}.fieldRef.fieldPath", where, allowed))
-    if "resourceFieldRef" in kinds:
-        resource = source["resourceFieldRef"].get("resource", "")
-        if not resource:
-            found.append(required(f"{path}.resourceFieldRef.resource"))
-        elif resource not in _RESOURCE_REFS and "hugepages-" not in resource:
-            found.append(not_supported(f"{path}.resourceFieldRef.resource", resource, _RESOURCE_REFS))
-    for kind in ("configMapKeyRef", "secretKeyRef"):
-        if kind in kinds:
-            if not source[kind].get("key"):
-                found.append(required(f"{path}.{kind}.key"))
-            else:
-                found += check(f"{path}.{kind}.key", source[kind]["key"], config_key)
-    if not kinds:
-        text = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-        found.append(invalid(path, "", text))
-    elif one.get("value"):
-        found.append(invalid(path, "", "may not be specified when `value` is not empty"))
-    elif len(kinds) > 1:
-        found.append(invalid(path, "", "may not have more than one field specified at a time"))
-    return found
-
-
-def _check_env_from(sources: Iterable[Json], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
-    for index, one in enumerate(sources):
-        here = f"{path}[{index}]"
-        if one.get("prefix"):
-            found += check(f"{here}.prefix", one["prefix"], env_name)
-        kinds = [kind for kind in ("configMapRef", "secretRef") if kind in one]
-        for kind in kinds:
-            if not one[kind].get("name"):
-                found.append(required(f"{here}.{kind}.name"))
-        if not kinds:
-            found.append(invalid(here, "", "must specify one of: `configMapRef` or `secretRef`"))
-        elif len(kinds) > 1:
-            found.append(invalid(here, "", "may not have more than one field specified at a time"))
-    return found
-
-
-def _check_mounts(one: Json, volumes: set[str], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
-    seen: set[str] = set()
-    for index, mount in enumerate(one.get("volumeMounts") or ()):
-        here = f"{path}.volumeMounts[{index}]"
-        name, where = mount.get("name", ""), mount.get("mountPath", "")
-        if not name:
-            found.append(required(f"{here}.name"))
-        if name not in volumes:
-            found.append(field_not_found(f"{here}.name", name))
-        if not where:
-            found.append(required(f"{here}.mountPath"))
-        if where in seen:
-            found.append(invalid(f"{here}.mountPath", where, "must be unique"))
-        seen.add(where)
-        if mount.get("subPath") and mount.get("subPathExpr"):
-            found.append(
-                invalid(f"{here}.subPathExpr", mount["subPathExpr"], "subPathExpr and subPath are mutually exclusive")
-            )
-        sub = mount.get("subPath", "")
-        if sub.startswith("/"):
-            found.append(invalid(f"{here}.subPath", sub, "must be a relative path"))
-        elif ".." in sub.split("/"):
-            found.append(invalid(f"{here}.subPath", sub, "must not contain '..'"))
-    for index, device in enumerate(one.get("volumeDevices") or ()):
-        here = f"{path}.volumeDevices[{index}]"
-        if device.get("name", "") not in volumes:
-            found.append(field_not_found(f"{here}.name", device.get("name", "")))
-        if not device.get("devicePath"):
-            found.append(required(f"{here}.devicePath"))
-    return found
-
-
 def _check_resize_policy(policies: Iterable[Json], path: str, spec: Json) -> list[FieldError]:
     found: list[FieldError] = []
     seen: set[str] = set()
@@ -367,64 +252,3 @@ def check_security_context(context: Json, path: str) -> list[FieldError]:
             text = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
             found.append(invalid(path, context, text))
     return found
-
-
-def _check_hooks_and_probes(one: Json, path: str, spec: Json) -> list[FieldError]:
-    found: list[FieldError] = []
-    grace = spec.get("terminationGracePeriodSeconds")
-    for name in ("postStart", "preStop"):
-        hook = (one.get("lifecycle") or {}).get(name)
-        if hook is not None:
-            found += _check_handler(hook, grace, f"{path}.lifecycle.{name}")
-    for name in _PROBES:
-        probe = one.get(name)
-        if probe is None:
-            continue
-        here = f"{path}.{name}"
-        found += _check_handler(probe, grace, here)
-        for number in (
-            "initialDelaySeconds",
-            "timeoutSeconds",
-            "periodSeconds",
-            "successThreshold",
-            "failureThreshold",
-        ):
-            found += check_not_negative(f"{here}.{number}", probe.get(number))
-        seconds = probe.get("terminationGracePeriodSeconds")
-        if seconds is not None and seconds <= 0:
-            found.append(invalid(f"{here}.terminationGracePeriodSeconds", seconds, "must be greater than 0"))
-        if name != "readinessProbe" and probe.get("successThreshold") != 1:
-            found.append(invalid(f"{here}.successThreshold", probe.get("successThreshold", 0), "must be 1"))
-        if name == "readinessProbe" and seconds is not None:
-            text = "must not be set for readinessProbes"
-            found.append(invalid(f"{here}.terminationGracePeriodSeconds", seconds, text))
-    return found
-
-
-def _check_handler(handler: Json, grace: int | None, path: str) -> list[FieldError]:
-    kinds = [kind for kind in _HANDLERS if handler.get(kind) is not None]
-    if not kinds:
-        return [required(path, "must specify a handler type")]
-    kind, found = kinds[0], []
-    here, action = f"{path}.{kind}", handler[kinds[0]]
-    if kind == "exec" and not action.get("command"):
-        found.append(required(f"{here}.command"))
-    elif kind == "httpGet":
-        if not action.get("path"):
-            found.append(required(f"{here}.path"))
-        found += check_port_or_name(action.get("port", 0), f"{here}.port")
-        if action.get("scheme") not in ("HTTP", "HTTPS"):
-            found.append(not_supported(f"{here}.scheme", action.get("scheme", ""), ("HTTP", "HTTPS")))
-    elif kind in ("tcpSocket", "grpc"):
-        found += check_port_or_name(action.get("port", 0), f"{here}.port")
-    elif kind == "sleep" and grace is not None and not 0 <= action.get("seconds", 0) <= grace:
-        text = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
-        found.append(invalid(here, action.get("seconds", 0), text))
-    text = "may not specify more than 1 handler type"
-    return found + [forbidden_field(f"{path}.{other}", text) for other in kinds[1:]]
-
-
-def check_port_or_name(port: int | str, path: str) -> list[FieldError]:
-    """ValidatePortNumOrName."""
-    messages = port_number(port) if isinstance(port, int) else port_name(port)
-    return [invalid(path, port, message) for message in messages]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
+from services.twin.kinds.container_hooks import check_port_or_name
 from services.twin.kinds.names import check, check_labels, dns_label, dns_subdomain, port_number
-from services.twin.kinds.pod_containers import check_port_or_name
 from services.twin.kinds.printing import NONE, columns, labels_text, object_age
 from services.twin.kinds.typed import TypedStrategy
 from services.twin.registry.status import FieldError, duplicate, forbidden_field, invalid, not_supported, required
