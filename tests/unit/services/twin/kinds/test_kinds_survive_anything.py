@@ -15,7 +15,7 @@ import pytest
 from services.twin.kinds import all_strategies
 from services.twin.kinds.codec import TYPES
 from services.twin.kinds.typed import TypedStrategy
-from services.twin.registry import creating
+from services.twin.registry import creating, updating
 from services.twin.registry.status import ApiError
 
 Json = dict[str, Any]
@@ -124,3 +124,17 @@ def test_what_is_accepted_can_be_shown(cluster: Any, strategy: TypedStrategy) ->
             shown = kind.shown(stored).obj
             assert len(strategy.table_cells(shown, cluster.now_s)) == len(strategy.table_columns)
             strategy.selectable_fields(stored.obj)
+
+
+@pytest.mark.parametrize("strategy", CASES, ids=lambda s: f"{s.info.api_version}/{s.info.plural}")
+def test_writing_back_what_was_read_changes_nothing(cluster: Any, strategy: TypedStrategy) -> None:
+    rng = Random(strategy.info.plural)
+    for number in range(DRAWS):
+        kind, ctx = context_of(cluster, strategy)
+        body = draw(rng, strategy.go_type, 0, 0.8)
+        body["metadata"] = {"name": f"n{number}"}
+        with contextlib.suppress(ApiError):
+            stored = creating.create(cluster.registry, ctx, kind, body)
+            read = kind.shown(stored).fresh()
+            ctx.verb = "update"
+            assert updating.update(cluster.registry, ctx, kind, stored, read).revision == stored.revision
