@@ -184,7 +184,8 @@ def _check_schema(schema: Any, field: str, *, root: bool = False, depth: int = 0
         found.append(not_supported(f"{field}.type", kind, _TYPES))
     elif root and kind != "object":
         found.append(invalid(f"{field}.type", kind, "must be object at the root"))
-    for name, child in sorted((schema.get("properties") or {}).items()):
+    properties = schema.get("properties")
+    for name, child in sorted(properties.items()) if isinstance(properties, dict) else ():
         found += _check_schema(child, f"{field}.properties[{name}]", depth=depth + 1)
     if isinstance(schema.get("items"), dict):
         found += _check_schema(schema["items"], f"{field}.items", depth=depth + 1)
