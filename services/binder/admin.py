@@ -38,7 +38,7 @@ class Admin:
         return (PeerRoute("/v1/plans", self.plans, roles=COORDINATOR, max_body_bytes=MAX_BODY_BYTES),)
 
     async def plans(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
-        """Plan to PlanResult. Refused: ``WireError`` (400), ``not_leader``, ``stale_term``, ``too_busy``.
+        """Plan to PlanResult. Refused: ``WireError`` (400), ``not_leader``, ``stale_term``, ``overloaded``.
 
         Outcome unknown (503): ``not_ready`` while taking over (had no effect), ``leadership_lost``.
         """

@@ -216,7 +216,7 @@ class BinderCore:
             state.emit(Refuse(event.request, "wire_invalid", "a pod or unit is in the plan twice", 400))
             return
         if len(state.transits) + len(plan.placements) > state.settings.max_units:
-            state.emit(Refuse(event.request, "too_busy", "too many units are on their way", 429, 1.0))
+            state.emit(Refuse(event.request, "overloaded", "too many units are on their way", 429, 1.0))
             return
         opened = self.plans.open(event.request, plan)
         if opened is None:

@@ -397,7 +397,7 @@ def test_too_many_units_on_their_way_are_refused() -> None:
     world = make_world(settings=CoreSettings(max_units=1))
     binder = world.start_binder()
     request = world.send(binder, world.plan(("p0", "n0"), ("p1", "n1")))
-    assert (binder.refusals[request].code, binder.refusals[request].status) == ("too_busy", 429)
+    assert (binder.refusals[request].code, binder.refusals[request].status) == ("overloaded", 429)
 
 
 def test_one_pod_twice_in_a_plan_is_malformed() -> None:
