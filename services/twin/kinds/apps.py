@@ -266,6 +266,7 @@ class DaemonSetStrategy(WorkloadStrategy):
         "apps", "v1", "DaemonSet", "daemonsets", "daemonset", True, short_names=("ds",), categories=("all",)
     )
     go_type = "apps/v1.DaemonSet"
+    names_pods = False
     word = "daemonset"
     table_columns = columns(
         "Name", "Desired:integer", "Current:integer", "Ready:integer", "Up-to-date:integer", "Available:integer",

@@ -11,6 +11,7 @@ from typing import Any
 from services.twin.kinds.names import check_label_selector
 from services.twin.kinds.pod_defaults import default_pod_spec
 from services.twin.kinds.pod_validation import check_template
+from services.twin.kinds.pod_warnings import template_warnings
 from services.twin.kinds.printing import NONE, UNKNOWN, age_of, columns, human_duration, object_age, seconds_of
 from services.twin.kinds.workloads import WorkloadStrategy, check_counts, container_cells, selector_cell
 from services.twin.registry.status import FieldError, invalid, not_supported, required
@@ -22,6 +23,10 @@ _UID_LABEL, _NAME_LABEL = "batch.kubernetes.io/controller-uid", "batch.kubernete
 _OLD_LABELS = (("controller-uid", _UID_LABEL), ("job-name", _NAME_LABEL))
 _COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
 _SCHEDULING_DIRECTIVES = ("affinity", "nodeSelector", "tolerations", "schedulingGates")
+_ORPHANS = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
 _SCHEDULE = re.compile(
     r"(@(yearly|annually|monthly|weekly|daily|midnight|hourly|every \S+))|(\S+(\s+\S+){4})", re.ASCII
 )
@@ -104,6 +109,12 @@ class JobStrategy(WorkloadStrategy):
             if new.get(name) != before.get(name)
         ]
         return found
+
+    def grace_period_for_delete(self, obj: Json, options: Json, ctx: RequestContext) -> int | None:
+        """No grace; but who does not say what becomes of the pods is told that they stay."""
+        if options.get("propagationPolicy") is None and options.get("orphanDependents") is None:
+            ctx.warnings.append(_ORPHANS)
+        return None
 
     def selectable_fields(self, obj: Json) -> dict[str, str]:
         return {"status.successful": str(obj["status"].get("succeeded", 0))}
@@ -208,6 +219,13 @@ class CronJobStrategy(WorkloadStrategy):
         if len(obj["metadata"].get("name") or "") > 52:
             found.append(invalid("metadata.name", obj["metadata"]["name"], "must be no more than 52 characters"))
         return found + check_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
+
+    def warnings(self, obj: Json, old: Json | None, ctx: RequestContext) -> list[str]:
+        template = obj["spec"]["jobTemplate"]["spec"]["template"]
+        if old is not None and old["spec"]["jobTemplate"]["spec"]["template"] == template:
+            return []
+        prefix = "spec.jobTemplate.spec.template."
+        return list(template_warnings(template["spec"], template.get("metadata") or {}, prefix))
 
     def table_cells(self, obj: Json, now_s: float) -> list[Any]:
         spec, status = obj["spec"], obj["status"]

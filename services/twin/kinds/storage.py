@@ -12,6 +12,7 @@ from services.twin.kinds.names import check, check_label_selector, dns_subdomain
 from services.twin.kinds.pod_defaults import default_volume_source
 from services.twin.kinds.pod_scheduling_rules import check_node_selector
 from services.twin.kinds.printing import UNSET, columns, object_age
+from services.twin.kinds.quantity import parse
 from services.twin.kinds.resource_rules import check_amount
 from services.twin.kinds.storage_defaults import default_claim
 from services.twin.kinds.typed import TypedStrategy
@@ -27,6 +28,7 @@ _SHORT_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": 
 _BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
 _RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
 _CLASS_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
+_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _NOT_SOURCES = frozenset(
     ("capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName", "mountOptions",
      "volumeMode", "nodeAffinity", "volumeAttributesClassName")
@@ -35,6 +37,13 @@ _CLAIM_MAY_CHANGE = ("volumeName", "resources", "storageClassName", "volumeAttri
 _CLAIM_TEXT = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 )
+
+
+def _annotation_warnings(obj: Json) -> list[str]:
+    """Of volumes and claims: the beta annotation that storageClassName replaced."""
+    if _BETA_CLASS not in (obj["metadata"].get("annotations") or ()):
+        return []
+    return [f'metadata.annotations[{_BETA_CLASS}]: deprecated since v1.8; use "storageClassName" attribute instead']
 
 
 def add_finalizer(obj: Json, finalizer: str) -> None:
@@ -175,6 +184,9 @@ class PersistentVolumeStrategy(TypedStrategy):
             found.append(invalid("spec.volumeMode", new.get("volumeMode"), "field is immutable"))
         return found
 
+    def warnings(self, obj: Json, old: Json | None, ctx: RequestContext) -> list[str]:
+        return _annotation_warnings(obj)
+
     def table_cells(self, obj: Json, now_s: float) -> list[Any]:
         spec, status, claim = obj["spec"], obj["status"], obj["spec"].get("claimRef") or {}
         phase = "Terminating" if obj["metadata"].get("deletionTimestamp") else status.get("phase", "")
@@ -257,6 +269,14 @@ class PersistentVolumeClaimStrategy(TypedStrategy):
         changed = {name for name in new.keys() | before.keys() if new.get(name) != before.get(name)}
         if changed - may:
             found.append(forbidden_field("spec", _CLAIM_TEXT))
+        return found
+
+    def warnings(self, obj: Json, old: Json | None, ctx: RequestContext) -> list[str]:
+        amount = (obj["spec"]["resources"].get("requests") or {}).get("storage")
+        found = _annotation_warnings(obj)
+        if amount is not None and not parse(amount).is_integer:
+            text = f'fractional byte value "{amount}" is invalid, must be an integer'
+            found.append(f"spec.resources.requests[storage]: {text}")
         return found
 
     def table_cells(self, obj: Json, now_s: float) -> list[Any]:

@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.kinds.disruption_budget import check_count_or_percent
-from services.twin.kinds.names import check_label_selector, check_not_negative, selector_matches, selector_text
+from services.twin.kinds.names import (
+    check_label_selector,
+    check_not_negative,
+    dns_label,
+    selector_matches,
+    selector_text,
+)
 from services.twin.kinds.pod_defaults import default_pod_spec
 from services.twin.kinds.pod_validation import check_template
 from services.twin.kinds.pod_warnings import template_warnings
@@ -19,6 +25,9 @@ from services.twin.registry.strategy import RequestContext
 
 Json = dict[str, Any]
 
+_NAME_TEXT = (
+    "this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended"
+)
 _MISMATCH = "`selector` does not match template `labels`"
 
 
@@ -28,6 +37,8 @@ class WorkloadStrategy(TypedStrategy):
     allow_unconditional_update = True
     word = "deployment"
     """As it stands in ``empty selector is invalid for WORD``."""
+    names_pods = True
+    """Its name becomes part of its pods' hostnames, so a name that is no label is warned of."""
 
     def default(self, obj: Json) -> None:
         template = obj["spec"].get("template")
@@ -35,10 +46,13 @@ class WorkloadStrategy(TypedStrategy):
             default_pod_spec(template["spec"])
 
     def warnings(self, obj: Json, old: Json | None, ctx: RequestContext) -> list[str]:
+        found = []
+        if old is None and self.names_pods and (messages := dns_label(obj["metadata"].get("name") or "a")):
+            found.append(f"metadata.name: {_NAME_TEXT}: [{' '.join(messages)}]")
         template = obj["spec"].get("template")
-        if not template or (old is not None and old["spec"].get("template") == template):
-            return []
-        return list(template_warnings(template["spec"], template.get("metadata") or {}, "spec.template."))
+        if template and (old is None or old["spec"].get("template") != template):
+            found += template_warnings(template["spec"], template.get("metadata") or {}, "spec.template.")
+        return found
 
     def check_selector(self, spec: Json) -> list[FieldError]:
         """``spec.selector`` is there, valid and not empty."""

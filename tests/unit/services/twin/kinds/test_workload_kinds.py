@@ -206,3 +206,30 @@ def test_bad_services_are_refused(cluster: Any, causes: Any, spec: Json, field: 
     with pytest.raises(ApiError) as caught:
         cluster.create("services", named("s", spec=spec))
     assert field in [name for name, _ in causes(caught.value)]
+
+
+def test_a_job_deleted_without_a_policy_warns_that_its_pods_stay(cluster: Any) -> None:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}
+    cluster.create("jobs.batch", named("j", spec={"template": template}))
+    kind = cluster.registry.kind("jobs.batch")
+    ctx = cluster.registry.context("delete", kind, "ns", "j")
+    cluster.registry.delete(ctx, "jobs.batch", "ns", "j", {})
+    assert ctx.warnings[0].startswith("child pods are preserved by default")
+    assert cluster.get("jobs.batch", "j")["metadata"]["finalizers"] == ["orphan"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "spec", "warning"),
+    [
+        (DEPLOYMENTS, "a.b", SPEC, "metadata.name: this is used in Pod names and hostnames"),
+        (
+            DEPLOYMENTS,
+            "d",
+            {**SPEC, "template": {**TEMPLATE, "spec": {**TEMPLATE["spec"], "terminationGracePeriodSeconds": -1}}},
+            "spec.template.spec.terminationGracePeriodSeconds: must be >= 0",
+        ),
+    ],
+)
+def test_workloads_are_warned_of(cluster: Any, resource: str, name: str, spec: Json, warning: str) -> None:
+    cluster.create(resource, named(name, spec=spec))
+    assert any(text.startswith(warning) for text in cluster.warnings)
