@@ -25,6 +25,7 @@ from services.twin.faults import FaultPlan
 from services.twin.kubeconfig import kubeconfig_text, write_atomically
 from services.twin.kubelet import Kubelets
 from shared.errors import ConfigError
+from shared.runtime import logging
 
 
 def _give_up(message: str) -> None:
@@ -92,6 +93,7 @@ def main(
     seed: int | None,
 ) -> None:
     """Serve enough of the Kubernetes API for real clients, from memory."""
+    logging.configure("twin")
     rng = random.Random(seed)
     plan = _read_faults(faults) if faults is not None else FaultPlan()
     token = token or _read_token(token_file) or secrets.token_urlsafe(24)

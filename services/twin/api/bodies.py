@@ -124,22 +124,27 @@ def _check_custom(obj: Json, own_kind: Any, own_version: Any, kind: ServedKind, 
         raise unprocessable(own_kind, info.group, name, [invalid("kind", own_kind, f"must be {info.kind}")])
 
 
-def decode_typed(body: Json, group: str, version: str, kind: str) -> Json:
-    """A body that a function takes (Binding, Eviction, DeleteOptions), as its Go type. Refused: 400.
-
-    A body of another kind is handed on as it is: the function refuses it with its own words.
-    """
+def check_envelope(body: Json) -> None:
+    """Refused: 400 when kind or apiVersion is no string; whether they fit is said by who takes the body."""
     for field in ("kind", "apiVersion"):
         if not isinstance(body.get(field) or "", str):
             text = f"json: cannot unmarshal {type(body[field]).__name__} into Go struct field .{field} of type string"
             raise bad_request(f"couldn't get version/kind; json parse error: {text}")
-    go_type = f"{group.partition('.')[0] or 'core'}/{version or 'v1'}.{kind}"
+
+
+def decode_typed(body: Json, group: str, version: str, kind: str) -> Json:
+    """A body that is not stored (DeleteOptions, a review) as its Go type. Refused: 400.
+
+    A body of another kind is handed on as it is: who takes it refuses it with its own words.
+    """
+    check_envelope(body)
+    go_type = f"{group.partition('.')[0] or 'core'}/{version}.{kind}"
     if body.get("kind", kind) != kind or go_type not in TYPES:
         return body
     try:
         decoded, _ = TYPES.decode(go_type, body)
     except DecodeError as error:
-        raise bad_request(f'{kind} in version "{version or "v1"}" cannot be handled as a {kind}: {error}') from None
+        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {error}') from None
     return decoded
 
 

@@ -310,8 +310,7 @@ def _handled(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subreso
         body = apply_patch(kind, patch_type, document, change)
     else:
         body = bodies.decode_optional(call.body, call.content_type)
-    if verb != "get":
-        body = bodies.decode_typed(body, view.group or kind.info.group, view.version, view.kind or kind.info.kind)
+    bodies.check_envelope(body)
     return _result(call, ctx, handler(ctx, registry, name, body))
 
 

@@ -9,6 +9,7 @@ import copy
 from typing import Any
 
 from services.twin.custom import json_path
+from services.twin.kinds.typed import decode_body
 from services.twin.registry.status import internal, not_found
 from services.twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Subresource
 
@@ -23,6 +24,7 @@ def scale_subresource(info: KindInfo, paths: Json) -> Subresource:
         return HandlerResult(200, _scale_of(_object(ctx, registry, info, name), paths))
 
     def update(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+        body = decode_body("autoscaling/v1.Scale", "Scale", "v1", body, ctx)
         obj = copy.deepcopy(_object(ctx, registry, info, name))
         sent = body.get("metadata") or {}
         obj["metadata"]["resourceVersion"] = sent.get("resourceVersion", "")

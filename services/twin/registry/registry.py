@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 
+from services.twin.patches.json_patch import merge_patch
+from services.twin.patches.strategic_patch import strategic_patch
 from services.twin.registry import creating, deleting, updating
 from services.twin.registry.owning import owners_after
 from services.twin.registry.served import ServedKind
@@ -169,6 +171,27 @@ class TwinRegistry:
         kind = self.kind(resource)
         old = self.stored(kind, namespace, name)
         return updating.update(self, ctx, kind, old, obj, subresource=kind.subresources["status"]).obj
+
+    def patch(
+        self,
+        ctx: RequestContext,
+        resource: str,
+        namespace: str,
+        name: str,
+        change: Json,
+        *,
+        strategy: str = "merge",
+        subresource: str = "",
+    ) -> Json:
+        """PATCH through the kind's hooks; ``strategy`` is ``merge`` or ``strategic``."""
+        kind = self.kind(resource)
+        old = self.stored(kind, namespace, name)
+        if strategy == "merge":
+            obj = merge_patch(old.fresh(), change)
+        else:
+            obj = strategic_patch(old.fresh(), change, kind.strategy.merge_keys)
+        view = kind.subresources[subresource] if subresource else None
+        return updating.update(self, ctx, kind, old, obj, subresource=view, patch=True).obj
 
     def delete(self, ctx: RequestContext, resource: str, namespace: str, name: str, options: Json) -> Json:
         """Delete with DeleteOptions; the object as it is afterwards."""
