@@ -35,6 +35,7 @@ class Running:
     name: str
     arguments: list[str]
     log: Path
+    environ: dict[str, str]
     process: asyncio.subprocess.Process | None = None
     url: str = ""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -96,14 +97,16 @@ class Mesh:
 
         self.api_url = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
         self._session = aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"})
-        starting = []
-        for service, count in self._counts.items():
-            for number in range(count):
-                flags = ["--etcd", self.etcd.endpoint, "--id", f"{service}-{number}"]
-                if service != "agent":
-                    flags += ["--kubeconfig", str(self.kubeconfig)]
-                starting.append(self.start(f"{service}-{number}", service, [*flags, *self._flags.get(service, [])]))
-        await asyncio.gather(*starting)
+        names = [(service, number) for service, count in self._counts.items() for number in range(count)]
+        await asyncio.gather(*(self.add(service, number) for service, number in names))
+
+    async def add(self, service: str, number: int, environ: dict[str, str] | None = None) -> Running:
+        """One more coordinator, agent or binder, ready. ``environ``: for it alone."""
+        flags = ["--etcd", self.etcd.endpoint, "--id", f"{service}-{number}"]
+        if service != "agent":
+            flags += ["--kubeconfig", str(self.kubeconfig)]
+        flags += self._flags.get(service, [])
+        return await self.start(f"{service}-{number}", service, flags, environ)
 
     async def _stop(self) -> None:
         for running in self.services.values():
@@ -136,17 +139,19 @@ class Mesh:
 
     # --- services -----------------------------------------------------------------------------------------------
 
-    async def start(self, name: str, service: str, arguments: list[str]) -> Running:
+    async def start(
+        self, name: str, service: str, arguments: list[str], environ: dict[str, str] | None = None
+    ) -> Running:
         """Start a service, keep it running, and wait for its ``ready`` line."""
         command = [sys.executable, "-m", f"services.{service}", *arguments]
-        running = self.services[name] = Running(name, command, self.folder / f"{name}.log")
+        running = self.services[name] = Running(name, command, self.folder / f"{name}.log", environ or {})
         self._keepers.append(asyncio.create_task(self._keep(running)))
         async with asyncio.timeout(30):
             await running.ready.wait()
         return running
 
     async def _keep(self, running: Running) -> None:
-        environ = {**os.environ, **self._environ, "PYTHONPATH": str(ROOT)}
+        environ = {**os.environ, **self._environ, **running.environ, "PYTHONPATH": str(ROOT)}
         while running.wanted:
             running.ready.clear()
             with running.log.open("ab") as log:

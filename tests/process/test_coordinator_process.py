@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.process.mesh import Mesh, bindings_per_uid
+from tests.process.mesh import ROOT, Mesh, bindings_per_uid
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -69,3 +70,35 @@ async def test_an_agents_nodes_are_dealt_to_the_others_when_it_dies(tmp_path: Pa
         for name in sorted(names):
             await mesh.add_pod(name, cpu="2")  # only all four nodes together hold them
         await mesh.wait_bound(names, timeout_s=20)
+
+
+async def test_a_leader_that_hangs_before_publishing_is_fenced_and_its_successor_goes_on(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, coordinators=0, binders=1) as mesh:
+        # longer than its lease: when it wakes, its transaction compares a term that is over
+        hung = await mesh.add("coordinator", 0, {"CONCLAVE_FAILPOINT": "before_publish=pause:6"})
+        await mesh.add("coordinator", 1)
+        await mesh.add_nodes(2)
+        await mesh.add_pod("a")
+        await mesh.wait_bound({"a"}, timeout_s=30)
+        async with asyncio.timeout(15):
+            await hung.ended.wait()
+        assert hung.codes[0] == 3
+        assert (await mesh.get("coordinator-1", "/v1/status"))["leading"]
+
+
+async def test_wrong_flags_and_files_end_in_one_line_and_code_2(tmp_path: Path) -> None:
+    broken = tmp_path / "kubeconfig"
+    broken.write_text("nonsense")
+    for flags, expected in (
+        (["--polcy", "x"], "did you mean --policy"),
+        (["--policy", "x"], "choose one of"),
+        (["--kubeconfig", str(tmp_path / "none")], "kubeconfig does not exist"),
+        (["--kubeconfig", str(broken)], "not a kubeconfig"),
+    ):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "services.coordinator", *flags, cwd=ROOT, stderr=asyncio.subprocess.PIPE
+        )
+        _, told = await process.communicate()
+        assert process.returncode == 2
+        (line,) = told.decode().strip().splitlines()
+        assert expected in line
