@@ -2,7 +2,7 @@
 
 Why: a real API server decodes a body into Go structs and prints those again, so unknown fields vanish, quantities and
 times become canonical, empty optional fields vanish and required ones appear as ``""``, ``0``, ``null`` or ``{}``.
-One decoder per Go type is built from ``go_types.json`` (see ``types_import``) on first use; it copies the object, so
+One decoder per Go type is built from ``go_types.json`` (see NOTICE) on first use; it copies the object, so
 what it returns shares nothing mutable with its input but raw JSON leaves.
 
 It refuses to default and to validate: a wrong type is an error here, a wrong value is not.
