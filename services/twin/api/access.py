@@ -1,21 +1,26 @@
-"""Who is asking, and what anonymous callers may see. Pure.
+"""Who is asking, and whether they may.
 
-The twin has one administrator token, and tokens that were given out for service accounts. Whoever has none is
-``system:anonymous``, who sees health and version only, as a real server's default bindings allow.
+The administrator has the one token that is given on the command line. Tokens that were issued for service accounts are
+known by heart until they expire; what they say is not believed. Whoever has none is ``system:anonymous``, who sees
+health and version only, as a real server's default bindings allow. Everybody but the administrator needs RBAC.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.twin.api.paths import ResourcePath
-from services.twin.registry.status import ApiError, Json, forbidden, qualified, status, unauthorized
+from services.twin.registry.rbac import Attributes, allowed_by
+from services.twin.registry.status import ApiError, Json, forbidden, status, unauthorized
+from services.twin.registry.strategy import Reader
 
 ADMIN = "system:admin"
 ANONYMOUS = "system:anonymous"
 
 _OPEN_PREFIXES = ("/healthz", "/livez", "/readyz", "/version")
 _READS = {"GET": "get", "HEAD": "get"}
+_REVIEWS = ("authentication.k8s.io", "authorization.k8s.io")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", **_READS}
 
 
@@ -34,64 +39,65 @@ _ANONYMOUS_CALLER = Caller(ANONYMOUS, ("system:unauthenticated",))
 
 
 class Access:
-    """Authentication by bearer token, and the one authorization rule."""
+    """Authentication by bearer token, authorization by RBAC."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, reader: Reader, clock: Callable[[], float]) -> None:
         """``token`` empty: everybody is the administrator (a private test server)."""
         self._header = f"Bearer {token}"
         self._open = not token
-        self._issued: dict[str, Caller] = {}
+        self._reader = reader
+        self._clock = clock
+        self._issued: dict[str, tuple[Caller, float]] = {}
 
-    def issue(self, token: str, caller: Caller) -> None:
-        """Know ``token`` as ``caller`` from now on (a TokenRequest)."""
-        self._issued[f"Bearer {token}"] = caller
+    def issue(self, namespace: str, request: Json) -> None:
+        """Know the token of an answered TokenRequest until it expires."""
+        name, meta = request["metadata"]["name"], request["metadata"]
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+        caller = Caller(f"system:serviceaccount:{namespace}:{name}", groups, uid=meta["uid"])
+        now_s = self._clock()
+        self._issued = {header: known for header, known in self._issued.items() if known[1] > now_s}
+        expires_s = now_s + request["spec"]["expirationSeconds"]
+        self._issued[f"Bearer {request['status']['token']}"] = (caller, expires_s)
 
     def caller(self, header: str) -> Caller:
-        """The user behind an Authorization header. Refused: 401 for an unknown token."""
+        """The user behind an Authorization header. Refused: 401 for an unknown or expired token."""
         if header == self._header or self._open:
             return _ADMIN_CALLER
         if not header:
             return _ANONYMOUS_CALLER
-        known = self._issued.get(header)
-        if known is None:
+        caller, expires_s = self._issued.get(header, (None, 0.0))
+        if caller is None or self._clock() >= expires_s:
             raise unauthorized()
-        return known
+        return caller
 
     def check(self, caller: Caller, method: str, path: str, target: ResourcePath | None, *, watch: bool) -> None:
         """Refused: 403, worded as RBAC words it."""
         if caller.admin or (method in _READS and path.startswith(_OPEN_PREFIXES)):
             return
         if target is None or not target.plural:
-            verb = method.lower()
-            text = f'forbidden: User "{caller.name}" cannot {verb} path "{path}"'
-            body = status(403, "Forbidden", text)
-            del body["code"]
-            raise ApiError({**body, "details": {}, "code": 403})
-        if target.group in ("authentication.k8s.io", "authorization.k8s.io") and target.plural.startswith(
-            "selfsubject"
-        ):
+            self._check_path(caller, method.lower(), path)
             return
-        raise self._denied(caller, method, target, watch=watch)
-
-    @staticmethod
-    def _denied(caller: Caller, method: str, target: ResourcePath, *, watch: bool) -> ApiError:
+        known = caller is not _ANONYMOUS_CALLER
+        if known and target.group in _REVIEWS and target.plural.startswith("selfsubject"):
+            return
         verb = _VERBS.get(method, method.lower())
         if not target.name:
             verb = {"get": "watch" if watch or target.watch else "list", "delete": "deletecollection"}.get(verb, verb)
         resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
+        wanted = Attributes(verb, target.group, resource, target.namespace, target.name)
+        if not allowed_by(self._reader, caller.name, caller.groups, wanted):
+            raise self._denied(caller, verb, resource, target)
+
+    def _check_path(self, caller: Caller, verb: str, path: str) -> None:
+        if allowed_by(self._reader, caller.name, caller.groups, Attributes(verb, path=path)):
+            return
+        text = f'forbidden: User "{caller.name}" cannot {verb} path "{path}"'
+        body = status(403, "Forbidden", text)
+        del body["code"]
+        raise ApiError({**body, "details": {}, "code": 403})
+
+    @staticmethod
+    def _denied(caller: Caller, verb: str, resource: str, target: ResourcePath) -> ApiError:
         where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
         text = f'User "{caller.name}" cannot {verb} resource "{resource}" in API group "{target.group}" {where}'
-        if target.name:
-            return forbidden(target.plural, target.group, target.name, text)
-        error = forbidden(target.plural, target.group, "", text)
-        error.body["message"] = f"{qualified(target.plural, target.group)} is forbidden: {text}"
-        return error
-
-
-def review_status(caller: Caller) -> Json:
-    """``status`` of a SelfSubjectReview."""
-    info: Json = {"username": caller.name}
-    if caller.uid:
-        info["uid"] = caller.uid
-    info["groups"] = list(caller.groups)
-    return {"userInfo": info}
+        return forbidden(target.plural, target.group, target.name, text)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from services.twin.api import bodies
+from services.twin.api.access import Caller
 from services.twin.api.answers import Answers, encode
 from services.twin.api.negotiation import not_acceptable
 from services.twin.api.paths import ResourcePath
@@ -57,8 +58,7 @@ class Call:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
-    user: str
-    groups: tuple[str, ...]
+    caller: Caller
     answers: Answers
 
     @property
@@ -103,8 +103,9 @@ def context(
         now=registry.now_text(now_s),
         now_s=now_s,
         subresource=path.subresource,
-        user=call.user,
-        groups=call.groups,
+        user=call.caller.name,
+        groups=call.caller.groups,
+        user_uid=call.caller.uid,
         dry_run=dry_run,
         manager=manager,
         query=call.query,

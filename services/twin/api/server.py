@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from services.twin.api import answers, documents, fault_paths, resources
+from services.twin.api import answers, bodies, documents, fault_paths, resources
 from services.twin.api.access import Access
 from services.twin.api.answers import Answers
 from services.twin.api.collection import delete_collection, list_objects, open_watch
@@ -58,7 +58,7 @@ class TwinServer:
         """
         self.registry = registry
         self.faults = faults if faults is not None else FaultPlan()
-        self.access = Access(token)
+        self.access = Access(token, registry, registry.clock)
         self.port = 0
         self._rng = rng if rng is not None else random.Random()
         self._streams: set[WatchStream] = set()
@@ -136,9 +136,12 @@ class TwinServer:
         if method not in _METHODS:
             raise method_not_allowed()
         body = await request.read() if request.can_read_body else b""
-        call = Call(method, target, query, headers, body, caller.name, caller.groups, out)
+        call = Call(method, target, query, headers, body, caller, out)
         if target.name and not target.watch:
-            return resources.handle(self.registry, call, kind)
+            response = resources.handle(self.registry, call, kind)
+            if target.subresource == "token" and response.status == 201 and isinstance(response.body, bytes):
+                self.access.issue(target.namespace, bodies.parse_json(response.body))
+            return response
         return await self._collection(request, call, kind)
 
     def _find(self, target: ResourcePath) -> ServedKind | None:

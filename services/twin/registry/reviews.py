@@ -1,10 +1,11 @@
 """Reviews: who am I, may I. Kinds that are asked by POST and never stored.
 
-The twin knows one administrator who may do everything and others who may do nothing, so the answers are short.
+The administrator may do everything, everybody else what RBAC objects allow.
 """
 
 from __future__ import annotations
 
+from services.twin.registry.rbac import Attributes, allowed_by
 from services.twin.registry.status import Json
 from services.twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Strategy
 
@@ -32,11 +33,15 @@ def _answer(ctx: RequestContext, spec: Json, status: Json) -> HandlerResult:
 def who_am_i(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
     """SelfSubjectReview."""
     del registry, name, body
+    info: Json = {"username": ctx.user}
+    if ctx.user_uid:
+        info["uid"] = ctx.user_uid
+    info["groups"] = list(ctx.groups)
     review: Json = {
         "kind": ctx.info.kind,
         "apiVersion": ctx.info.api_version,
         "metadata": {"creationTimestamp": ctx.now},
-        "status": {"userInfo": {"username": ctx.user, "groups": list(ctx.groups)}},
+        "status": {"userInfo": info},
     }
     return HandlerResult(201, review)
 
@@ -45,8 +50,30 @@ def may_i(ctx: RequestContext, registry: Registry, name: str, body: Json) -> Han
     """SelfSubjectAccessReview, LocalSubjectAccessReview and SubjectAccessReview."""
     del registry, name
     spec = body.get("spec") or {}
-    groups = spec.get("groups") or (() if "user" in spec else ctx.groups)
-    return _answer(ctx, spec, {"allowed": _ADMIN_GROUP in groups or spec.get("user") == "system:admin"})
+    asked_for_another = "user" in spec or "groups" in spec
+    user = spec.get("user", "") if asked_for_another else ctx.user
+    groups = spec.get("groups") or () if asked_for_another else ctx.groups
+    if _ADMIN_GROUP in groups or user == "system:admin":
+        return _answer(ctx, spec, {"allowed": True})
+    reason = allowed_by(ctx.reader, user, groups, _wanted(spec))
+    return _answer(ctx, spec, {"allowed": True, "reason": reason} if reason else {"allowed": False})
+
+
+def _wanted(spec: Json) -> Attributes:
+    resource = spec.get("resourceAttributes")
+    if resource is None:
+        plain = spec.get("nonResourceAttributes") or {}
+        return Attributes(plain.get("verb", ""), path=plain.get("path", ""))
+    plural = resource.get("resource", "")
+    if resource.get("subresource"):
+        plural = f"{plural}/{resource['subresource']}"
+    return Attributes(
+        resource.get("verb", ""),
+        resource.get("group", ""),
+        plural,
+        resource.get("namespace", ""),
+        resource.get("name", ""),
+    )
 
 
 def my_rules(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:

@@ -66,6 +66,7 @@ class RequestContext:
     subresource: str = ""
     user: str = "system:admin"
     groups: tuple[str, ...] = ("system:masters", "system:authenticated")
+    user_uid: str = ""
     dry_run: bool = False
     manager: str = "unknown"
     query: Mapping[str, str] = field(default_factory=dict)
