@@ -1,0 +1,263 @@
+"""Coordinator, agents and binder together, as pure cores, around one etcd and one API server in memory.
+
+Every message between them crosses the wire codec and may be lost, lose its answer, or come late; every process may be
+killed and replaced. All of it is synchronous: a seed is a history. The binder's half is ``binder_world.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from services.agent.core import AgentCore
+from services.binder.instructions import Bind, Commit, MarkPod
+from services.coordinator import events as seen
+from services.coordinator import instructions as wanted
+from services.coordinator.core import Core
+from services.coordinator.state import CoreSettings as CoordinatorSettings
+from shared.errors import KubeRejected, WireError
+from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.resources import Deleted, Upserted
+from shared.policy.registry import make_policy
+from shared.wire.codec import decode, encode
+from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
+from shared.wire.records import AgentRecord
+from tests.unit.services.binder.binder_world import KEYS, Binder, World
+
+
+@dataclass
+class Coordinator:
+    """One coordinator process."""
+
+    core: Core
+    effects: list[wanted.Instruction] = field(default_factory=list)
+    seen: int = 0
+    timer: float = 0.0
+    open_intents: set[str] = field(default_factory=set)
+    stopped: str = ""
+
+
+@dataclass
+class Waiting:
+    """A plan's request at a binder, and whether its answer will come through."""
+
+    coordinator: Coordinator
+    binder: Binder
+    plan_id: int
+    heard: bool
+
+
+class MeshWorld(World):
+    """One leading coordinator, one leading binder, some agents."""
+
+    def __init__(self, seed: int, *, agents: int = 2) -> None:
+        super().__init__()
+        self.rng = Random(seed)
+        self.agents: dict[str, AgentCore] = {}
+        self.records: dict[str, AgentRecord] = {}
+        self.waiting: dict[tuple[int, int], Waiting] = {}
+        self.late_plans: list[Plan] = []
+        self.binder = self.start_binder()
+        for number in range(agents):
+            self.start_agent(f"a{number}")
+        self.coordinator = self.elect()
+
+    # --- processes ----------------------------------------------------------------------------------------------
+
+    def start_agent(self, name: str) -> None:
+        """A new process under the name: it knows nothing."""
+        incarnation = f"{name}-{self.rng.getrandbits(32)}"
+        self.agents[name] = AgentCore(make_policy("kube-default"), Random(incarnation))
+        self.records[name] = AgentRecord(id=name, url=incarnation, incarnation=incarnation)
+
+    def stop_agent(self, name: str) -> None:
+        self.agents.pop(name, None)
+        self.records.pop(name, None)
+
+    def elect(self) -> Coordinator:
+        """A new coordinator leads: it lists everything."""
+        term = self.lead_coordinator()
+        core = Core(term=term, scheduler_name="conclave", policy="kube-default", rng=Random(term),
+                    settings=CoordinatorSettings())  # fmt: skip
+        self.coordinator = coordinator = Coordinator(core)
+        self.look(coordinator)
+        stored = {KEYS.intent(key): kv.intent for key, kv in self.stored().items()}
+        coordinator.open_intents = set(stored)
+        intents = tuple(
+            seen.IntentRecord(key, tuple((pod.uid, pod.node) for pod in intent.pods))
+            for key, intent in stored.items()
+            if intent is not None
+        )
+        self.inform(
+            coordinator,
+            seen.Synced(seen.Source.NODES),
+            seen.Synced(seen.Source.PODS),
+            seen.IntentsListed(intents),
+            seen.AgentsChanged(tuple(self.records.values())),
+            seen.BinderChanged(f"b{self.binder.term}", self.binder.term),
+        )
+        return coordinator
+
+    def replace_coordinator(self) -> None:
+        """Killed: its plans under way may still arrive."""
+        self.late_plans += [e.plan for e in self.coordinator.effects if isinstance(e, wanted.SendPlan)]
+        self.coordinator.stopped = "killed"
+        self.elect()
+
+    def replace_binder(self) -> None:
+        """Killed: its Bindings, transactions and marks under way may still arrive."""
+        self.late += [e for e in self.binder.effects if isinstance(e, Bind | Commit | MarkPod)]
+        self.binder.stopped = "killed"
+        for key, waiting in list(self.waiting.items()):
+            if waiting.binder is self.binder:
+                del self.waiting[key]
+                self.inform(waiting.coordinator, seen.PlanFailed(waiting.plan_id, "peer_unknown", refused=False))
+        self.binder = self.start_binder(ready=False)
+        self.sync(self.binder)
+        self.inform(self.coordinator, seen.BinderChanged(f"b{self.binder.term}", self.binder.term))
+
+    def agents_changed(self) -> None:
+        self.inform(self.coordinator, seen.AgentsChanged(tuple(self.records.values())))
+
+    # --- what the coordinator hears and wants -------------------------------------------------------------------
+
+    def inform(self, coordinator: Coordinator, *events: seen.Event) -> None:
+        if coordinator.stopped:
+            return
+        for instruction in coordinator.core.handle(list(events), self.now):
+            match instruction:
+                case wanted.SetTimer():
+                    coordinator.timer = instruction.at
+                case wanted.StepDown():
+                    coordinator.stopped = instruction.reason
+                case wanted.EmitEvent() | wanted.PublishPartition() | wanted.Log():
+                    pass
+                case _:
+                    coordinator.effects.append(instruction)
+
+    def look(self, coordinator: Coordinator, count: int | None = None) -> None:
+        """Deliver the next watch events, and which inherited intents are gone."""
+        events: list[seen.Event] = []
+        for revision, plural, event in [e for e in self.kube.history if e[0] > coordinator.seen][:count]:
+            coordinator.seen = revision
+            match event:
+                case Upserted() if plural == "pods":
+                    events.append(seen.PodUpserted(pod_from_api(event.object)))
+                case Deleted() if plural == "pods":
+                    events.append(seen.PodDeleted(event.object.metadata.uid))
+                case Upserted():
+                    events.append(seen.NodeUpserted(node_from_api(event.object)))
+                case Deleted():
+                    events.append(seen.NodeDeleted(event.object.metadata.name))
+        gone = coordinator.open_intents - {KEYS.intent(key) for key in self.stored()}
+        coordinator.open_intents -= gone
+        self.inform(coordinator, *events, *(seen.IntentGone(key) for key in sorted(gone)))
+
+    def do(self, coordinator: Coordinator, *, fault: str = "ok") -> None:
+        """Carry out the coordinator's first effect."""
+        effect = coordinator.effects.pop(0)
+        happens, heard = fault in ("ok", "drop_reply"), fault == "ok"
+        match effect:
+            case wanted.SendOffer():
+                self._offer(coordinator, effect, happens=happens, heard=heard)
+            case wanted.SendView():
+                self._view(coordinator, effect, happens=happens, heard=heard)
+            case wanted.SendPlan():
+                self._plan(coordinator, effect, happens=happens, heard=heard)
+                if fault == "late":
+                    self.late_plans.append(effect.plan)
+            case wanted.PatchCondition():
+                self._condition(coordinator, effect, happens=happens, heard=heard)
+            case wanted.FetchPod():
+                found = self.kube.get_pod(effect.namespace, effect.name) if heard else None
+                same = found is not None and found.metadata.uid == effect.uid
+                pod = pod_from_api(found) if found is not None and same else None
+                self.inform(coordinator, seen.PodFetched(effect.uid, pod, failed=not heard))
+            case _:
+                raise AssertionError(effect)
+
+    def deliver_late_plan(self) -> None:
+        """A plan of before arrives at the binder; nobody waits for its answer."""
+        if self.late_plans:
+            plan = self.late_plans.pop(self.rng.randrange(len(self.late_plans)))
+            self.send(self.binder, plan)
+
+    def route_answers(self) -> None:
+        """What the binders have answered, to those who wait."""
+        for (term, request), waiting in list(self.waiting.items()):
+            binder = waiting.binder
+            answer, refusal = binder.answers.get(request), binder.refusals.get(request)
+            if answer is None and refusal is None:
+                continue
+            del self.waiting[term, request]
+            if not waiting.heard:
+                continue
+            if answer is not None:
+                result = decode(encode(answer), PlanResult)
+                self.inform(waiting.coordinator, seen.PlanAnswered(waiting.plan_id, result))
+            elif refusal is not None:
+                failed = seen.PlanFailed(waiting.plan_id, refusal.code, refused=refusal.status < 500)
+                self.inform(waiting.coordinator, failed)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _agent(self, name: str, url: str) -> AgentCore | None:
+        record = self.records.get(name)
+        return self.agents[name] if record is not None and record.url == url else None
+
+    def _offer(self, coordinator: Coordinator, effect: wanted.SendOffer, *, happens: bool, heard: bool) -> None:
+        agent, request = self._agent(effect.agent, effect.url), effect.offer.message_id
+        decisions, code = None, "peer_unknown"
+        if agent is not None and happens:
+            try:
+                decisions = decode(encode(agent.decide(decode(encode(effect.offer), Offer))), Decisions)
+            except WireError as error:
+                code = error.code
+        if decisions is not None and heard:
+            self.inform(coordinator, seen.DecisionsReceived(effect.agent, request, decisions))
+        else:
+            self.inform(coordinator, seen.RequestFailed(effect.agent, request, code))
+
+    def _view(self, coordinator: Coordinator, effect: wanted.SendView, *, happens: bool, heard: bool) -> None:
+        agent, request = self._agent(effect.agent, effect.url), effect.update.message_id
+        ack, code = None, "peer_unknown"
+        if agent is not None and happens:
+            try:
+                ack = decode(encode(agent.update(decode(encode(effect.update), ViewUpdate))), ViewAck)
+            except WireError as error:
+                code = error.code
+        if ack is not None and heard:
+            self.inform(coordinator, seen.ViewAcked(effect.agent, request, ack))
+        else:
+            self.inform(coordinator, seen.RequestFailed(effect.agent, request, code))
+
+    def _plan(self, coordinator: Coordinator, effect: wanted.SendPlan, *, happens: bool, heard: bool) -> None:
+        plan_id = effect.plan.plan_id
+        if effect.url != f"b{self.binder.term}" or self.binder.stopped:
+            self.inform(coordinator, seen.PlanFailed(plan_id, "peer_unreachable", refused=True))
+            return
+        if happens:
+            binder = self.binder
+            request = self.send(binder, decode(encode(effect.plan), Plan))
+            self.waiting[binder.term, request] = Waiting(coordinator, binder, plan_id, heard)
+        if not heard:
+            self.inform(coordinator, seen.PlanFailed(plan_id, "peer_unknown", refused=False))
+
+    def _condition(
+        self, coordinator: Coordinator, effect: wanted.PatchCondition, *, happens: bool, heard: bool
+    ) -> None:
+        done = heard
+        key = f"{effect.namespace}/{effect.name}"
+        if happens:
+            try:
+                if key in self.kube.pods and (
+                    self.kube.pods[key]["metadata"]["resourceVersion"] != effect.resource_version
+                ):
+                    raise KubeRejected("the object has been modified", status=409, reason="Conflict")
+                condition = {"type": "PodScheduled", "status": "False", "message": effect.message}
+                condition["reason"] = effect.reason
+                self.kube.patch_status(effect.namespace, effect.name, {"status": {"conditions": [condition]}})
+            except KubeRejected as error:
+                done = done and error.status == 404
+        if not done:
+            self.inform(coordinator, seen.ConditionFailed(effect.uid))

@@ -1,0 +1,203 @@
+"""The whole mesh under random faults by seed: nothing bound twice, nothing over, nothing forgotten.
+
+Every step is followed by the checkers of I1, I2 and I4; when the faults end, everything comes to rest within a bounded
+time: each pod is bound, or no node takes it (I3), and coordinator, binder, API server and etcd agree (I7).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from services.binder.events import Tick as BinderTick
+from services.coordinator.events import Tick
+from shared.kube.convert import pod_from_api
+from shared.scheduling.conflicts import check_placement
+from shared.scheduling.queue import Place
+from tests.builders import make_node, make_pod
+from tests.sim.mesh_world import MeshWorld
+from tests.unit.services.binder.binder_checks import check_all
+from tests.unit.services.binder.binder_world import random_fault
+
+NODES, NODE_CPU = 3, 4
+REST_S = 300.0
+"""Virtual seconds in which everything must have come to rest: above the longest backoff and both sweeps."""
+
+
+class Walk:
+    """One seed's walk."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = MeshWorld(seed)
+        self.rng = self.world.rng
+        self.names: list[str] = []
+        for number in range(NODES):
+            self.world.kube.add_node(make_node(f"n{number}").allocatable(cpu=str(NODE_CPU)))
+
+    def step(self) -> None:
+        actions = [
+            (8, self.coordinate), (8, self.bind), (4, self.look), (4, self.watch), (2, self.create), (0.7, self.remove),
+            (0.5, self.touch), (2, self.time), (0.3, self.cordon), (0.5, self.late), (0.12, self.kill_coordinator),
+            (0.12, self.kill_binder), (0.15, self.restart_agent), (0.1, self.lose_agent),
+        ]  # fmt: skip
+        [(_, act)] = self.rng.choices(actions, weights=[weight for weight, _ in actions])
+        act()
+        self.world.route_answers()
+
+    def coordinate(self) -> None:
+        if self.world.coordinator.stopped:
+            self.world.elect()
+        elif self.world.coordinator.effects:
+            self.world.do(self.world.coordinator, fault=random_fault(self.rng, 0.15))
+
+    def bind(self) -> None:
+        if self.world.binder.effects:
+            self.world.run(self.world.binder, fault=random_fault(self.rng, 0.15))
+
+    def look(self) -> None:
+        self.world.look(self.world.coordinator, self.rng.randint(1, 6))
+
+    def watch(self) -> None:
+        self.world.watch(self.world.binder, self.rng.randint(1, 6))
+
+    def create(self) -> None:
+        name = f"p{len(self.names)}"
+        self.names.append(name)
+        self.world.kube.add_pod(make_pod(name).cpu(self.rng.choice(["500m", "1", "2"])))
+
+    def remove(self) -> None:
+        if name := self._any():
+            self.world.kube.remove_pod(name)
+
+    def touch(self) -> None:
+        if name := self._any():
+            self.world.kube.touch_pod(name)
+
+    def cordon(self) -> None:
+        node = self.rng.choice(list(self.world.kube.nodes))
+        self.world.kube.change_node(node, unschedulable=self.rng.random() < 0.3)
+
+    def time(self) -> None:
+        self.advance(self.world.now + self.rng.choice([0.02, 0.3, 1.5]))
+
+    def late(self) -> None:
+        if self.world.late:
+            self.world.carry_out(self.world.late.pop(self.rng.randrange(len(self.world.late))))
+        self.world.deliver_late_plan()
+
+    def kill_coordinator(self) -> None:
+        self.world.replace_coordinator()
+
+    def kill_binder(self) -> None:
+        self.world.replace_binder()
+
+    def restart_agent(self) -> None:
+        name = self.rng.choice(["a0", "a1"])
+        self.world.start_agent(name)
+        self.world.agents_changed()
+
+    def lose_agent(self) -> None:
+        self.world.stop_agent(self.rng.choice(["a0", "a1"]))
+        self.world.agents_changed()
+
+    def advance(self, until: float) -> None:
+        """Let time pass up to ``until``, waking whoever wants to be woken."""
+        world = self.world
+        while True:
+            binder_at = world.binder.core.wake_at
+            due = min(world.coordinator.timer, binder_at if binder_at is not None else until, until)
+            world.now = max(world.now, due)
+            if due >= until:
+                return
+            if world.coordinator.timer <= world.now:
+                world.coordinator.timer = until
+                world.inform(world.coordinator, Tick())
+            if binder_at is not None and binder_at <= world.now:
+                world.tell(world.binder, BinderTick())
+                if world.binder.core.wake_at == binder_at:
+                    return
+
+    def rest(self) -> None:
+        """No more faults; returns when everything is at rest, fails when that takes too long."""
+        world = self.world
+        for name in ("a0", "a1"):
+            if name not in world.agents:
+                world.start_agent(name)
+        world.agents_changed()
+        for node in world.kube.nodes:
+            world.kube.change_node(node, unschedulable=False)
+        while world.late:
+            world.carry_out(world.late.pop())
+        while world.late_plans:
+            world.deliver_late_plan()
+        end = world.now + REST_S
+        while world.now < end:
+            self.drain()
+            if self.at_rest():
+                return
+            self.advance(world.now + 0.5)
+        raise AssertionError(f"not at rest: {self.unsettled()}")
+
+    def drain(self) -> None:
+        """Everything that can be done at this instant."""
+        world = self.world
+        while True:
+            if world.coordinator.stopped:
+                world.elect()
+            world.look(world.coordinator)
+            world.watch(world.binder)
+            world.route_answers()
+            if world.coordinator.effects:
+                world.do(world.coordinator)
+            elif world.binder.effects:
+                world.run(world.binder)
+            else:
+                return
+
+    def at_rest(self) -> bool:
+        """An intent that a late transaction left is found by the sweep, so it may take two of them."""
+        world = self.world
+        return not (world.binder.core.busy or world.waiting or world.intents() or self.unsettled())
+
+    def unsettled(self) -> dict[str, list[str]]:
+        """Pending pods that some node would take, or that are not parked: name to where the coordinator has them."""
+        state = self.world.binder.core.state
+        left = {}
+        for key in self.world.kube.pods:
+            found = self.world.kube.get_pod(*key.split("/"))
+            assert found is not None
+            pod = pod_from_api(found)
+            if pod.node_name:
+                continue
+            places = self.world.coordinator.core.place_of(pod.uid)
+            fits = any(check_placement(state.feasibility, pod.pod_class, n) is None for n in self.world.kube.nodes)
+            if fits or places != [Place.UNSCHEDULABLE.value]:
+                left[pod.name] = places
+        return left
+
+    def _any(self) -> str:
+        there = [name for name in self.names if f"default/{name}" in self.world.kube.pods]
+        return self.rng.choice(there) if there else ""
+
+
+def walk(seed: int, steps: int = 400) -> Walk:
+    walked = Walk(seed)
+    for _ in range(steps):
+        walked.step()
+        violations = check_all(walked.world)
+        assert violations == [], violations
+    walked.rest()
+    return walked
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_mesh_keeps_its_promises_under_random_faults(seed: int) -> None:
+    walked = walk(seed)
+    world = walked.world
+    assert check_all(world, world.binder) == []
+    shown = {p["metadata"]["uid"]: p["spec"]["nodeName"] for p in world.kube.pods.values() if p["spec"].get("nodeName")}
+    counted = {uid: a.node_name for uid, a in world.coordinator.core.state.cache.accounts.items()}
+    assert counted == shown
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    assert walk(3).world.kube.bound == walk(3).world.kube.bound
