@@ -10,7 +10,7 @@ are atomic: the ``+listType`` and ``+structType`` markers of k8s.io/api. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -48,18 +48,33 @@ _ATOMIC = frozenset(
 )  # fmt: skip
 _OWNED_METADATA = ("generateName", "labels", "annotations", "finalizers", "ownerReferences")
 _ABSENT: Any = object()
+_MAX_INTERNED = 4096
+_interned: dict[bytes, bytes] = {}
 
+_decode_set: Callable[[bytes], FieldSet] = msgspec.json.Decoder(dict).decode
+_encode_set = msgspec.json.Encoder().encode
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Owner(NamedTuple):
-    """One entry of managedFields. ``fields`` is read-only once stored."""
+    """One entry of managedFields. ``fields``: a FieldsV1 as JSON, a tenth of the memory of the decoded set."""
 
     manager: str
     subresource: str
     api_version: str
     time: str
-    fields: FieldSet
+    fields: bytes = b""
+
+
+def packed(fields: FieldSet) -> bytes:
+    """A set as it is kept; equal sets (of pods made from one template) are one object."""
+    text = _encode_set(fields)
+    known = _interned.get(text)
+    if known is None:
+        if len(_interned) >= _MAX_INTERNED:
+            _interned.clear()
+        known = _interned[text] = text
+    return known
 
 
 def _list_keys(name: str, holder: str) -> tuple[str, ...] | None:
@@ -212,19 +227,19 @@ def after_change(
     removed = _only_gone(fields_set(after, before, status_only=status_only, skip_status=skip_status), fields)
     if not fields and not removed:
         return owners
-    mine = writer._replace(fields=fields)
+    mine, mine_time = fields, writer.time
     out: list[Owner] = []
     for owner in owners:
-        kept = _without(owner.fields, removed)
+        kept = _without(_decode_set(owner.fields), removed)
         if owner[:3] == writer[:3]:
             # Only a write that set something is remembered as the manager's last.
-            mine = mine._replace(fields=_union(kept, fields), time=writer.time if fields else owner.time)
+            mine, mine_time = _union(kept, fields), writer.time if fields else owner.time
             continue
         rest = _without(kept, fields)
         if rest:
-            out.append(owner._replace(fields=rest))
-    if mine.fields:
-        out.append(mine)
+            out.append(owner._replace(fields=packed(rest)))
+    if mine:
+        out.append(writer._replace(fields=packed(mine), time=mine_time))
     return tuple(out)
 
 
@@ -238,7 +253,7 @@ def shown(owners: tuple[Owner, ...]) -> bytes:
             "apiVersion": owner.api_version,
             "time": owner.time,
             "fieldsType": "FieldsV1",
-            "fieldsV1": owner.fields,
+            "fieldsV1": msgspec.Raw(owner.fields),
         }
         if owner.subresource:
             entry["subresource"] = owner.subresource

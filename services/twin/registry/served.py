@@ -39,9 +39,9 @@ class ServedKind:
         self.head = f'{{"kind":"{info.kind}","apiVersion":"{info.api_version}",'.encode()
         self.list_kind = list_kind or f"{info.kind}List"
         self.list_prefix = f'{{"kind":"{self.list_kind}","apiVersion":"{info.api_version}","metadata":'.encode()
-        self.fields = strategy.supported_fields | {"metadata.name", "metadata.namespace"}
-        if not info.namespaced:
-            self.fields -= {"metadata.namespace"}
+        self.fields = strategy.supported_fields | {"metadata.name"}
+        if info.namespaced:
+            self.fields |= {"metadata.namespace"}
         self.subresources: dict[str, Subresource] = {one.name: one for one in strategy.subresources}
         self.converts = type(strategy).from_storage is not Strategy.from_storage
 

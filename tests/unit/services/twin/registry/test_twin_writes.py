@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -163,7 +164,7 @@ def test_subscribers_hear_changes_in_order_even_when_one_of_them_writes() -> Non
 
 
 def owners_of(owners: tuple[Owner, ...]) -> dict[str, Any]:
-    return {owner.manager: owner.fields for owner in owners}
+    return {owner.manager: json.loads(owner.fields) for owner in owners}
 
 
 def test_writer_owns_what_it_changed_and_takes_it_from_the_others() -> None:
