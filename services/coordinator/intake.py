@@ -66,11 +66,13 @@ class Intake:
     def delete_pod(self, uid: str) -> None:
         """The pod is gone."""
         self._drop(uid)
-        self._release(uid)
+        self.release(uid)
 
     def release(self, uid: str) -> None:
-        """What was assumed for the pod is given up; parked pods that fit there now are woken."""
-        self._release(uid)
+        """What the pod held is given up; parked pods that fit there now are woken."""
+        held = self._state.cache.forget(uid)
+        if held is not None:
+            self._freed(held.node_name)
 
     def _settled(self, pod: Pod) -> None:
         """Bound (by anybody) or finished: it is not pending any more, and counts where it runs."""
@@ -78,7 +80,7 @@ class Intake:
         before = state.cache.accounts.get(pod.uid)
         if pod.finished:
             self._drop(pod.uid)
-            self._release(pod.uid)
+            self.release(pod.uid)
             return
         state.cache.confirm(pod)
         self._drop(pod.uid)
@@ -106,11 +108,6 @@ class Intake:
         self._notices.forget(uid)
         self._losses.won(uid)
         self._invalid.pop(uid, None)
-
-    def _release(self, uid: str) -> None:
-        held = self._state.cache.forget(uid)
-        if held is not None:
-            self._freed(held.node_name)
 
     # --- nodes --------------------------------------------------------------------------------------------------
 

@@ -14,10 +14,12 @@ from services.coordinator.notices import SCHEDULER_ERROR, Notices
 from services.coordinator.plans import Ledger, Placed
 from services.coordinator.state import State
 from services.coordinator.takeover import Takeover
-from shared.wire.messages import Outcome, PlacementResult
+from shared.wire.messages import Outcome, PlacementResult, Plan
 
 RETRY_S = 1.0
 """Pause before a lookup that the API server did not answer is made again."""
+
+_OUTCOMES = frozenset(Outcome)
 
 
 class Outcomes:
@@ -39,6 +41,7 @@ class Outcomes:
         if found is None:
             return
         plan, results = found
+        self._tell(plan, results, event.round_trip_s)
         elapsed_s = event.result.elapsed_us / 1e6
         for placement, result in zip(plan.placements, results, strict=True):
             self._state.stats.conflicts += result.conflicts
@@ -51,6 +54,27 @@ class Outcomes:
                 self._apply(placed, result)
             elif result.outcome == Outcome.BOUND:
                 self._state.stats.bound += 1  # the watch was faster than the answer
+
+    def _tell(self, plan: Plan, results: list[PlacementResult], round_trip_s: float) -> None:
+        """One line per plan, and for those who look closer one per pod."""
+        state = self._state
+        bound = sum(1 for result in results if result.outcome == Outcome.BOUND)
+        state.log(
+            "plan_answered", plan_id=plan.plan_id, placements=len(results), bound=bound,
+            duration_ms=round(round_trip_s * 1000, 3),
+        )  # fmt: skip
+        for placement, result in zip(plan.placements, results, strict=True):
+            bad = result.outcome in (Outcome.REFUSED, Outcome.UNRESOLVED)
+            state.log(
+                "pod_placed" if result.outcome == Outcome.BOUND else "pod_not_placed",
+                level="warning" if bad else "debug",
+                pod_uid=placement.uid,
+                pod=f"{placement.namespace}/{placement.name}",
+                node=result.node or placement.node,
+                outcome=Outcome(result.outcome).name if result.outcome in _OUTCOMES else result.outcome,
+                reason=result.reason,
+                cause_id=f"{state.term:x}-{placement.unit:x}",
+            )
 
     def failed(self, event: PlanFailed) -> None:
         """The plan was not answered; if it was refused for what it is, its units go back."""
