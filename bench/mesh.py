@@ -56,9 +56,10 @@ def report(title: str, runs: list[dict[str, Any]]) -> None:
         for service in good[0][key] if good else ():
             values = [figures[key][service] for figures in good if service in figures[key]]
             print(f"  {key} {service:<14} {spread(values)}")
-    recoveries = [failover["recovery_s"] for figures in good for failover in figures["failovers"]]
-    if recoveries:
-        print(f"  recovery_s             {spread(recoveries)} over {len(recoveries)} kills")
+    kills = [failover["recovery_s"] for figures in good for failover in figures["failovers"]]
+    recoveries = [seconds for seconds in kills if seconds is not None]
+    if kills:
+        print(f"  recovery_s             {spread(recoveries)}, {len(recoveries)} of {len(kills)} kills")
 
 
 def main() -> None:
