@@ -112,6 +112,37 @@ def test_delay_holds_the_answer_back(tmp_path: Path) -> None:
         assert time.monotonic() - started >= 0.3
 
 
+def test_compaction_sends_resuming_clients_to_a_new_list(tmp_path: Path) -> None:
+    with running_twin(tmp_path) as twin:
+        before = call(twin, "GET", "/api/v1/pods")[1]["metadata"]["resourceVersion"]
+        call(twin, "POST", "/api/v1/namespaces/default/pods", POD)
+        assert (
+            call(twin, "GET", f"/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion={before}")[1]["type"] == "ADDED"
+        )
+        assert call(twin, "POST", "/twin/compact")[0] == 200
+        event = call(twin, "GET", f"/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion={before}")[1]
+        assert (event["type"], event["object"]["reason"]) == ("ERROR", "Expired")
+        exact = f"/api/v1/pods?resourceVersion={before}&resourceVersionMatch=Exact"
+        assert call(twin, "GET", exact)[0] == 410
+
+
+def test_fields_named_twice_are_reported(tmp_path: Path) -> None:
+    with running_twin(tmp_path) as twin:
+
+        def create(mode: str) -> urllib.request.Request:
+            return urllib.request.Request(
+                f"{twin.url}/api/v1/namespaces/default/configmaps?fieldValidation={mode}",
+                data=b'{"metadata":{"name":"c"},"data":{"a":"1","a":"2"}}',
+                headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
+            )
+
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(create("Strict"))
+        assert b"duplicate field" in refused.value.read()
+        with urllib.request.urlopen(create("Warn")) as answer:
+            assert answer.headers["Warning"] == '299 - "duplicate field \\"data.a\\""'
+
+
 def test_fault_plan_needs_the_administrator(tmp_path: Path) -> None:
     with running_twin(tmp_path) as twin:
         with pytest.raises(urllib.error.HTTPError) as refused:

@@ -70,6 +70,11 @@ def _shown(raw: bytes) -> str:
 
 def decode_object(raw: bytes, content_type: str, kind: ServedKind) -> Json:
     """A body as an object of ``kind``, without kind and apiVersion. Refused: 400, 415, 422."""
+    return decode_counted(raw, content_type, kind)[0]
+
+
+def decode_counted(raw: bytes, content_type: str, kind: ServedKind) -> tuple[Json, int]:
+    """``decode_object``, and how many of the two members were there to take off."""
     info = kind.info
     prefix = f"the object provided is unrecognized (must be of type {info.kind}): couldn't get version/kind; "
     try:
@@ -83,12 +88,14 @@ def decode_object(raw: bytes, content_type: str, kind: ServedKind) -> Json:
         )
         text = f"json: cannot unmarshal {name} into Go value of type {struct}"
         raise bad_request(f"{prefix}json parse error: {text} ({raw[:8].hex()})")
+    members = len(obj)
     own_kind, own_version = obj.pop("kind", None), obj.pop("apiVersion", None)
+    taken_off = members - len(obj)
     if kind.custom:
         _check_custom(obj, own_kind, own_version, kind, raw)
     elif (own_kind and own_kind != info.kind) or (own_version and own_version != info.api_version):
         raise _cannot_be_handled(own_kind or info.kind, own_version or info.api_version, kind)
-    return obj
+    return obj, taken_off
 
 
 def _cannot_be_handled(own_kind: Any, own_version: Any, kind: ServedKind) -> ApiError:

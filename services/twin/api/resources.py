@@ -14,6 +14,7 @@ from aiohttp import web
 from services.twin.api import bodies
 from services.twin.api.access import Caller
 from services.twin.api.answers import Answers, encode
+from services.twin.api.duplicates import duplicate_fields
 from services.twin.api.negotiation import not_acceptable
 from services.twin.api.paths import ResourcePath
 from services.twin.patches.json_patch import json_patch, merge_patch
@@ -170,12 +171,20 @@ def _create(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Respons
         body = bodies.decode_object(call.body, call.content_type, kind)
         body = bodies.decode_typed(body, kind.info.group, kind.info.version, kind.info.kind)
         return _result(call, ctx, collection_create(ctx, registry, "", body))
-    obj = bodies.decode_object(call.body, call.content_type, kind)
+    obj = _decoded(call, ctx, kind)
     try:
         stored = creating.create(registry, ctx, kind, obj)
     except ApiError as error:
         return call.answers.error(error, warnings=ctx.warnings)
     return show(call, kind, stored, 201, ctx=ctx)
+
+
+def _decoded(call: Call, ctx: RequestContext, kind: ServedKind) -> Json:
+    """The body as an object; fields named twice are reported with the unknown ones. Refused: 400, 415, 422."""
+    obj, taken_off = bodies.decode_counted(call.body, call.content_type, kind)
+    if call.query.get("fieldValidation") != "Ignore":
+        ctx.unknown_fields.extend(duplicate_fields(call.body, taken_off, obj))
+    return obj
 
 
 def _result(call: Call, ctx: RequestContext, result: HandlerResult) -> web.Response:
@@ -194,7 +203,7 @@ def _write(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subresour
         old = registry.stored(kind, path.namespace, path.name)
         obj = apply_patch(kind, patch_type, kind.shown(old).fresh(), change)
     else:
-        obj = bodies.decode_object(call.body, call.content_type, kind)
+        obj = _decoded(call, ctx, kind)
         found = registry.store.shelf(kind.storage).get(
             f"{path.namespace}/{path.name}" if kind.namespaced else path.name
         )

@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from services.twin.api import answers, bodies, documents, fault_paths, resources
+from services.twin.api import answers, bodies, documents, meddling, resources
 from services.twin.api.access import Access
 from services.twin.api.answers import Answers
 from services.twin.api.collection import delete_collection, list_objects, open_watch
@@ -123,8 +123,8 @@ class TwinServer:
         target = parse_path(path)
         caller = self.access.caller(headers.get("Authorization", ""))
         self.access.check(caller, method, path, target, watch=query_bool(query.get("watch")))
-        if path == fault_paths.PATH:
-            return await fault_paths.serve(request, self.faults, out)
+        if path.startswith(meddling.PREFIX):
+            return await meddling.serve(request, self.registry, self.faults, out)
         if target is None:
             return documents.serve_document(self.registry, path, query, headers, out)
         if not target.plural:
