@@ -27,6 +27,13 @@ from shared.scheduling.queue import Place
 from shared.scheduling.scores.preferences import norms_of
 from shared.wire.messages import VERSION, ClassDefinition, Offer, Placement, UnitGroup
 
+USUAL_WEIGHT = 0.2
+"""Weight of the last round in the moving mean of what a round takes."""
+
+PATIENCE = 5.0
+"""A round waits for so many times its usual time before it calls an agent silent: on a machine where every round takes
+150 ms, a deadline of 300 ms would suspect everybody in turn."""
+
 
 @dataclass(slots=True)
 class Round:
@@ -52,6 +59,7 @@ class Rounds:
         self._refusals = Refusals(state, roster, notices, losses)
         self._units = 0
         self._classes = Classes()
+        self._usual_s = 0.0
         self.current: Round | None = None
 
     # --- start --------------------------------------------------------------------------------------------------
@@ -113,10 +121,16 @@ class Rounds:
             self._send(view, groups, wire_groups)
         self.current = Round(
             groups, class_of, {view.record.id for view in agents}, self._roster.suspects(), state.now,
-            state.now + state.settings.offer_deadline_s, cause_id,
+            state.now + self._patience_s(), cause_id,
         )  # fmt: skip
         state.stats.rounds += 1
         state.stats.units_offered += len(class_of)
+
+    def _patience_s(self) -> float:
+        """How long a round waits: the setting, or longer where rounds usually take long (a loaded machine)."""
+        settings = self._state.settings
+        longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
+        return min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
 
     def _send(self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup]) -> None:
         state = self._state
@@ -196,7 +210,9 @@ class Rounds:
         if current is None or (current.waiting and state.now < current.deadline):
             return False
         self.current = None
-        state.stats.rounds_s.append(state.now - current.started_at)
+        took_s = state.now - current.started_at
+        state.stats.rounds_s.append(took_s)
+        self._usual_s += USUAL_WEIGHT * (took_s - self._usual_s)
         if current.waiting:
             state.stats.rounds_cut += 1
             current.missing += len(current.waiting)

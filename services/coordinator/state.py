@@ -25,7 +25,7 @@ class CoreSettings:
     plans_in_flight: int = 3
     """Plans at the binder at a time; further rounds wait (backpressure). The next offer goes out meanwhile."""
     offer_deadline_s: float = 0.3
-    """A round goes on without agents that are silent for so long."""
+    """A round goes on without agents that are silent for so long, or for some times the usual round if that is more."""
     request_timeout_s: float = 3.0
     """After so long an answer cannot come any more; equals the shell's HTTP deadline."""
     extra_candidates: int = 2

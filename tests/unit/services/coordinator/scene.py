@@ -76,6 +76,7 @@ class Scene:
         self.trace: list[Instruction] = []
         self.timer: float | None = None
         self.lost_answers: set[str] = set()
+        self.unanswered: list[tuple[str, Offer | ViewUpdate]] = []
         self.timeouts: deque[tuple[float, Event]] = deque()
         self.hold_plans = False
         self.held_plans: list[Plan] = []
@@ -243,6 +244,7 @@ class Scene:
         if core is None:
             self.inbox.append(RequestFailed(agent, message.message_id, "peer_unreachable"))
         elif agent in self.lost_answers:
+            self.unanswered.append((agent, message))
             late = self.now + self.core.state.settings.request_timeout_s
             self.timeouts.append((late, RequestFailed(agent, message.message_id, "peer_unknown")))
         elif isinstance(message, Offer):
@@ -250,6 +252,14 @@ class Scene:
             self.inbox.append(DecisionsReceived(agent, message.message_id, decisions))
         else:
             self.inbox.append(ViewAcked(agent, message.message_id, core.update(decode(encode(message), ViewUpdate))))
+
+    def answer_late(self) -> None:
+        """The silent agents answer everything they were asked."""
+        silent, self.lost_answers = self.lost_answers, set()
+        asked, self.unanswered = self.unanswered, []
+        for agent, message in asked:
+            self._ask(agent, message)
+        self.lost_answers = silent
 
     def bind(self, plan: Plan) -> PlanAnswered:
         """The binder's part: check at the node's state now, bind, tell the watch."""

@@ -171,3 +171,19 @@ def test_a_class_whose_nodes_sit_with_one_agent_is_placed_without_backoff() -> N
     scene.run(batch=70)
     assert len(scene.bindings) == 64
     assert scene.core.state.stats.losses == 0
+
+
+def test_where_every_round_is_slow_nobody_is_called_silent_for_it() -> None:
+    scene = cluster(2)
+    scene.lost_answers = {"agent-0", "agent-1"}
+    for number in range(12):
+        scene.add_pod(make_pod(f"p{number}").cpu("100m").pod())
+        scene.step(2)
+        took_s = min(0.05 * (number + 1), 0.5)
+        scene.now += took_s  # within what the rounds before have made usual
+        scene.timeouts.clear()
+        scene.answer_late()
+        scene.run()
+    assert len(scene.bindings) == 12
+    assert scene.core.state.stats.rounds_cut == 0
+    assert scene.core.state.stats.silences == 0
