@@ -11,6 +11,7 @@ from random import Random
 
 from services.agent.core import AgentCore
 from services.binder.instructions import Bind, Commit, MarkPod
+from services.binder.state import CoreSettings as BinderSettings
 from services.coordinator import events as seen
 from services.coordinator import instructions as wanted
 from services.coordinator.core import Core
@@ -50,8 +51,8 @@ class Waiting:
 class MeshWorld(World):
     """One leading coordinator, one leading binder, some agents."""
 
-    def __init__(self, seed: int, *, agents: int = 2) -> None:
-        super().__init__()
+    def __init__(self, seed: int, *, agents: int = 2, settings: BinderSettings | None = None) -> None:
+        super().__init__(settings=settings)
         self.rng = Random(seed)
         self.agents: dict[str, AgentCore] = {}
         self.records: dict[str, AgentRecord] = {}
