@@ -55,7 +55,7 @@ async def wait_for_revision(registry: TwinRegistry, revision: int) -> None:
     if revision <= registry.store.revision:
         return
     reached = asyncio.Event()
-    registry.store.when_revision(revision, reached.set)
+    forget = registry.store.when_revision(revision, reached.set)
     try:
         await asyncio.wait_for(reached.wait(), TOO_LARGE_WAIT_S)
     except TimeoutError:
@@ -63,6 +63,8 @@ async def wait_for_revision(registry: TwinRegistry, revision: int) -> None:
         cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
         body = status(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})
         raise ApiError(body) from None
+    finally:
+        forget()
 
 
 async def read_page(registry: TwinRegistry, kind: ServedKind, selection: Selection, options: ListOptions) -> Page:

@@ -29,6 +29,7 @@ from services.twin.api.resources import Call
 from services.twin.api.streams import MIN_TIMEOUT_S, WatchStream
 from services.twin.faults import FaultPlan
 from services.twin.registry import creating
+from services.twin.registry.expiry import expire_events
 from services.twin.registry.list_options import parse_list_options, query_bool
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind
@@ -36,6 +37,9 @@ from services.twin.registry.status import ApiError, internal, method_not_allowed
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 """``MaxRequestBodyBytes`` of the API server."""
+
+EXPIRE_EVERY_S = 60.0
+"""How often old events are looked for."""
 
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
 
@@ -65,6 +69,7 @@ class TwinServer:
         self._tls = tls
         self._runner: web.ServerRunner | None = None
         self._listener: Listener | None = None
+        self._expiring: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("twin")
 
     async def start(self, port: int = 0, host: str = "127.0.0.1") -> int:
@@ -77,10 +82,19 @@ class TwinServer:
         self._runner = runner
         self._listener = Listener(server, self._tls)
         self.port = self._listener.bind(host, port)
+        self._expiring = asyncio.get_running_loop().create_task(self._expire())
         return self.port
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_EVERY_S)
+            expire_events(self.registry)
 
     async def stop(self) -> None:
         """End all watches cleanly, then stop listening."""
+        if self._expiring is not None:
+            self._expiring.cancel()
+            self._expiring = None
         for stream in tuple(self._streams):
             stream.close()
         if self._listener is not None:

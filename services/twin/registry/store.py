@@ -182,9 +182,19 @@ class Store:
                 call()
         return self.revision
 
-    def when_revision(self, revision: int, call: Callable[[], None]) -> None:
-        """Call once when the counter reaches ``revision`` (a list that is ahead of us waits for it)."""
-        self._waiting.append((revision, call))
+    def when_revision(self, revision: int, call: Callable[[], None]) -> Callable[[], None]:
+        """Call once when the counter reaches ``revision`` (a list that is ahead of us waits for it).
+
+        Returns what takes the wish back: many wait for a revision that never comes.
+        """
+        entry = (revision, call)
+        self._waiting.append(entry)
+
+        def forget() -> None:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+
+        return forget
 
     def compact(self, revision: int) -> None:
         """Forget all history up to ``revision``."""
