@@ -323,6 +323,8 @@ class BinderCore:
         for key in diagnosis.committed:
             self.passage.to_binding(key)
         if diagnosis.stale:
+            # etcd knows who leads: a term that never led, once named in a plan, must not lock the true one out
+            self.coordinator_term = event.coordinator_term or self.coordinator_term
             self._stale(diagnosis.stale, batch.coordinator_term)
         for key, stored in diagnosis.foreign.items():
             self._foreign(key, stored)

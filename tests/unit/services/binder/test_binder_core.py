@@ -294,6 +294,17 @@ def test_a_plan_of_a_lower_term_than_one_seen_is_refused_at_once() -> None:
     at_rest(world, binder)
 
 
+def test_a_plan_of_a_term_that_never_led_does_not_lock_the_true_coordinator_out() -> None:
+    world = make_world()
+    binder = world.start_binder()
+    bogus = world.send(binder, world.plan(("p0", "n0"), term=10**9))
+    world.settle(binder)
+    assert binder.refusals[bogus].code == "stale_term"
+    request = world.send(binder, world.plan(("p0", "n1")))
+    at_rest(world, binder)
+    assert (outcome(binder, request).outcome, world.node_of("p0")) == (Outcome.BOUND, "n1")
+
+
 def test_a_new_coordinators_plan_drops_what_waits_under_the_old_term() -> None:
     world = make_world()
     binder = world.start_binder()
