@@ -58,7 +58,7 @@ class ConfigMapStrategy(TypedStrategy):
         for key in sorted(binary):
             found += check(f"binaryData[{key}]", key, config_key)
         size = sum(len(value.encode()) for value in data.values())
-        if size + sum(len(b64decode(value)) for value in binary.values()) > _MAX_BYTES:
+        if size + sum(len(b64decode(value or "")) for value in binary.values()) > _MAX_BYTES:
             found.append(too_long("[]", _MAX_BYTES))
         return found
 
@@ -91,7 +91,7 @@ class SecretStrategy(TypedStrategy):
         data, kind = obj.get("data") or {}, obj["type"]
         for key in sorted(data):
             found += check(f"data[{key}]", key, config_key)
-        if sum(len(b64decode(value)) for value in data.values()) > _MAX_BYTES:
+        if sum(len(b64decode(value or "")) for value in data.values()) > _MAX_BYTES:
             found.append(too_long("data", _MAX_BYTES))
         found += [required(f"data[{key}]") for key in _REQUIRED_KEYS.get(kind, ()) if key not in data]
         if kind.startswith("kubernetes.io/dockerc") and not found:
