@@ -87,6 +87,15 @@ def test_apply_twice_patches_the_second_time(kubectl: Kubectl) -> None:
     assert kubectl("get", "pod", "applied", "-o", "jsonpath={.spec.containers[0].image}") == "pause:2"
 
 
+def test_server_side_apply_names_the_other_manager(kubectl: Kubectl) -> None:
+    apply = ("apply", "--server-side", "-f", "-")
+    config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ssa}\ndata: {a: '%s'}\n"
+    kubectl(*apply, "--field-manager=one", stdin=config % "1")
+    assert 'conflict with "one"' in kubectl(*apply, "--field-manager=two", stdin=config % "2", fails=True)
+    kubectl(*apply, "--field-manager=two", "--force-conflicts", stdin=config % "2")
+    assert kubectl("get", "configmap", "ssa", "-o", "jsonpath={.data.a}") == "2"
+
+
 def test_typed_generators_send_protobuf(kubectl: Kubectl) -> None:
     kubectl("create", "deployment", "d", "--image=nginx", "--replicas=2", "--port=80")
     kubectl("create", "configmap", "cm", "--from-literal=a=b")

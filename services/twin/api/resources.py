@@ -19,7 +19,7 @@ from services.twin.api.negotiation import not_acceptable
 from services.twin.api.paths import ResourcePath
 from services.twin.patches.json_patch import json_patch, merge_patch
 from services.twin.patches.strategic_patch import strategic_patch
-from services.twin.registry import creating, deleting, tables, updating
+from services.twin.registry import applying, creating, deleting, tables, updating
 from services.twin.registry.discovery import CONNECTS
 from services.twin.registry.list_options import parse_revision, query_bool
 from services.twin.registry.registry import TwinRegistry
@@ -43,10 +43,11 @@ from services.twin.registry.status import (
 from services.twin.registry.stored import StoredObject
 from services.twin.registry.strategy import HandlerResult, RequestContext, Subresource
 
-MERGE, STRATEGIC, JSON_PATCH = (
+MERGE, STRATEGIC, JSON_PATCH, APPLY = (
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
     "application/json-patch+json",
+    "application/apply-patch+yaml",
 )
 
 
@@ -194,9 +195,12 @@ def _result(call: Call, ctx: RequestContext, result: HandlerResult) -> web.Respo
 def _write(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subresource | None) -> web.Response:
     """PUT or PATCH of an object, or of it through a view such as status."""
     patch = call.method == "PATCH"
-    dry_run = write_options(call, "PatchOptions" if patch else "UpdateOptions", patch=patch)
+    forbids_force = patch and media_type(call) != APPLY
+    dry_run = write_options(call, "PatchOptions" if patch else "UpdateOptions", patch=forbids_force)
     ctx = context(registry, call, kind, "patch" if patch else "update", dry_run=dry_run)
     path = call.path
+    if patch and media_type(call) == APPLY:
+        return _apply(registry, call, kind, ctx, view)
     if patch:
         patch_type = _patch_type(call, kind)
         change = bodies.decode_patch(call.body)
@@ -215,6 +219,25 @@ def _write(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subresour
     except ApiError as error:
         return call.answers.error(error, warnings=ctx.warnings)
     return show(call, kind, stored, ctx=ctx)
+
+
+def _apply(
+    registry: TwinRegistry, call: Call, kind: ServedKind, ctx: RequestContext, view: Subresource | None
+) -> web.Response:
+    """PATCH with an apply configuration: creates what is not there."""
+    path = call.path
+    config = bodies.decode_object(call.body, "application/yaml", kind)
+    old = registry.store.shelf(kind.storage).get(f"{path.namespace}/{path.name}" if kind.namespaced else path.name)
+    if old is None and view is not None:
+        raise not_found(kind.info.plural, kind.info.group, path.name)
+    metadata = config.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if name and name != path.name:
+        text = f"the name of the object ({name}) does not match the name on the URL ({path.name})"
+        raise ApiError(status(400, "BadRequest", text))
+    force = query_bool(call.query.get("force"))
+    stored, created = applying.apply(registry, ctx, kind, old, config, force=force, view=view)
+    return show(call, kind, stored, 201 if created else 200, ctx=ctx)
 
 
 def _create_by_put(
@@ -236,11 +259,16 @@ def _create_by_put(
     return show(call, kind, creating.create(registry, ctx, kind, obj), 201, ctx=ctx)
 
 
+def media_type(call: Call) -> str:
+    """The Content-Type without its parameters."""
+    return call.content_type.partition(";")[0].strip().lower()
+
+
 def _patch_type(call: Call, kind: ServedKind) -> str:
-    media = call.content_type.partition(";")[0].strip().lower()
+    media = media_type(call)
     allowed = (MERGE, JSON_PATCH, STRATEGIC) if kind.strategy.supports_strategic else (MERGE, JSON_PATCH)
     if media not in allowed:
-        if media == STRATEGIC or media == "application/apply-patch+yaml":
+        if media in (STRATEGIC, APPLY):
             text = (
                 "the body of the request was in an unknown format - accepted media types include: "
                 f"{', '.join((JSON_PATCH, MERGE, *allowed[2:]))}"

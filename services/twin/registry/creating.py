@@ -9,6 +9,7 @@ import copy
 from typing import TYPE_CHECKING
 
 from services.twin.registry import metadata
+from services.twin.registry.field_owners import Owner
 from services.twin.registry.owning import owners_of_new
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
@@ -29,8 +30,13 @@ if TYPE_CHECKING:
     from services.twin.registry.registry import TwinRegistry
 
 
-def create(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, obj: Json) -> StoredObject:
-    """Create ``obj`` in ``ctx.namespace``; nothing is stored with ``ctx.dry_run``. Refused: 400, 403, 404, 409, 422."""
+def create(
+    registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, obj: Json, *, owners: tuple[Owner, ...] | None = None
+) -> StoredObject:
+    """Create ``obj`` in ``ctx.namespace``; nothing is stored with ``ctx.dry_run``. Refused: 400, 403, 404, 409, 422.
+
+    ``owners``: of an apply, who knows what it owns; else the creator owns what it sent.
+    """
     strategy = kind.strategy
     meta = _own_metadata(ctx, kind, obj)
     decode(ctx, kind, obj)
@@ -44,7 +50,8 @@ def create(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, obj: J
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = metadata.generated_name(meta["generateName"], registry.rng)
     name = ctx.name = str(meta.get("name") or "")
-    owners = owners_of_new(ctx, kind, obj)
+    if owners is None:
+        owners = owners_of_new(ctx, kind, obj)
     strategy.admit(obj, None, ctx)
     revision = meta.get("resourceVersion")
     fill_metadata(registry, ctx, kind, obj)

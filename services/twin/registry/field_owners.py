@@ -1,8 +1,8 @@
 """``metadata.managedFields`` of plain writes: which manager last set which field.
 
-Only ``Update`` operations are tracked (server-side apply is not served). A write owns what it changed and takes it from
-the others. The sets are kept beside the object, in the form they are shown in (FieldsV1), and shown in answers about
-one object; lists and watches leave them out, because informers throw them away and they are a third of the bytes.
+A plain write (``Update``) owns what it changed and takes it from the others; an ``Apply`` owns what it says
+(``applying.py``). The sets are kept beside the object, in the form they are shown in (FieldsV1), and shown in answers
+about one object; lists and watches leave them out: informers throw them away and they are a third of the bytes.
 
 Source: structured-merge-diff v4/v6 (``typed.Compare``, ``merge.Updater.Update``); which lists are maps and which values
 are atomic: the ``+listType`` and ``+structType`` markers of k8s.io/api. Pure.
@@ -38,22 +38,23 @@ _MAP_KEYS: dict[str, tuple[str, ...]] = {
     "ownerReferences": ("uid",),
     "secrets": ("name",),
 }
-_SETS = frozenset(("finalizers", "podCIDRs"))
-_ATOMIC = frozenset(
+SETS = frozenset(("finalizers", "podCIDRs"))
+ATOMIC = frozenset(
     (
         "nodeSelector", "selector", "labelSelector", "namespaceSelector", "fieldRef", "resourceFieldRef",
         "secretKeyRef", "configMapKeyRef", "claimRef", "targetRef", "nodeRef", "involvedObject", "regarding", "related",
         "secretRef", "configMapRef", "fieldsV1",
     )
 )  # fmt: skip
-_OWNED_METADATA = ("generateName", "labels", "annotations", "finalizers", "ownerReferences")
+OWNED_METADATA = ("generateName", "labels", "annotations", "finalizers", "ownerReferences")
+UPDATE, APPLY = "Update", "Apply"
 _ABSENT: Any = object()
 _MAX_INTERNED = 4096
 _interned: dict[bytes, bytes] = {}
 
 _decode_set: Callable[[bytes], FieldSet] = msgspec.json.Decoder(dict).decode
 _encode_set = msgspec.json.Encoder().encode
-_encode = msgspec.json.Encoder(order="deterministic").encode
+encode_key = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Owner(NamedTuple):
@@ -64,6 +65,17 @@ class Owner(NamedTuple):
     api_version: str
     time: str
     fields: bytes = b""
+    operation: str = UPDATE
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes two entries one."""
+        return (self.manager, self.operation, self.subresource, self.api_version)
+
+
+def unpacked(fields: bytes) -> FieldSet:
+    """A kept set, decoded."""
+    return _decode_set(fields)
 
 
 def packed(fields: FieldSet) -> bytes:
@@ -77,13 +89,13 @@ def packed(fields: FieldSet) -> bytes:
     return known
 
 
-def _list_keys(name: str, holder: str) -> tuple[str, ...] | None:
+def list_keys(name: str, holder: str) -> tuple[str, ...] | None:
     if name == "ports":
         return ("containerPort", "protocol") if holder.endswith("ontainers") else ("port", "protocol")
     return _MAP_KEYS.get(name)
 
 
-def _items(values: list[Any], keys: tuple[str, ...]) -> dict[str, Any] | None:
+def items_of(values: list[Any], keys: tuple[str, ...]) -> dict[str, Any] | None:
     """The elements of a map-like list by their path; None when some element lacks its keys."""
     found: dict[str, Any] = {}
     for value in values:
@@ -92,14 +104,14 @@ def _items(values: list[Any], keys: tuple[str, ...]) -> dict[str, Any] | None:
         identity = {key: value[key] for key in keys if key in value}
         if not identity:
             return None
-        found[f"k:{_encode(identity).decode()}"] = value
+        found[f"k:{encode_key(identity).decode()}"] = value
     return found
 
 
 def _full(value: Any, name: str, holder: str) -> FieldSet:
     """Everything under a value that was not there before."""
     if isinstance(value, dict):
-        if not value or name in _ATOMIC:
+        if not value or name in ATOMIC:
             return {}
         out: FieldSet = {".": {}}
         for key, child in value.items():
@@ -112,10 +124,10 @@ def _full(value: Any, name: str, holder: str) -> FieldSet:
 
 
 def _full_list(value: list[Any], name: str, holder: str) -> FieldSet:
-    if name in _SETS:
-        return {".": {}, **{f"v:{_encode(one).decode()}": {} for one in value}}
-    keys = _list_keys(name, holder)
-    items = _items(value, keys) if keys else None
+    if name in SETS:
+        return {".": {}, **{f"v:{encode_key(one).decode()}": {} for one in value}}
+    keys = list_keys(name, holder)
+    items = items_of(value, keys) if keys else None
     if items is None:
         return {}
     return {".": {}, **{path: _full(item, name, holder) for path, item in items.items()}}
@@ -127,12 +139,12 @@ def _added(old: Any, new: Any, name: str, holder: str) -> FieldSet | None:
         return None
     if old is _ABSENT:
         return _full(new, name, holder)
-    if isinstance(new, dict) and name not in _ATOMIC and (isinstance(old, dict) or old is None):
+    if isinstance(new, dict) and name not in ATOMIC and (isinstance(old, dict) or old is None):
         return _added_fields(old or {}, new, name)
     if isinstance(new, list):
-        keys = _list_keys(name, holder)
-        before = _items(old or [], keys) if keys else None
-        after = _items(new, keys) if keys else None
+        keys = list_keys(name, holder)
+        before = items_of(old or [], keys) if keys else None
+        after = items_of(new, keys) if keys else None
         if before is not None and after is not None:
             out = {}
             for path, item in after.items():
@@ -140,8 +152,8 @@ def _added(old: Any, new: Any, name: str, holder: str) -> FieldSet | None:
                 if part is not None:
                     out[path] = part
             return out or None
-        if name in _SETS:
-            return {f"v:{_encode(one).decode()}": {} for one in new if one not in (old or ())} or None
+        if name in SETS:
+            return {f"v:{encode_key(one).decode()}": {} for one in new if one not in (old or ())} or None
     return {}
 
 
@@ -161,7 +173,7 @@ def _top(old: Mapping[str, Any], new: Mapping[str, Any], parts: frozenset[str] |
     out: FieldSet = {}
     for key, value in new.items():
         if key == "metadata":
-            owned = {one: value[one] for one in _OWNED_METADATA if one in value}
+            owned = {one: value[one] for one in OWNED_METADATA if one in value}
             part = _added_fields(old.get("metadata") or {}, owned, "metadata")
         elif key == skip or value is None or (parts is not None and key not in parts):
             continue
@@ -178,24 +190,26 @@ def fields_set(old: Mapping[str, Any], new: Mapping[str, Any], *, status_only: b
     return _top(old, new, parts, skip="status" if skip_status and not status_only else "")
 
 
-def _union(left: FieldSet, right: FieldSet) -> FieldSet:
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
     out = dict(left)
     for key, child in right.items():
-        out[key] = _union(out[key], child) if key in out else child
+        out[key] = union(out[key], child) if key in out else child
     return out
 
 
-def _without(left: FieldSet, right: FieldSet) -> FieldSet:
-    """``left`` less the leaves of ``right``."""
+def without(left: FieldSet, right: FieldSet) -> FieldSet:
+    """``left`` less the paths of ``right``. A path is a leaf, or a ``.``: having children is not being a path."""
     out: FieldSet = {}
     for key, child in left.items():
         other = right.get(key)
         if other is None:
             out[key] = child
-        elif other and child:
-            rest = _without(child, other)
+        elif child:
+            rest = without(child, other or {".": {}})
             if rest:
                 out[key] = rest
+        elif other and "." not in other:
+            out[key] = child
     return out
 
 
@@ -230,12 +244,12 @@ def after_change(
     mine, mine_time = fields, writer.time
     out: list[Owner] = []
     for owner in owners:
-        kept = _without(_decode_set(owner.fields), removed)
-        if owner[:3] == writer[:3]:
+        kept = without(_decode_set(owner.fields), removed)
+        if owner.key == writer.key:
             # Only a write that set something is remembered as the manager's last.
-            mine, mine_time = _union(kept, fields), writer.time if fields else owner.time
+            mine, mine_time = union(kept, fields), writer.time if fields else owner.time
             continue
-        rest = _without(kept, fields)
+        rest = without(kept, fields)
         if rest:
             out.append(owner._replace(fields=packed(rest)))
     if mine:
@@ -243,18 +257,23 @@ def after_change(
     return tuple(out)
 
 
+def _order(owner: Owner) -> tuple[str, ...]:
+    return (owner.operation, owner.time, owner.manager, owner.api_version, owner.subresource)
+
+
 def shown(owners: tuple[Owner, ...]) -> bytes:
     """``managedFields`` as JSON, in the server's order."""
     entries = []
-    for owner in sorted(owners, key=lambda one: (one.time, one.manager, one.api_version, one.subresource)):
+    for owner in sorted(owners, key=_order):
         entry: Json = {
             "manager": owner.manager,
-            "operation": "Update",
+            "operation": owner.operation,
             "apiVersion": owner.api_version,
-            "time": owner.time,
             "fieldsType": "FieldsV1",
             "fieldsV1": msgspec.Raw(owner.fields),
         }
+        if owner.time:
+            entry["time"] = owner.time
         if owner.subresource:
             entry["subresource"] = owner.subresource
         entries.append(entry)
