@@ -18,6 +18,7 @@ from services.twin.registry.status import ApiError, Json, bad_request, invalid, 
 
 ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 
+_SHOWN_CHARS = 30
 _decode = msgspec.json.Decoder().decode
 _POSITION = re.compile(r"\(byte (\d+)\)")
 
@@ -65,7 +66,7 @@ def _shown(raw: bytes) -> str:
     text = raw.decode("utf-8", "replace")
     if not text:
         return "<empty>"
-    return text if len(text) <= 24 else f"{text[:24]} ..."
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]} ..."
 
 
 def decode_object(raw: bytes, content_type: str, kind: ServedKind) -> Json:

@@ -6,6 +6,7 @@ as declared, printer columns by JSON path. Conversion between versions changes a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from services.twin.custom import json_path
@@ -112,7 +113,13 @@ class CustomStrategy(Strategy):
         return self._errors(obj, old)
 
     def validate_status_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
-        return self._errors(obj, old)
+        # The status is validated by itself: the texts name fields from there.
+        return [
+            replace(error, message=error.message.replace(f"{error.field} in body", f"{error.field[7:]} in body"))
+            if error.field.startswith("status.")
+            else error
+            for error in self._errors(obj, old)
+        ]
 
     def _errors(self, obj: Json, old: Json | None) -> list[FieldError]:
         errors = validate(obj, self._schema)

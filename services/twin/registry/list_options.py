@@ -92,8 +92,11 @@ def decode_continue(text: str) -> ContinueToken:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
     try:
         token = msgspec.json.decode(raw, type=ContinueToken)
-    except msgspec.DecodeError as error:
-        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
+    except msgspec.DecodeError:
+        first = raw[:1].decode("latin-1")
+        shown = first if first.isprintable() and first.isascii() else f"\\u{ord(first or chr(0)):04x}"
+        text = f"invalid character '{shown}' looking for beginning of value"
+        raise bad_request(f"invalid continue token: continue key is not valid: {text}") from None
     if token.version != "meta.k8s.io/v1" or token.revision == 0 or not token.start:
         raise bad_request(
             "invalid continue token: continue key is not valid: server does not recognize this encoded version"

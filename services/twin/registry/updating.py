@@ -124,8 +124,9 @@ def _check_revision(kind: ServedKind, meta: Json, old: StoredObject, *, patch: b
             raise conflict(info.plural, info.group, old.name, MODIFIED_MESSAGE)
     uid, expected = meta.get("uid"), old.obj["metadata"]["uid"]
     if uid and uid != expected and not patch:
+        stored_as = "minions" if info.resource == "nodes" else info.plural  # etcd still knows nodes by their first name
         text = (
-            f"StorageError: invalid object, Code: 4, Key: /registry/{info.plural}/{old.key}, ResourceVersion: 0, "
+            f"StorageError: invalid object, Code: 4, Key: /registry/{stored_as}/{old.key}, ResourceVersion: 0, "
             f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {expected}"
         )
         raise conflict(info.plural, info.group, old.name, text)
