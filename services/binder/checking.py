@@ -1,7 +1,8 @@
 """Does the node take the pod, as everything stands now? The binder's check before it commits, and the assuming.
 
 Every node-local filter runs again at the node's current generation, with everybody's pods and everything assumed here
-counted; the coordinator's and the agents' verdicts are advice (I2). The rule itself is ``scheduling.conflicts``.
+counted; the coordinator's and the agents' verdicts are advice (I2). What had to wait for its Binding is looked at
+again. The rule itself is ``scheduling.conflicts``.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.binder.state import State, Transit
+from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.scheduling.conflicts import check_placement
+from shared.scheduling.conflicts import check_placement, within
 from shared.scheduling.filters.gpu_devices import gpu_milli_of
 from shared.wire.messages import Outcome
 
@@ -54,6 +56,7 @@ def choose(state: State, transit: Transit, pod: Pod) -> Verdict | None:
             account = state.cache.assume(pod.uid, node, pod.pod_class, state.now)
             transit.node, transit.devices, transit.pod_class = node, account.devices, pod.pod_class
             transit.rv = pod.resource_version
+            transit.checked_node = _node(state, node)
             return None
         transit.conflicts += 1
         transit.reason = transit.reason or f"{node}: {', '.join(rejection.reasons)}"[:512]
@@ -81,7 +84,34 @@ def still_fits(state: State, transit: Transit, pod: Pod) -> str:
     return f"{transit.node}: the GPU devices {list(transit.devices)} are taken"
 
 
+def outdated(state: State, transit: Transit) -> str:
+    """Why the node takes the assumed unit no longer, having changed since it was checked: "" where it still does.
+
+    Asked right before each Binding: a unit may wait for that as long as the API server asks it to, and the node may be
+    cordoned, tainted, shrunk or filled by others meanwhile. Cheap while the node is the one that was checked and holds
+    no more than it has; otherwise the whole check is made again, the unit itself not counted.
+    """
+    table, pod = state.cache.table, state.pending.get(transit.uid)
+    row, pod_class = table.row_of.get(transit.node), transit.pod_class
+    if row is None:
+        return f"{transit.node}: node does not exist"
+    if pod is None or pod_class is None or not state.settings.check_placements:
+        return ""  # the Binding itself will tell what became of the pod
+    if table.nodes[row] is transit.checked_node and within(table, pod_class, row):
+        return ""
+    state.cache.forget(transit.uid)
+    reason = still_fits(state, transit, pod)
+    hold(state, transit, pod)
+    return reason
+
+
 def hold(state: State, transit: Transit, pod: Pod) -> None:
     """Assume the unit exactly as its intent says."""
     state.cache.assume(pod.uid, transit.node, pod.pod_class, state.now, devices=transit.devices)
     transit.pod_class = pod.pod_class
+    transit.checked_node = _node(state, transit.node)
+
+
+def _node(state: State, name: str) -> Node | None:
+    row = state.cache.table.row_of.get(name)
+    return state.cache.table.nodes[row] if row is not None else None

@@ -12,7 +12,7 @@ from collections import deque
 
 from services.binder import binding
 from services.binder.binding import Next, Step
-from services.binder.checking import choose, hold, may_bind, still_fits
+from services.binder.checking import choose, hold, may_bind, outdated, still_fits
 from services.binder.committing import Committer
 from services.binder.events import BindingAccepted, BindingRefused, BindingUnknown, PodMarked
 from services.binder.instructions import Bind, MarkPod, ReadPod
@@ -77,9 +77,10 @@ class Passage:
             transit = state.transits.get(self._to_bind.popleft())
             if transit is None or transit.stage is not Stage.COMMITTED:
                 continue
-            if transit.node not in state.cache.table.row_of:
-                # the API server would accept it: a Binding to a node that is gone is found by nobody but us
-                self.withdraw(transit, f"{transit.node}: node does not exist")
+            # the API server would accept it, also to a node that is gone: nobody but us looks at the node
+            reason = outdated(state, transit)
+            if reason:
+                self.withdraw(transit, reason)
                 continue
             transit.stage = Stage.BINDING
             transit.attempts += 1

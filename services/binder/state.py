@@ -21,6 +21,7 @@ from enum import Enum
 
 from services.binder.instructions import Instruction, Log
 from shared.model.constraints import PodClass
+from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.cache import ClusterCache
 from shared.scheduling.feasibility import FeasibilityCache
@@ -103,6 +104,8 @@ class Transit:
     placement: Placement | None = None
     devices: tuple[int, ...] = ()
     pod_class: PodClass | None = None
+    checked_node: Node | None = None
+    """The node as it was when it was found to take the unit."""
     stage: Stage = Stage.AWAITED
     inherited: bool = False
     loose: bool = False

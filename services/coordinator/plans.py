@@ -113,7 +113,8 @@ class Ledger:
         if event.refused and event.code not in REFUSED_FOR_NOW:
             del self.plans[event.plan_id]
             return open_plan.plan
-        if not open_plan.in_flight:
+        # a refusal is an answer though another send, to a binder that hangs, may still be out until its deadline
+        if event.refused or not open_plan.in_flight:
             pause = min(settings.plan_retry_s * float(2 ** min(open_plan.tries - 1, 16)), settings.plan_retry_max_s)
             open_plan.retry_at = state.now + max(pause, event.retry_after_s or 0.0)
         return None

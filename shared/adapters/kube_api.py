@@ -178,7 +178,8 @@ class KubeClient:
             )
         )
         path = PODS.path(quote(request.namespace), quote(request.name), "binding")
-        await self._http.request("bind", "POST", path, body=body, timeout_s=timeout_s)
+        # after a wait the node may be another: the binder looks at it again, then asks again
+        await self._http.request("bind", "POST", path, body=body, timeout_s=timeout_s, wait_when_busy=False)
 
     async def patch(
         self,

@@ -31,6 +31,17 @@ def fits(table: NodeTable, pod_class: PodClass, row: int) -> bool:
     return not milli or bool(table.pick_devices(row, milli))
 
 
+def within(table: NodeTable, pod_class: PodClass, row: int) -> bool:
+    """Whether the row holds no more than it has of what the class, which is counted there already, asks for."""
+    requested, allocatable = table.requested, table.allocatable
+    if requested[PODS_COLUMN, row] > allocatable[PODS_COLUMN, row]:
+        return False
+    return all(
+        requested[column, row] <= allocatable[column, row]
+        for column in (table.column_of[name] for name, amount in pod_class.requests if amount)
+    )
+
+
 def check_placement(feasibility: FeasibilityCache, pod_class: PodClass, node_name: str) -> Rejection | None:
     """Every node-local filter against the node as it is now: None when it takes the class, else why not.
 

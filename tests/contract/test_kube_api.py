@@ -117,11 +117,20 @@ async def test_a_binding_whose_outcome_is_unknown_is_said_so_and_never_sent_twic
 
 async def test_429_is_retried_after_what_the_server_asked_within_the_deadline():
     busy = answer(429, failure(429, "TooManyRequests"), Retry_After="1")
-    async with ScriptedApi().on("POST", BIND_PATH, busy, answer(201, BOUND)) as api, client_of(api) as client:
+    async with ScriptedApi().on("GET", PODS_PATH, busy, answer(200, page([], 9))) as api, client_of(api) as client:
         started = asyncio.get_running_loop().time()
-        await client.bind(REQUEST, timeout_s=5)
+        await client.list(PODS, timeout_s=5)
         assert asyncio.get_running_loop().time() - started >= 1.0
     assert len(api.seen) == 2
+
+
+async def test_429_of_a_binding_is_told_at_once_so_that_its_node_is_checked_again():
+    busy = answer(429, failure(429, "TooManyRequests"), Retry_After="1")
+    async with ScriptedApi().on("POST", BIND_PATH, busy, answer(201, BOUND)) as api, client_of(api) as client:
+        with pytest.raises(KubeRejected) as caught:
+            await client.bind(REQUEST, timeout_s=5)
+    assert (caught.value.status, caught.value.retry_after_s) == (429, 1)
+    assert len(api.seen) == 1
 
 
 async def test_429_beyond_the_deadline_is_refused_at_once_with_the_wait():

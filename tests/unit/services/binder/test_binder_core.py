@@ -394,6 +394,56 @@ def test_a_busy_api_server_is_asked_again_later() -> None:
     assert outcome(binder, request).outcome == Outcome.BOUND
 
 
+@pytest.mark.parametrize("what", ["cordoned", "tainted", "shrunk", "filled"])
+def test_a_node_that_changed_while_the_api_server_was_busy_is_not_bound_to(what: str) -> None:
+    world = make_world(nodes=1, node_cpu="4")
+    binder = world.start_binder()
+    world.kube.refuse_with["bind"] = 429
+    request = world.send(binder, world.plan(("p0", "n0")))
+    world.run(binder, Commit)
+    world.run(binder, Bind)
+    world.kube.refuse_with.clear()
+    match what:
+        case "cordoned":
+            world.kube.change_node("n0", unschedulable=True)
+        case "tainted":
+            world.kube.change_node("n0", taints=[{"key": "maintenance", "effect": "NoSchedule"}])
+        case "shrunk":
+            world.kube.add_node(make_node("n0").allocatable(cpu="100m", memory="8Gi", pods="110"))
+        case _:
+            world.kube.add_pod(make_pod("static").cpu("3500m").on("n0"))
+    at_rest(world, binder)
+    assert outcome(binder, request).outcome == Outcome.CONFLICT
+    assert world.node_of("p0") == ""
+    assert world.uid("p0") not in binder.core.state.cache.accounts
+
+
+def test_a_unit_that_waits_for_room_to_bind_is_checked_again() -> None:
+    world = make_world(nodes=1, pods=3, node_cpu="4", settings=CoreSettings(max_bindings=1))
+    binder = world.start_binder()
+    request = world.send(binder, world.plan(("p0", "n0"), ("p1", "n0"), ("p2", "n0")))
+    world.run(binder, Commit)
+    world.kube.add_node(make_node("n0").allocatable(cpu="2", memory="8Gi", pods="110"))
+    world.watch(binder)
+    at_rest(world, binder)
+    results = [Outcome(result.outcome) for result in binder.answers[request].results]
+    assert sorted(results) == sorted([Outcome.BOUND, Outcome.BOUND, Outcome.CONFLICT])
+
+
+def test_a_binding_without_an_answer_is_withdrawn_with_a_mark_if_the_node_changed() -> None:
+    world = make_world(nodes=1)
+    binder = world.start_binder()
+    request = world.send(binder, world.plan(("p0", "n0")))
+    world.run(binder, Commit)
+    world.run(binder, Bind, fault="drop_request")
+    world.kube.change_node("n0", unschedulable=True)
+    world.watch(binder)
+    at_rest(world, binder)
+    assert outcome(binder, request).outcome == Outcome.CONFLICT
+    assert binder.core.stats.pods_marked == 1
+    assert world.node_of("p0") == ""
+
+
 def test_bindings_in_flight_are_bounded() -> None:
     world = make_world(nodes=3, pods=10, node_cpu="16", settings=CoreSettings(max_bindings=4))
     binder = world.start_binder()

@@ -53,6 +53,14 @@ def test_a_new_binder_gets_all_open_plans_at_once() -> None:
     assert not scene.deliver(BinderChanged("http://other", 9)), "told twice, done once"
 
 
+def test_a_new_binder_that_is_not_ready_is_asked_again_while_the_old_one_hangs() -> None:
+    scene = planned()
+    scene.deliver(BinderChanged("http://other", 9))  # the first send, to a binder that was stopped, is still out
+    scene.deliver(PlanFailed(1, "not_leader", refused=True))
+    scene.run(until_s=1)
+    assert len(scene.held_plans) == 3
+
+
 def test_without_a_binder_plans_wait_for_one() -> None:
     scene = planned()
     scene.deliver(BinderChanged("", 0))
