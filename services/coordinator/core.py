@@ -47,7 +47,7 @@ from services.coordinator.roster import Roster
 from services.coordinator.rounds import Rounds
 from services.coordinator.state import CoreSettings, State
 from services.coordinator.takeover import Takeover
-from shared.scheduling.queue import ClusterEvent, Place
+from shared.scheduling.queue import Place
 
 SWEEP_QUEUE_S = 30.0
 
@@ -127,7 +127,7 @@ class Core:
         if joined:
             # helps those that waited for an agent; the others wait for room or for a node
             entries = self.state.queue.entries
-            self.state.queue.wake(ClusterEvent.AGENT_JOINED, self.state.now, lambda pod: not entries[pod.uid].plugins)
+            self.state.queue.wake(self.state.now, lambda pod: not entries[pod.uid].plugins)
 
     def _advance(self) -> None:
         state = self.state

@@ -19,7 +19,6 @@ from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.conflicts import check_placement
-from shared.scheduling.queue import ClusterEvent
 
 
 class Intake:
@@ -36,7 +35,7 @@ class Intake:
         self._losses = losses
         self._invalid: dict[str, str] = {}
         self._new_nodes: list[str] = []
-        self._changed: dict[ClusterEvent, set[str]] = {}
+        self._changed: set[str] = set()
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
@@ -123,16 +122,14 @@ class Intake:
         if known is None:
             self._state.cache.upsert_node(node)
             self._new_nodes.append(node.name)
-            self._mark(ClusterEvent.NODE_ADDED, node.name)
+            self._changed.add(node.name)
             return
-        events = changes_of(known, node)
-        if not events:
+        if not decides(known, node):
             return
         if known.uid != node.uid:
             self._state.log("node_recreated", node=node.name)
         self._state.cache.upsert_node(node)
-        for event in events:
-            self._mark(event, node.name)
+        self._changed.add(node.name)
 
     def delete_node(self, name: str) -> None:
         """A node is gone; its pods' accounts wait for their deletion."""
@@ -150,10 +147,9 @@ class Intake:
             names, self._new_nodes = self._new_nodes, []
             self._roster.add_nodes(names)
         if self._changed:
-            changed, self._changed = self._changed, {}
+            changed, self._changed = self._changed, set()
             state = self._state
-            for event, names_of_event in changed.items():
-                state.stats.woken += state.queue.wake(event, state.now, self._helps(sorted(names_of_event)))
+            state.stats.woken += state.queue.wake(state.now, self._helps(sorted(changed)))
 
     def _helps(self, names: list[str]) -> Callable[[Pod], bool]:
         """Whether a pod fits any of the nodes as they are now; judged once per class."""
@@ -170,10 +166,7 @@ class Intake:
         return helps
 
     def _freed(self, node_name: str) -> None:
-        self._mark(ClusterEvent.POD_DELETED, node_name)
-
-    def _mark(self, event: ClusterEvent, node_name: str) -> None:
-        self._changed.setdefault(event, set()).add(node_name)
+        self._changed.add(node_name)
 
 
 def oversize(node: Node) -> str:
@@ -188,15 +181,10 @@ def oversize(node: Node) -> str:
     return ""
 
 
-def changes_of(known: Node, node: Node) -> list[ClusterEvent]:
-    """What of a node's change matters to scheduling; nothing for heartbeats, conditions and annotations."""
-    events = []
-    if known.allocatable != node.allocatable:
-        events.append(ClusterEvent.NODE_ALLOCATABLE)
-    if known.labels != node.labels:
-        events.append(ClusterEvent.NODE_LABELS)
-    if (known.taints, known.unschedulable, known.deleting) != (node.taints, node.unschedulable, node.deleting):
-        events.append(ClusterEvent.NODE_TAINTS)
-    if known.uid != node.uid and not events:
-        events.append(ClusterEvent.NODE_ADDED)
-    return events
+def decides(known: Node, node: Node) -> bool:
+    """Whether a node's change matters to scheduling; heartbeats, conditions and annotations do not."""
+    return _deciding(known) != _deciding(node)
+
+
+def _deciding(node: Node) -> tuple[object, ...]:
+    return node.allocatable, node.labels, node.taints, node.unschedulable, node.deleting, node.uid

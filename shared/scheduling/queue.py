@@ -10,7 +10,7 @@
                  +--------+-------------------------------+  (woken while its backoff still runs: BACKOFF)
 
 Order: priority first, then arrival. Backoff 1 s doubling to 10 s, as kube-scheduler. An event that arrives while a
-unit is in flight may be the one that would help it: ``mark_in_flight`` remembers the event count, and a unit that
+unit is in flight may be the one that would help it: ``pop`` remembers the event count, and a unit that
 comes back unschedulable after newer events goes to backoff and not to sleep (no lost wake-up).
 """
 
@@ -31,29 +31,6 @@ class Place(Enum):
     BACKOFF = "backoff"
     UNSCHEDULABLE = "unschedulable"
     IN_FLIGHT = "in_flight"
-
-
-class ClusterEvent(Enum):
-    """What happened in the cluster that may make a pod schedulable."""
-
-    NODE_ADDED = "node_added"
-    NODE_ALLOCATABLE = "node_allocatable"
-    NODE_LABELS = "node_labels"
-    NODE_TAINTS = "node_taints"
-    POD_DELETED = "pod_deleted"
-    AGENT_JOINED = "agent_joined"
-
-
-HELPS: dict[str, frozenset[ClusterEvent]] = {
-    "NodeUnschedulable": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_TAINTS}),
-    "NodeName": frozenset({ClusterEvent.NODE_ADDED}),
-    "TaintToleration": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_TAINTS}),
-    "NodeAffinity": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_LABELS}),
-    "NodePorts": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_DELETED}),
-    "NodeResourcesFit": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_ALLOCATABLE, ClusterEvent.POD_DELETED}),
-    "ConclaveGpuDevices": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_ALLOCATABLE, ClusterEvent.POD_DELETED}),
-}
-"""Which events can help a pod that a plugin rejected; a plugin not named here is woken by every event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +68,7 @@ class PodQueue:
     _backoff: list[tuple[float, int, str]] = field(default_factory=list)
     _arrivals: int = 0
     _events: int = 0
-    _recent: list[tuple[int, ClusterEvent]] = field(default_factory=list)
-    _parked: dict[frozenset[str], set[str]] = field(default_factory=dict)
+    _parked: set[str] = field(default_factory=set)
 
     def add(self, pod: Pod, now: float) -> None:
         """A pending pod was seen for the first time, or anew: an update keeps place and order.
@@ -149,21 +125,21 @@ class PodQueue:
             return
         entry.attempts += 1
         entry.plugins = frozenset(plugins)
-        missed = any(number > entry.events_seen and _helps(entry.plugins, event) for number, event in self._recent)
-        if missed or (self._recent and self._recent[0][0] > entry.events_seen + 1):
+        if self._events > entry.events_seen:
             self._back_off(entry, now)
             return
         entry.place, entry.since = Place.UNSCHEDULABLE, now
-        self._parked.setdefault(entry.plugins, set()).add(uid)
+        self._parked.add(uid)
         entry.ready_at = now + self._backoff_s(entry)
 
-    def wake(self, event: ClusterEvent, now: float, helps: Callable[[Pod], bool] | None = None) -> int:
-        """An event happened: move the parked pods it can help to active, or to backoff while that runs. Count."""
+    def wake(self, now: float, helps: Callable[[Pod], bool] | None = None) -> int:
+        """Something happened in the cluster: move the parked pods it can help to active, or to backoff while that runs. Count.
+
+        What rejected a pod does not tell which event helps it: a node may come tainted and lose the taint later, while
+        the pod sleeps because all the others are full. ``helps`` is the judge: whether it fits what has changed.
+        """
         self._events += 1
-        self._recent.append((self._events, event))
-        del self._recent[:-512]
-        helped = [uids for plugins, uids in self._parked.items() if _helps(plugins, event)]
-        entries = [self.entries[uid] for uids in helped for uid in uids]
+        entries = [self.entries[uid] for uid in self._parked]
         if helps is not None:
             entries = [entry for entry in entries if helps(entry.pod)]
         for entry in sorted(entries, key=lambda e: e.arrival):
@@ -225,11 +201,7 @@ class PodQueue:
         heapq.heappush(self._backoff, (entry.ready_at, entry.version, entry.pod.uid))
 
     def _unpark(self, entry: Entry) -> None:
-        parked = self._parked.get(entry.plugins)
-        if parked is not None:
-            parked.discard(entry.pod.uid)
-            if not parked:
-                del self._parked[entry.plugins]
+        self._parked.discard(entry.pod.uid)
 
     def _rouse(self, entry: Entry, now: float) -> None:
         self._unpark(entry)
@@ -242,9 +214,3 @@ class PodQueue:
     def _backoff_s(self, entry: Entry) -> float:
         doublings = min(max(entry.attempts - 1, 0), 32)
         return min(self.settings.initial_backoff_s * float(2**doublings), self.settings.max_backoff_s)
-
-
-def _helps(plugins: frozenset[str], event: ClusterEvent) -> bool:
-    if not plugins or event is ClusterEvent.AGENT_JOINED:
-        return True
-    return any(plugin not in HELPS or event in HELPS[plugin] for plugin in plugins)

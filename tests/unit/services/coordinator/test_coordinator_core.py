@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from services.coordinator.instructions import EmitEvent, PatchCondition, SendOffer, SendPlan
 from shared.scheduling.cache import recount
 from shared.scheduling.queue import Place
@@ -54,6 +56,34 @@ def test_a_pod_that_fits_nowhere_is_told_why_once_and_placed_when_room_appears()
     scene.delete_pod(next(iter(bound)))
     scene.run(until_s=15)
     assert "uid-late" in dict(scene.bindings)
+
+
+def test_a_parked_pod_is_placed_when_a_new_node_loses_the_taint_it_came_with() -> None:
+    scene = cluster(1)
+    for name in ("a", "b"):
+        scene.add_pod(make_pod(name).cpu("3").pod())
+    scene.run(until_s=30)
+    assert scene.core.state.queue.count()[Place.UNSCHEDULABLE] == 1
+    scene.add_node(make_node("new").taint("node.kubernetes.io/not-ready", "NoSchedule").node())
+    scene.run(until_s=2)
+    assert scene.core.state.queue.count()[Place.UNSCHEDULABLE] == 1
+    scene.add_node(make_node("new").node())
+    scene.run(until_s=2)
+    assert "new" in dict(scene.bindings).values()
+
+
+def test_a_parked_pod_is_placed_when_room_appears_on_a_node_that_was_labelled_while_full() -> None:
+    scene = cluster(1)
+    scene.add_pod(make_pod("tenant").cpu("3").pod())
+    scene.add_pod(make_pod("a").cpu("3").select(zone="z").pod())
+    scene.run(until_s=30)
+    assert scene.core.state.queue.count()[Place.UNSCHEDULABLE] == 1
+    [node] = scene.nodes.values()
+    scene.add_node(msgspec.structs.replace(node, labels={**node.labels, "zone": "z"}))
+    scene.run(until_s=2)
+    scene.delete_pod("uid-tenant")
+    scene.run(until_s=2)
+    assert "uid-a" in dict(scene.bindings)
 
 
 def test_no_offer_goes_out_before_all_lists_are_complete() -> None:
