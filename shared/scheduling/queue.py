@@ -133,7 +133,7 @@ class PodQueue:
         entry.ready_at = now + self._backoff_s(entry)
 
     def wake(self, now: float, helps: Callable[[Pod], bool] | None = None) -> int:
-        """Something happened in the cluster: move the parked pods it can help to active, or to backoff while that runs. Count.
+        """Something happened: move the parked pods it can help to active, or to backoff while that runs. Count.
 
         What rejected a pod does not tell which event helps it: a node may come tainted and lose the taint later, while
         the pod sleeps because all the others are full. ``helps`` is the judge: whether it fits what has changed.
