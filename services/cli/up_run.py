@@ -12,10 +12,15 @@ import click
 
 from services.cli.etcd_keeper import EtcdKeeper
 from services.cli.mesh import Mesh, MeshSettings, write_token
+from services.cli.mesh_view import read_mesh
 from services.cli.supervisor import Child, Supervisor
 from shared.errors import ConfigError, StoreError
+from shared.ports import Store
+from shared.wire.keys import Keys
 
 CHECK_S = 5.0
+DYING_S = 8.0
+"""Leases of a mesh that was just killed end within this time."""
 
 
 async def check_cluster(kubeconfig: Path, context: str | None) -> str:
@@ -29,6 +34,28 @@ async def check_cluster(kubeconfig: Path, context: str | None) -> str:
         return await client.check(timeout_s=CHECK_S)
     finally:
         await client.close()
+
+
+async def await_alone(store: Store, keys: Keys, *, timeout_s: float = DYING_S, poll_s: float = 0.2) -> None:
+    """Return once no mesh lives under the prefix. ``ConfigError``: one does, and stays.
+
+    Two meshes of one prefix share leaders and agents but not the token between services: whoever leads is refused by
+    half of the others, and nothing is scheduled.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while True:
+        view = await read_mesh(store, keys)
+        leaders = [leading.record for leading in (view.coordinator, *view.binders.values()) if leading is not None]
+        there = [f"{leader.identity} leads" for leader in leaders] + [f"{agent} decides" for agent in view.agents]
+        if not there:
+            return
+        if loop.time() >= deadline:
+            raise ConfigError(
+                f"--etcd-prefix: another mesh uses {keys.prefix} ({there[0][:64]}); end it, or give this one a prefix "
+                "and a --scheduler-name of its own"
+            )
+        await asyncio.sleep(poll_s)
 
 
 async def serve(settings: MeshSettings) -> None:
@@ -69,6 +96,7 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
         await await_store(store, process, timeout_s=CHECK_S)
     except StoreError as error:
         raise ConfigError(f"--etcd: {settings.etcd}: {error}; start it or mend --etcd") from None
+    await await_alone(store, Keys.under(settings.etcd_prefix))
     supervisor = Supervisor(settings.state_dir / "logs", on_event=on_event)
     stack.push_async_callback(supervisor.close)
     write_token(settings)
