@@ -137,13 +137,16 @@ def _check_extra() -> None:
 
 
 def _check_writable(flag: str, file: Path | None) -> None:
-    """Find out before the run, not after it."""
+    """Find out before the run, not after it. What was there stays: a device such as /dev/null is no file of ours."""
     if file is None:
         return
     try:
+        if file.exists() and not file.is_file() and not file.is_dir():
+            return
+        new = not file.exists()
         with file.open("ab"):
             pass
-        if file.stat().st_size == 0:
+        if new:
             file.unlink()
     except OSError as error:
         raise ConfigError(f"{flag}: {file}: {error.strerror}; give a file that can be written") from None
