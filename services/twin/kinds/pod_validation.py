@@ -66,11 +66,13 @@ def check_pod_only(obj: Json) -> list[FieldError]:
     return found
 
 
-def check_template(template: Json, field: str) -> list[FieldError]:
-    """ValidatePodTemplateSpec: labels, annotations, spec; no ephemeral containers."""
+def check_template(template: Json, field: str, *, pod_spec: bool = True) -> list[FieldError]:
+    """ValidatePodTemplateSpec: labels, annotations, spec; no ephemeral containers. ``pod_spec`` False: not the spec."""
     meta, spec = template.get("metadata") or {}, template.get("spec") or {}
     found = check_labels(meta.get("labels"), f"{field}.labels")
     found += check_annotations(meta.get("annotations"), f"{field}.annotations")
+    if not pod_spec:
+        return found
     found += check_pod_spec(spec, f"{field}.spec", None)
     if spec.get("ephemeralContainers"):
         found.append(

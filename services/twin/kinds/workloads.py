@@ -39,6 +39,8 @@ class WorkloadStrategy(TypedStrategy):
     """As it stands in ``empty selector is invalid for WORD``."""
     names_pods = True
     """Its name becomes part of its pods' hostnames, so a name that is no label is warned of."""
+    checks_pod_spec = True
+    """Whether the template's pod spec is validated."""
 
     def default(self, obj: Json) -> None:
         template = obj["spec"].get("template")
@@ -72,7 +74,7 @@ class WorkloadStrategy(TypedStrategy):
         found: list[FieldError] = []
         if selector and not selector_matches(selector, labels):
             found.append(invalid("spec.template.metadata.labels", labels, _MISMATCH))
-        found += check_template(template, "spec.template")
+        found += check_template(template, "spec.template", pod_spec=self.checks_pod_spec)
         pod = template.get("spec") or {}
         if pod.get("restartPolicy") != "Always":
             field = "spec.template.spec.restartPolicy"

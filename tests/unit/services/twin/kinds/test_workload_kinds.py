@@ -21,6 +21,16 @@ def named(name: str, **fields: Any) -> Json:
     return {"metadata": {"name": name}, **fields}
 
 
+def test_a_stateful_set_mounts_its_claim_templates(cluster: Any) -> None:
+    """ValidatePodTemplateSpecForStatefulSet leaves the pod spec to the pods, or no claim could be mounted."""
+    container = {"name": "c", "image": "i", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    template = {"metadata": {"labels": SPEC["selector"]["matchLabels"]}, "spec": {"containers": [container]}}
+    access = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claims = [{"metadata": {"name": "data"}, "spec": access}]
+    spec = {"selector": SPEC["selector"], "serviceName": "s", "template": template, "volumeClaimTemplates": claims}
+    assert cluster.create(STATEFUL, named("s", spec=spec))["spec"]["volumeClaimTemplates"]
+
+
 def test_a_deployment_is_filled_in(cluster: Any) -> None:
     obj = cluster.create(DEPLOYMENTS, named("d", spec=SPEC))
     spec = obj["spec"]
