@@ -24,14 +24,18 @@ DYING_S = 8.0
 
 
 async def check_cluster(kubeconfig: Path, context: str | None) -> str:
-    """The server's version. ``ConfigError``: the kubeconfig cannot be used, or the server does not answer."""
+    """The server's version. ``ConfigError``: the kubeconfig cannot be used, its user may not read what we schedule,
+    or the server does not answer."""
     from shared.adapters.kube_api import KubeClient
     from shared.adapters.kube_config import KubeConfig
+    from shared.kube.resources import NODES, PODS
 
     access = await KubeConfig.load(kubeconfig, context=context)
     client = KubeClient(access)
     try:
-        return await client.check(timeout_s=CHECK_S)
+        version = await client.check(timeout_s=CHECK_S)
+        await client.check_reads(NODES, PODS, timeout_s=CHECK_S)
+        return version
     finally:
         await client.close()
 

@@ -85,6 +85,21 @@ class KubeClient:
             raise ConfigError(f"{base}: the answer to /version is no JSON; is this a Kubernetes API server?") from error
         return str(version)
 
+    async def check_reads(self, *resources: Resource[Any], timeout_s: float = 5.0) -> None:
+        """Whether we may list ``resources``; ``/version`` is open to everybody. ``ConfigError`` in one line if not."""
+        for resource in resources:
+            route, query = f"list {resource.plural}", {"limit": "1"}
+            try:
+                await self._http.request(route, "GET", resource.path(), query=query, timeout_s=timeout_s)
+            except KubeRejected as error:
+                raise ConfigError(
+                    f"{self._base_url}: the API server refuses us ({error}); give the kubeconfig's user that right"
+                ) from error
+            except KubeUnknown as error:
+                raise ConfigError(
+                    f"{self._base_url}: no answer from the API server ({error}); check that it runs"
+                ) from error
+
     async def list(self, resource: Resource[T], *, timeout_s: float = 60.0) -> ObjectList[T]:
         """See ``KubeApi.list``. An expired continue token starts anew, the second time without pages."""
         deadline = asyncio.get_running_loop().time() + timeout_s

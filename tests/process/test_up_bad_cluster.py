@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
-from tests.process.twin_process import RunningTwin, running_twin
+from tests.process.twin_process import TOKEN, RunningTwin, running_twin
 
 pytestmark = pytest.mark.process
 
@@ -41,6 +44,25 @@ def test_a_token_that_is_refused_is_named(twin, tmp_path):
     line = up(twin, "--kubeconfig", str(wrong))
     assert "401" in line
     assert twin.url in line
+
+
+def test_a_user_without_rights_is_told_which(twin, tmp_path):
+    """Known to the server, so /version answers; without a role, so nothing can be scheduled."""
+    accounts = f"{twin.url}/api/v1/namespaces/default/serviceaccounts"
+    admin = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+
+    def post(url: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
+        request = urllib.request.Request(url, json.dumps(body).encode(), admin)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    post(accounts, {"metadata": {"name": "nobody"}})
+    token = post(f"{accounts}/nobody/token", {"spec": {}})["status"]["token"]
+    weak = tmp_path / "kubeconfig"
+    weak.write_text(re.sub(r"token: .*", f"token: {token}", twin.kubeconfig.read_text()))
+    line = up(twin, "--kubeconfig", str(weak))
+    assert "403" in line
+    assert "nodes is forbidden" in line
 
 
 @pytest.mark.parametrize(
