@@ -35,6 +35,7 @@ COUNT = click.IntRange(1, MAX_PROCESSES)
 @click.command()
 @click.option("--workload", type=click.Choice(["uniform", "random", "openb"]), default="uniform", show_default=True)
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Folder with the openb trace.")
+@click.option("--pod-list", help="Which pod list of --trace-dir; default: openb_pod_list_default.csv, or the only one.")
 @click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; default 4, or all of the trace.")
 @click.option("--agents", type=COUNT, help="Agents; default 4, or 2 with openb.")
 @click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
@@ -54,6 +55,7 @@ COUNT = click.IntRange(1, MAX_PROCESSES)
 def demo(
     workload: str,
     trace_dir: Path | None,
+    pod_list: str | None,
     nodes: int | None,
     agents: int | None,
     coordinators: int,
@@ -86,7 +88,7 @@ def demo(
     planned = schedule(kills)
     ScaledClock(0.0, speed)
     make_policy(policy)
-    load = load_workload(workload, seed=seed, nodes=nodes, trace_dir=trace_dir)
+    load = load_workload(workload, seed=seed, nodes=nodes, trace_dir=trace_dir, pod_list=pod_list)
     if picture is None:
         picture = json_file.with_suffix(".png") if json_file is not None else Path(PICTURE)
     for flag, file in (("--json", json_file), ("--audit", audit_file), ("--picture", picture)):

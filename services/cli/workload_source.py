@@ -43,8 +43,13 @@ class Workload:
             number += 1
 
 
-def load_workload(name: str, *, seed: int, nodes: int | None, trace_dir: Path | None) -> Workload:
-    """The workload ``uniform``, ``random`` or ``openb``. ``ConfigError``: unknown, unreadable or malformed."""
+def load_workload(
+    name: str, *, seed: int, nodes: int | None, trace_dir: Path | None, pod_list: str | None = None
+) -> Workload:
+    """The workload ``uniform``, ``random`` or ``openb``. ``ConfigError``: unknown, unreadable or malformed.
+
+    ``pod_list`` names a file of ``trace_dir``; without it the default list counts, or the only one there is.
+    """
     if name != "openb":
         return Workload(name, thesis_nodes(nodes or 4), arrivals(name, Random(seed)), timed=True)
     if trace_dir is None:
@@ -52,17 +57,20 @@ def load_workload(name: str, *, seed: int, nodes: int | None, trace_dir: Path | 
     node_list = parse_nodes(_read(trace_dir / NODE_LIST), str(trace_dir / NODE_LIST))
     if nodes is not None and nodes > len(node_list):
         raise ConfigError(f"--nodes: {nodes} is more than the trace's {len(node_list)}")
-    pod_file = _pod_list(trace_dir)
+    pod_file = trace_dir / pod_list if pod_list is not None else _pod_list(trace_dir)
     pods = parse_pods(_read(pod_file), str(pod_file))
     return Workload(name, node_list[:nodes], [Arrival(0.0, pod) for pod in pods], timed=False)
 
 
 def _pod_list(trace_dir: Path) -> Path:
-    """The default list, or the only one there is."""
+    """The default list, or the only one there is. ``ConfigError``: several, none of which is the default."""
     if (trace_dir / POD_LIST).exists():
         return trace_dir / POD_LIST
     found = sorted(trace_dir.glob("openb_pod_list_*.csv"))
-    return found[0] if len(found) == 1 else trace_dir / POD_LIST
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found)
+        raise ConfigError(f"--pod-list: {trace_dir} holds {names} and no {POD_LIST}; name one of them")
+    return found[0] if found else trace_dir / POD_LIST
 
 
 def _read(file: Path) -> str:

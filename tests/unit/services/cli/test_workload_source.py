@@ -27,8 +27,19 @@ def test_a_trace_is_sent_at_once(tmp_path):
     with pytest.raises(ConfigError, match="--nodes: 3"):
         load_workload("openb", seed=1, nodes=3, trace_dir=tmp_path)
     (tmp_path / "openb_pod_list_other.csv").write_text(PODS)
-    with pytest.raises(ConfigError, match=r"openb_pod_list_default\.csv"):
+    with pytest.raises(ConfigError, match=r"--pod-list: .*gpuspec10\.csv, openb_pod_list_other\.csv"):
         load_workload("openb", seed=1, nodes=1, trace_dir=tmp_path)
+
+
+def test_a_pod_list_is_chosen_by_name(tmp_path):
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text(NODES)
+    (tmp_path / "openb_pod_list_default.csv").write_text(PODS)
+    (tmp_path / "openb_pod_list_multigpu20.csv").write_text(PODS + "p1,100,1,0,0\n")
+    for name, count in ((None, 1), ("openb_pod_list_multigpu20.csv", 2)):
+        load = load_workload("openb", seed=1, nodes=1, trace_dir=tmp_path, pod_list=name)
+        assert len(load.pods) == count
+    with pytest.raises(ConfigError, match=r"absent\.csv"):
+        load_workload("openb", seed=1, nodes=1, trace_dir=tmp_path, pod_list="absent.csv")
 
 
 def test_further_pods_never_share_a_name_with_the_workload():
