@@ -61,7 +61,7 @@ def messages_in(body: bytes, name: str) -> Iterator[dict[str, Any]]:
     while offset < len(body):
         try:
             value = unpacker.unpack()
-        except (msgpack.exceptions.UnpackException, ValueError) as error:
+        except (msgpack.exceptions.UnpackException, ValueError, TypeError) as error:
             why = str(error) or type(error).__name__
             raise ConfigError(f"{name}: byte {offset}: no msgpack message begins here ({why}); take it whole") from None
         yield named_message(value, name, offset)
@@ -110,4 +110,6 @@ def _readable(hint: Any, value: Any) -> Any:
     if isinstance(value, dict):
         inner = arguments[1] if len(arguments) == 2 else Any
         return {str(key): _readable(inner, one) for key, one in value.items()}
-    return value
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value
+    return str(value)

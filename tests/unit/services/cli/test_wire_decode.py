@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgpack
 import pytest
 
@@ -71,12 +73,21 @@ def test_fields_beyond_the_known_ones_are_shown_by_number():
 
 
 @pytest.mark.parametrize(
+    "value", [msgpack.ExtType(5, b"x"), msgpack.Timestamp(1), {msgpack.ExtType(5, b"x"): [msgpack.Timestamp(1)]}]
+)
+def test_what_json_has_no_form_for_is_shown_as_text(value):
+    (shown,) = messages_in(msgpack.packb([1, 1, 1, 0, 1, value]), "x")
+    assert json.loads(json.dumps(shown))["kind"] == "Offer"
+
+
+@pytest.mark.parametrize(
     ("body", "words"),
     [
         (b"", "empty"),
         (b"\xc1", "byte 0: no msgpack"),
         (encode(DECISIONS)[:-3], "byte 0: no msgpack"),
         (encode(DECISIONS) + b"\x95\x01", f"byte {len(encode(DECISIONS))}"),
+        (b"\x96\x01\x01\x01\x00\x01\x81\x90\x01", "byte 0: no msgpack"),
         (msgpack.packb({"kind": 1}), "not a message"),
         (msgpack.packb([99, 1, 1, 0, 0]), "kind 99 is not known"),
     ],
