@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -158,14 +159,29 @@ class KubeConfig:
                 config_file=file, context=self._context, client_configuration=configuration, persist_config=False
             )
         except (config.ConfigException, TypeError, ValueError, KeyError, AttributeError, OSError) as error:
-            raise ConfigError(f"{file}: {_clean(error)}; fix this field or choose another --context") from error
+            # a file that the kubeconfig names, such as a tokenFile
+            named = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+            raise ConfigError(f"{file}: {named}{_clean(error)}; fix this field or choose another --context") from error
         user = getattr(loader, "_user", None)
         if user is not None and "exec" in user and not configuration.api_key and not configuration.cert_file:
             command = user["exec"].safe_get("command")
             raise ConfigError(
                 f"{file}: users[].user.exec: {command!r} gave no credentials; run it by hand to see its error"
             )
+        _check_server(file, configuration.host)
         return _Loaded(configuration, loader, configuration.host.rstrip("/"), _tls(configuration, file))
+
+
+def _check_server(file: str, server: str) -> None:
+    try:
+        url = urlsplit(server)
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(
+            f"{file}: clusters[].cluster.server: {server[:128]!r} is no URL; give one such as https://10.0.0.1:6443"
+        )
 
 
 def _tls(configuration: Any, source: str) -> ssl.SSLContext | None:

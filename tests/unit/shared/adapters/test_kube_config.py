@@ -66,6 +66,18 @@ async def test_a_server_with_a_path_keeps_it(tmp_path: Path):
     assert (access.base_url, access.proxy) == ("http://h:1/k8s/clusters/c-1", "http://p:3128")
 
 
+@pytest.mark.parametrize("server", ["", "127.0.0.1:6443", "ftp://h", "http://[::1", "https://", "http://h:x"])
+async def test_a_server_that_is_no_url_is_named_with_its_field(tmp_path: Path, server: str):
+    message = await refused(tmp_path, config(clusters=[{"name": "c", "cluster": {"server": server}}]))
+    assert "clusters[].cluster.server" in message
+    assert "https://" in message
+
+
+async def test_a_token_file_that_is_missing_is_named(tmp_path: Path):
+    message = await refused(tmp_path, config(users=[{"name": "u", "user": {"tokenFile": "/nonexistent/token"}}]))
+    assert "/nonexistent/token" in message
+
+
 async def test_a_file_that_does_not_exist_is_named_with_the_remedy(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"none: kubeconfig does not exist; .* --kubeconfig"):
         await KubeConfig.load(tmp_path / "none")
