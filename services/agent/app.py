@@ -46,7 +46,14 @@ async def main(service: Service, settings: AgentSettings) -> None:
     rng = random.Random(f"{settings.seed}:{agent_id}")
     core = AgentCore(make_policy(settings.policy), rng)
     metrics = Metrics("agent")
-    shell = AgentShell(core, metrics, agent_id=agent_id)
+    thread = LeaseThread(store_opener(settings))
+    leader_key = keys_of(settings).coordinator_leader
+
+    async def read_term() -> int:
+        kv = await asyncio.wrap_future(thread.submit(thread.store.get(leader_key)))
+        return kv.create_revision if kv is not None else 0
+
+    shell = AgentShell(core, metrics, agent_id=agent_id, read_term=read_term)
     peers = peering(settings)
     app = build_app(
         metrics,
@@ -61,7 +68,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
         record = AgentRecord(id=agent_id, url=url, incarnation=new_incarnation(), node=settings.node, protocol=VERSION)
         replaced = asyncio.Event()
         async with (
-            LeaseThread(store_opener(settings)) as thread,
+            thread,
             Membership(
                 thread,
                 key=keys_of(settings).agent(agent_id),

@@ -1,18 +1,21 @@
 """The agent's HTTP face: bytes of offers and views in, bytes of decisions out, and what to count about them.
 
 Judging runs on the event loop: a batch takes about a millisecond, less than handing it to a thread and back would.
+A term that is higher than any seen is believed only when etcd names it: a message alone, once believed, would lock the
+true coordinator out (I4). That costs one read per new leader.
 Refuses to do: deciding (``core.py``), authentication and limits (``shared.runtime.http``).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
 
 from services.agent.core import AgentCore
-from shared.errors import WireError
+from shared.errors import ConfigError, StoreError, WireError
 from shared.runtime.http import Caller, PeerRoute, Refused
 from shared.runtime.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
@@ -26,9 +29,13 @@ COORDINATOR = frozenset({"coordinator"})
 class AgentShell:
     """Routes of one agent and its figures."""
 
-    def __init__(self, core: AgentCore, metrics: Metrics, *, agent_id: str) -> None:
+    def __init__(
+        self, core: AgentCore, metrics: Metrics, *, agent_id: str, read_term: Callable[[], Awaitable[int]]
+    ) -> None:
+        """``read_term``: the coordinator's term as etcd has it now, 0 for none; may raise ``StoreError``."""
         self._core = core
         self._id = agent_id
+        self._read_term = read_term
         self._offer_cpu_s = 0.0
         self._offer_cpu_us = metrics.quantiles("offer_cpu_us")
         metrics.figure("agent", self.stats)
@@ -43,11 +50,13 @@ class AgentShell:
         )
 
     async def offers(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
-        """Offer to Decisions. Refused: ``WireError`` (400), 409 ``stale_term``."""
+        """Offer to Decisions. Refused: ``WireError`` (400), 409 ``stale_term``, 503 ``not_ready``."""
         started = time.thread_time()
         term = self._core.term
         try:
-            decisions = self._core.decide(decode(body, Offer))
+            offer = decode(body, Offer)
+            await self._confirm(offer.term)
+            decisions = self._core.decide(offer)
         except WireError as error:
             raise _refusal(error) from error
         answer = encode(decisions)
@@ -61,11 +70,26 @@ class AgentShell:
         return answer
 
     async def views(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
-        """ViewUpdate to ViewAck. Refused: ``WireError`` (400), 409 ``stale_term``."""
+        """ViewUpdate to ViewAck. Refused: ``WireError`` (400), 409 ``stale_term``, 503 ``not_ready``."""
         try:
-            return encode(self._core.update(decode(body, ViewUpdate)))
+            update = decode(body, ViewUpdate)
+            await self._confirm(update.term)
+            return encode(self._core.update(update))
         except WireError as error:
             raise _refusal(error) from error
+
+    async def _confirm(self, term: int) -> None:
+        """Refuse a new term that etcd does not name: 409 ``stale_term``; 503 when etcd cannot be asked."""
+        if term <= self._core.term:
+            return
+        try:
+            leads = await self._read_term()
+        except (StoreError, ConfigError) as error:  # ConfigError: the lease thread is not up yet
+            log.warning("term_unconfirmed", term=term, error=error)
+            raise Refused(f"term {term} is new and etcd cannot be asked", code="not_ready", status=503) from error
+        if term != leads:
+            log.warning("term_forged", term=term, leads=leads)
+            raise WireError(f"term {term} does not lead; etcd says {leads}", code="stale_term")
 
     def stats(self) -> dict[str, Any]:
         """Figures for ``/v1/stats``."""

@@ -18,6 +18,7 @@ from shared.adapters.etcd_channel import EtcdSettings
 from shared.adapters.etcd_store import EtcdStore
 from shared.adapters.peer_client import PeerClient
 from shared.errors import PeerError, PeerRejected
+from shared.ports import Put
 from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
@@ -27,7 +28,19 @@ from shared.wire.records import AgentRecord, decode_record
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 ROOT = Path(__file__).parents[2]
-OFFER = encode(Offer(VERSION, 1, 0, 7, 1, None, []))
+
+
+def offer(term: int) -> bytes:
+    return encode(Offer(VERSION, 1, 0, term, 1, None, []))
+
+
+async def lead(etcd: EmbeddedEtcd) -> int:
+    """Somebody leads as coordinator: the term, which an agent believes etcd alone."""
+    store = EtcdStore(EtcdSettings(endpoints=(etcd.endpoint,)))
+    try:
+        return (await store.txn([], [Put(Keys().coordinator_leader, b"{}")])).revision
+    finally:
+        await store.close()
 
 
 @pytest.fixture
@@ -70,8 +83,12 @@ async def test_an_agent_registers_answers_and_leaves_at_once_when_told(etcd: Emb
         found = await record(etcd)
         assert found is not None
         assert (found.id, found.url, found.node, found.protocol) == ("a1", url, "n1", VERSION)
-        answer = decode(await client.call(url, "/v1/offers", OFFER, timeout_s=5), Decisions)
-        assert (answer.term, answer.revision) == (7, 0)
+        term = await lead(etcd)
+        with pytest.raises(PeerRejected) as forged:
+            await client.call(url, "/v1/offers", offer(term + 1), timeout_s=5)
+        assert forged.value.code == "stale_term"
+        answer = decode(await client.call(url, "/v1/offers", offer(term), timeout_s=5), Decisions)
+        assert (answer.term, answer.revision) == (term, 0)
         rss_kb = int((Path("/proc") / str(process.pid) / "statm").read_text().split()[1]) * 4
         assert rss_kb < 80_000_000 / 1024, "an agent is to stay within 80 MB"
         process.send_signal(signal.SIGTERM)
@@ -115,13 +132,14 @@ async def test_with_mutual_tls_only_a_coordinators_certificate_may_offer(etcd: E
             PeerClient(tls=context("agent:2")),
             PeerClient(),
         )
-        answer = decode(await allowed.call(url, "/v1/offers", OFFER, timeout_s=5), Decisions)
-        assert answer.term == 7
+        term = await lead(etcd)
+        answer = decode(await allowed.call(url, "/v1/offers", offer(term), timeout_s=5), Decisions)
+        assert answer.term == term
         with pytest.raises(PeerRejected) as refused:
-            await forbidden.call(url, "/v1/offers", OFFER, timeout_s=5)
+            await forbidden.call(url, "/v1/offers", offer(term), timeout_s=5)
         assert refused.value.code == "forbidden"
         with pytest.raises(PeerError):
-            await nobody.call(url, "/v1/offers", OFFER, timeout_s=5)
+            await nobody.call(url, "/v1/offers", offer(term), timeout_s=5)
         for client in (allowed, forbidden, nobody):
             await client.close()
 

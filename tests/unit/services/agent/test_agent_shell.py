@@ -9,7 +9,7 @@ import pytest
 from services.agent.core import AgentCore
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
-from shared.errors import ConfigError, WireError
+from shared.errors import ConfigError, StoreUnknown, WireError
 from shared.policy.heuristics import KubeDefault
 from shared.runtime.http import Caller, Refused
 from shared.runtime.metrics import Metrics
@@ -21,9 +21,62 @@ from shared.wire.messages import VERSION, Decisions, Offer, View, ViewAck, ViewU
 CALLER = Caller()
 
 
-def make_shell() -> tuple[AgentShell, Metrics]:
-    metrics = Metrics("agent")
-    return AgentShell(AgentCore(KubeDefault(), Random(1)), metrics, agent_id="a1"), metrics
+class Etcd:
+    """The term that etcd names; an error instead while it cannot be asked."""
+
+    def __init__(self, term: int) -> None:
+        self.term = term
+        self.error: Exception | None = None
+        self.reads = 0
+
+    async def read_term(self) -> int:
+        self.reads += 1
+        if self.error is not None:
+            raise self.error
+        return self.term
+
+
+def make_shell(term: int = 5) -> tuple[AgentShell, Metrics]:
+    shell, metrics, _ = make_shell_and_etcd(term)
+    return shell, metrics
+
+
+def make_shell_and_etcd(term: int) -> tuple[AgentShell, Metrics, Etcd]:
+    metrics, etcd = Metrics("agent"), Etcd(term)
+    core = AgentCore(KubeDefault(), Random(1))
+    return AgentShell(core, metrics, agent_id="a1", read_term=etcd.read_term), metrics, etcd
+
+
+def offer(term: int) -> bytes:
+    return encode(Offer(VERSION, 1, 0, term, 1, None, []))
+
+
+async def test_a_forged_term_is_refused_and_the_true_leader_goes_on() -> None:
+    shell, metrics, etcd = make_shell_and_etcd(5)
+    await shell.offers(offer(5), CALLER)
+    forged_view = encode(ViewUpdate(VERSION, 1, 0, 99, View(1, 0, 1)))
+    for route, message in ((shell.offers, offer(99)), (shell.views, forged_view)):
+        with pytest.raises(Refused) as refused:
+            await route(message, CALLER)
+        assert (refused.value.status, refused.value.code) == (409, "stale_term")
+    await shell.offers(offer(5), CALLER)
+    assert metrics.stats()["agent"]["term"] == 5
+    assert etcd.reads == 3
+
+
+async def test_a_term_that_etcd_names_is_asked_for_once() -> None:
+    shell, _, etcd = make_shell_and_etcd(5)
+    for _ in range(3):
+        await shell.offers(offer(5), CALLER)
+    assert etcd.reads == 1
+
+
+async def test_a_new_term_waits_while_etcd_cannot_be_asked() -> None:
+    shell, _, etcd = make_shell_and_etcd(5)
+    etcd.error = StoreUnknown("etcd is away")
+    with pytest.raises(Refused) as refused:
+        await shell.offers(offer(5), CALLER)
+    assert (refused.value.status, refused.value.code) == (503, "not_ready")
 
 
 async def test_a_view_then_an_offer_are_answered_and_counted() -> None:
@@ -39,7 +92,7 @@ async def test_a_view_then_an_offer_are_answered_and_counted() -> None:
 
 
 async def test_a_stale_term_is_a_conflict_not_a_malformed_message() -> None:
-    shell, _ = make_shell()
+    shell, _ = make_shell(9)
     await shell.offers(encode(Offer(VERSION, 1, 0, 9, 1, None, [])), CALLER)
     for route, message in (
         (shell.offers, Offer(VERSION, 2, 0, 8, 1, None, [])),
