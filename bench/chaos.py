@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--gap", type=float, nargs=2, default=(2.0, 6.0), metavar=("MIN", "MAX"), help="seconds")
     options = parser.parse_args()
-    left, number, failed, recoveries = options.kills, options.seed, 0, []
+    left, number, failed = options.kills, options.seed, 0
+    recoveries: dict[str, list[float]] = {victim: [] for victim in VICTIMS}
     totals = dict.fromkeys(("pods_bound", "double_bound", "overcommitted_nodes", "lost"), 0)
     while left > 0:
         kills = schedule(min(left, 25), number, tuple(options.gap))
@@ -51,17 +53,21 @@ def main() -> int:
         failed += done.returncode != 0
         for key in totals:
             totals[key] += figures.get(key, 0)
-        recoveries += [failover["recovery_s"] for failover in figures.get("failovers", [])]
+        for failover in figures.get("failovers", []):
+            if failover["recovery_s"] is not None:
+                recoveries[failover["victim"]].append(failover["recovery_s"])
         print(f"seed {number}: {len(kills)} kills, exit {done.returncode}, {figures.get('pods_bound')} pods bound")
         if done.returncode:
             print(f"  again with: {' '.join(command[1:])}\n  {done.stderr[-800:]}", file=sys.stderr)
         number += 1
-    recovered = sorted(seconds for seconds in recoveries if seconds is not None)
-    print(f"{totals}, kills recovered {len(recovered)} of {options.kills}", end="")
-    if recovered:
-        print(f", recovery median {recovered[len(recovered) // 2]:.2f} s, max {recovered[-1]:.2f} s", end="")
-    print()
-    broken = failed or len(recovered) != options.kills or totals["double_bound"] or totals["overcommitted_nodes"]
+    recovered = sum(len(seconds) for seconds in recoveries.values())
+    print(f"{totals}, kills recovered {recovered} of {options.kills}")
+    for victim, seconds in recoveries.items():
+        if seconds:
+            print(
+                f"  {victim}: {len(seconds)} kills, median {statistics.median(seconds):.2f} s, max {max(seconds):.2f} s"
+            )
+    broken = failed or recovered != options.kills or totals["double_bound"] or totals["overcommitted_nodes"]
     return 1 if broken or totals["lost"] else 0
 
 

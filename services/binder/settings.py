@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from services.binder.state import CoreSettings
-from shared.runtime.process import ProcessSettings
+from shared.runtime.process import ProcessSettings, SchedulerName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class BinderSettings(ProcessSettings):
     """Which cluster; empty: in-cluster where we are in one, else KUBECONFIG, else ~/.kube/config."""
     context: str = ""
     """Context of the kubeconfig; empty: its current one."""
-    scheduler_name: str = "conclave"
+    scheduler_name: SchedulerName = "conclave"
     """Pods with this ``spec.schedulerName`` are ours; all others are counted and never bound."""
     shard: str = "0"
     """The shard of nodes this binder campaigns for."""

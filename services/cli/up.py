@@ -46,13 +46,14 @@ def up(
 ) -> int:
     """Run the mesh on this machine against the cluster of KUBECONFIG until SIGTERM; prints ready when it schedules."""
     from services.cli.mesh import MeshSettings
-    from services.cli.up_run import check_cluster, serve
+    from services.cli.up_run import check_cluster, check_scheduler_name, serve
     from shared.policy.registry import make_policy
     from shared.runtime.logging import configure
 
     # Each service logs to its own file; what we say ourselves is the ready line and, in one line, what is wrong.
     configure("cli", level="error")
     make_policy(policy)
+    check_scheduler_name(scheduler_name)
     Keys.under(etcd_prefix)
     asyncio.run(until_signal(check_cluster(kubeconfig, context)))
     with state_dir("up", keep) as folder:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import msgspec
 
 from services.cli.etcd_keeper import EtcdKeeper
 from services.cli.mesh import Mesh, MeshSettings, write_token
@@ -16,11 +17,22 @@ from services.cli.mesh_view import read_mesh
 from services.cli.supervisor import Child, Supervisor
 from shared.errors import ConfigError, StoreError
 from shared.ports import Store
+from shared.runtime.process import SchedulerName
 from shared.wire.keys import Keys
 
 CHECK_S = 5.0
 DYING_S = 8.0
 """Leases of a mesh that was just killed end within this time."""
+
+
+def check_scheduler_name(name: str) -> None:
+    """``ConfigError``: no pod can have this ``spec.schedulerName``, so nothing would ever be scheduled."""
+    try:
+        msgspec.convert(name, SchedulerName)
+    except msgspec.ValidationError:
+        raise ConfigError(
+            f"--scheduler-name: {name!r} can be no pod's schedulerName; use lower case letters, digits, '-' and '.'"
+        ) from None
 
 
 async def check_cluster(kubeconfig: Path, context: str | None) -> str:

@@ -51,6 +51,9 @@ def load_workload(
     ``pod_list`` names a file of ``trace_dir``; without it the default list counts, or the only one there is.
     """
     if name != "openb":
+        given = "--trace-dir" if trace_dir is not None else "--pod-list" if pod_list is not None else ""
+        if given:
+            raise ConfigError(f"{given}: only the workload openb reads a trace; add --workload openb or leave it out")
         return Workload(name, thesis_nodes(nodes or 4), arrivals(name, Random(seed)), timed=True)
     if trace_dir is None:
         raise ConfigError(f"--trace-dir: the workload openb needs the folder with {NODE_LIST} and a pod list")

@@ -10,7 +10,7 @@ import msgspec
 
 from services.coordinator.state import CoreSettings
 from shared.policy.registry import make_policy
-from shared.runtime.process import ProcessSettings
+from shared.runtime.process import ProcessSettings, SchedulerName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class CoordinatorSettings(ProcessSettings):
     """Which cluster; empty: in-cluster where we are in one, else KUBECONFIG, else ~/.kube/config."""
     context: str = ""
     """Context of the kubeconfig; empty: its current one."""
-    scheduler_name: str = "conclave"
+    scheduler_name: SchedulerName = "conclave"
     """Pods with this ``spec.schedulerName`` are ours."""
     policy: str = "kube-default"
     """Which policy the agents decide by, recorded on every pod that is bound."""

@@ -34,6 +34,10 @@ START_TIMEOUT_S = 10.0
 """How long a starting process waits for etcd before it says that it cannot be reached."""
 
 
+SchedulerName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=253)]
+"""What the API server takes as ``spec.schedulerName``; any other name could never match a pod."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProcessSettings:
     """What every service is told. A service's own settings inherit from this."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.cli.up_run import await_alone
+from services.cli.up_run import await_alone, check_scheduler_name
 from shared.adapters.memory_etcd import MemoryEtcd
 from shared.adapters.memory_store import MemoryStore
 from shared.election.record import LeaderRecord
@@ -47,3 +47,10 @@ async def test_intents_of_a_mesh_that_ended_do_not_keep_another_from_starting():
     etcd = MemoryEtcd()
     etcd.txn([], [Put(KEYS.intent("uid"), b"{}")])
     await await_alone(MemoryStore(etcd), KEYS, timeout_s=0.05, poll_s=0.01)
+
+
+@pytest.mark.parametrize("name", ["", "Bad Name!", "-a", "a" * 254])
+def test_a_scheduler_name_that_no_pod_can_have_is_refused(name):
+    with pytest.raises(ConfigError, match="--scheduler-name"):
+        check_scheduler_name(name)
+    check_scheduler_name("conclave-2.gpu")

@@ -48,3 +48,10 @@ def test_further_pods_never_share_a_name_with_the_workload():
         extra = [a.pod["metadata"]["name"] for a in itertools.islice(load.extra(), 50)]
         assert len(set(extra)) == 50
         assert not set(extra) & {a.pod["metadata"]["name"] for a in load.pods}
+
+
+@pytest.mark.parametrize(("given", "flag"), [({"pod_list": "x.csv"}, "--pod-list"), ({}, "--trace-dir")])
+def test_a_trace_that_no_workload_reads_is_refused(tmp_path, given, flag):
+    folder = None if given else tmp_path
+    with pytest.raises(ConfigError, match=f"{flag}: only the workload openb"):
+        load_workload("uniform", seed=1, nodes=None, trace_dir=folder, **given)
