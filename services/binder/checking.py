@@ -12,7 +12,10 @@ from services.binder.state import State, Transit
 from shared.model.pod import Pod
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.scheduling.conflicts import check_placement
+from shared.scheduling.feasibility import Rejection
+from shared.scheduling.filters import volume_binding, volume_limits, volume_restrictions, volume_zone
 from shared.scheduling.filters.gpu_devices import gpu_milli_of
+from shared.scheduling.prefilter import Prepare
 from shared.wire.messages import Outcome
 
 
@@ -40,6 +43,33 @@ def may_bind(state: State, pod: Pod) -> Verdict | None:
     return None
 
 
+VOLUME_RULES: tuple[Prepare, ...] = (
+    volume_restrictions.prepare,
+    volume_limits.prepare,
+    volume_binding.prepare,
+    volume_zone.prepare,
+)
+
+
+def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
+    """Every rule that the node, its pods and the pod's volumes decide: None when the node takes the pod.
+
+    Rules about other pods' labels and domains are the coordinator's alone: it sees all that is on its way.
+    """
+    rejection = check_placement(state.feasibility, pod.pod_class, node_name)
+    if rejection is not None or pod.relations is None or not (pod.relations.claims or pod.relations.disks):
+        return rejection
+    row = state.cache.table.row_of[node_name]
+    for prepare in VOLUME_RULES:
+        rule = prepare(state.cluster, pod)
+        if isinstance(rule, Rejection):
+            return rule
+        verdict = rule.verdict(row) if rule is not None else None
+        if rule is not None and verdict is not None:
+            return Rejection(rule.name, *verdict)
+    return None
+
+
 def choose(state: State, transit: Transit, pod: Pod) -> Verdict | None:
     """Assume the pod on the first candidate that takes it, devices picked; None when one did.
 
@@ -49,15 +79,36 @@ def choose(state: State, transit: Transit, pod: Pod) -> Verdict | None:
     candidates = (placement.node, *placement.alternatives) if placement is not None else (transit.node,)
     transit.conflicts, transit.reason = 0, ""
     for node in candidates:
-        rejection = check_placement(state.feasibility, pod.pod_class, node) if state.settings.check_placements else None
+        rejection = check_node(state, pod, node) if state.settings.check_placements else None
         if rejection is None:
             account = state.cache.assume(pod.uid, node, pod.pod_class, state.now)
+            state.hold_volumes(pod, node)
             transit.node, transit.devices, transit.pod_class = node, account.devices, pod.pod_class
             transit.rv = pod.resource_version
+            transit.node_seen = state.cache.table.nodes[state.cache.table.row_of[node]]
             return None
         transit.conflicts += 1
         transit.reason = transit.reason or f"{node}: {', '.join(rejection.reasons)}"[:512]
     return Verdict(Outcome.CONFLICT, candidates[0], transit.reason)
+
+
+def closed_since(state: State, transit: Transit) -> str:
+    """Whether the node, if it changed since it was checked, still takes the unit, which stays assumed: "" or why not.
+
+    A Binding may go out seconds after the check: the API server asked to come later, or an earlier one failed.
+    """
+    table = state.cache.table
+    row, pod = table.row_of.get(transit.node), state.pending.get(transit.uid)
+    if row is None:
+        # the API server would accept it: a Binding to a node that is gone is found by nobody but us
+        return f"{transit.node}: node does not exist"
+    if pod is None or table.nodes[row] is transit.node_seen:
+        return ""
+    transit.node_seen = table.nodes[row]
+    state.cluster.forget(transit.uid)
+    reason = still_fits(state, transit, pod)
+    hold(state, transit, pod)
+    return reason
 
 
 def still_fits(state: State, transit: Transit, pod: Pod) -> str:
@@ -66,7 +117,7 @@ def still_fits(state: State, transit: Transit, pod: Pod) -> str:
     For an inherited intent, and for a pod that changed after it was committed.
     """
     if state.settings.check_placements:
-        rejection = check_placement(state.feasibility, pod.pod_class, transit.node)
+        rejection = check_node(state, pod, transit.node)
         if rejection is not None:
             return f"{transit.node}: {', '.join(rejection.reasons)}"[:512]
     milli = gpu_milli_of(pod.pod_class)
@@ -84,4 +135,5 @@ def still_fits(state: State, transit: Transit, pod: Pod) -> str:
 def hold(state: State, transit: Transit, pod: Pod) -> None:
     """Assume the unit exactly as its intent says."""
     state.cache.assume(pod.uid, transit.node, pod.pod_class, state.now, devices=transit.devices)
+    state.hold_volumes(pod, transit.node)
     transit.pod_class = pod.pod_class

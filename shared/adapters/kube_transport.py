@@ -98,8 +98,12 @@ class KubeTransport:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
+        retry_busy: bool = True,
     ) -> bytes:
-        """The body of a 2xx. See the module's docstring for errors; ``KubeExpired`` for 410."""
+        """The body of a 2xx. See the module's docstring for errors; ``KubeExpired`` for 410.
+
+        ``retry_busy`` False: a 429 is an answer (a disruption budget), not a server that asks for a pause.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         counters = self.traffic.route(route)
@@ -128,7 +132,7 @@ class KubeTransport:
                     renewed = True
                     continue
                 wait_s = retry_after_s(retry_after)
-                if code == 429 and loop.time() + wait_s < deadline:
+                if code == 429 and retry_busy and loop.time() + wait_s < deadline:
                     await asyncio.sleep(wait_s)
                     continue
                 error_found = error_of(route, code, status_of(answer), wait_s if retry_after is not None else None)

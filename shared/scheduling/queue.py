@@ -40,7 +40,15 @@ class ClusterEvent(Enum):
     NODE_ALLOCATABLE = "node_allocatable"
     NODE_LABELS = "node_labels"
     NODE_TAINTS = "node_taints"
+    NODE_DELETED = "node_deleted"
+    POD_ADDED = "pod_added"
+    POD_LABELS = "pod_labels"
     POD_DELETED = "pod_deleted"
+    CLAIM_CHANGED = "claim_changed"
+    VOLUME_CHANGED = "volume_changed"
+    STORAGE_CLASS_CHANGED = "storage_class_changed"
+    CSI_NODE_CHANGED = "csi_node_changed"
+    NAMESPACE_LABELS = "namespace_labels"
     AGENT_JOINED = "agent_joined"
 
 
@@ -51,9 +59,66 @@ HELPS: dict[str, frozenset[ClusterEvent]] = {
     "NodeAffinity": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_LABELS}),
     "NodePorts": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_DELETED}),
     "NodeResourcesFit": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_ALLOCATABLE, ClusterEvent.POD_DELETED}),
+    "VolumeRestrictions": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_DELETED, ClusterEvent.CLAIM_CHANGED}),
+    "NodeVolumeLimits": frozenset(
+        {
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.POD_DELETED,
+            ClusterEvent.CSI_NODE_CHANGED,
+            ClusterEvent.CLAIM_CHANGED,
+            ClusterEvent.VOLUME_CHANGED,
+        }
+    ),
+    "VolumeBinding": frozenset(
+        {
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.NODE_LABELS,
+            ClusterEvent.CLAIM_CHANGED,
+            ClusterEvent.VOLUME_CHANGED,
+            ClusterEvent.STORAGE_CLASS_CHANGED,
+            ClusterEvent.CSI_NODE_CHANGED,
+        }
+    ),
+    "VolumeZone": frozenset(
+        {
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.NODE_LABELS,
+            ClusterEvent.CLAIM_CHANGED,
+            ClusterEvent.VOLUME_CHANGED,
+            ClusterEvent.STORAGE_CLASS_CHANGED,
+        }
+    ),
+    "PodTopologySpread": frozenset(
+        {
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.NODE_DELETED,
+            ClusterEvent.NODE_LABELS,
+            ClusterEvent.NODE_TAINTS,
+            ClusterEvent.POD_ADDED,
+            ClusterEvent.POD_LABELS,
+            ClusterEvent.POD_DELETED,
+        }
+    ),
+    "InterPodAffinity": frozenset(
+        {
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.NODE_LABELS,
+            ClusterEvent.POD_ADDED,
+            ClusterEvent.POD_LABELS,
+            ClusterEvent.POD_DELETED,
+            ClusterEvent.NAMESPACE_LABELS,
+        }
+    ),
     "ConclaveGpuDevices": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_ALLOCATABLE, ClusterEvent.POD_DELETED}),
 }
 """Which events can help a pod that a plugin rejected; a plugin not named here is woken by every event."""
+
+READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
+"""Plugins for which a pod's own labels decide: selectors of others mean it, and its own may mean itself."""
+
+
+NODE_CHANGES = frozenset({ClusterEvent.NODE_ALLOCATABLE, ClusterEvent.NODE_LABELS, ClusterEvent.NODE_TAINTS})
+"""A node that changes may be new to a pod: it came after the pod was judged, closed (not ready) or too small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +162,7 @@ class PodQueue:
     def add(self, pod: Pod, now: float) -> None:
         """A pending pod was seen for the first time, or anew: an update keeps place and order.
 
-        A changed class or a lifted gate makes it active at once.
+        A changed class or demands, labels that a rejecting rule reads, and a nomination taken away make it active.
         """
         entry = self.entries.get(pod.uid)
         if entry is None:
@@ -105,7 +170,13 @@ class PodQueue:
             entry = self.entries[pod.uid] = Entry(pod, Place.ACTIVE, self._arrivals, first_seen=now)
             self._activate(entry, now)
             return
-        changed = entry.pod.pod_class != pod.pod_class or entry.pod.priority != pod.priority
+        changed = (
+            entry.pod.pod_class != pod.pod_class
+            or entry.pod.priority != pod.priority
+            or (entry.pod.labels != pod.labels and not entry.plugins.isdisjoint(READ_OWN_LABELS))
+            or entry.pod.relations != pod.relations
+            or entry.pod.nominated_node != pod.nominated_node == ""
+        )
         entry.pod = pod
         if changed and entry.place is not Place.IN_FLIGHT:
             self._unpark(entry)
@@ -162,13 +233,25 @@ class PodQueue:
         self._events += 1
         self._recent.append((self._events, event))
         del self._recent[:-512]
-        helped = [uids for plugins, uids in self._parked.items() if _helps(plugins, event)]
+        # where pods are judged on the very node, any change of it counts as its arrival for them
+        opened = helps is not None and event in NODE_CHANGES
+        helped = [
+            uids
+            for plugins, uids in self._parked.items()
+            if _helps(plugins, event) or (opened and _helps(plugins, ClusterEvent.NODE_ADDED))
+        ]
         entries = [self.entries[uid] for uids in helped for uid in uids]
         if helps is not None:
             entries = [entry for entry in entries if helps(entry.pod)]
         for entry in sorted(entries, key=lambda e: e.arrival):
             self._rouse(entry, now)
         return len(entries)
+
+    def rouse(self, uid: str, now: float) -> None:
+        """Wake one parked pod; it waits for the rest of its backoff."""
+        entry = self.entries.get(uid)
+        if entry is not None and entry.place is Place.UNSCHEDULABLE:
+            self._rouse(entry, now)
 
     def flush(self, now: float) -> None:
         """Backoffs that are over become active."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -80,6 +81,16 @@ def test_an_event_during_the_flight_that_cannot_help_lets_it_sleep() -> None:
     queue.wake(ClusterEvent.NODE_LABELS, now=0.1)
     queue.park("uid-a", {"NodeResourcesFit"}, now=0.2)
     assert queue.count()[Place.UNSCHEDULABLE] == 1
+
+
+@pytest.mark.parametrize("event", [ClusterEvent.NODE_TAINTS, ClusterEvent.NODE_LABELS, ClusterEvent.NODE_ALLOCATABLE])
+def test_a_node_that_came_closed_wakes_who_waits_for_room_when_it_opens(event: ClusterEvent) -> None:
+    queue = queue_of("a")
+    queue.pop(1, now=0.0)
+    queue.park("uid-a", {"NodeResourcesFit"}, now=0.0)
+    assert queue.wake(ClusterEvent.NODE_ADDED, 20.0, lambda _: False) == 0  # tainted: it does not help yet
+    assert queue.wake(event, 21.0, lambda _: True) == 1
+    assert names(queue.pop(1, now=21.0)) == ["a"]
 
 
 def test_more_events_than_are_remembered_count_as_one_that_may_help() -> None:
