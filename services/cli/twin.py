@@ -23,7 +23,11 @@ def twin() -> None:
 @click.option("--kubeconfig-out", type=click.Path(path_type=Path), help="Write a kubeconfig for the server here.")
 @click.option("--audit", type=click.Path(path_type=Path), help="Write every accepted change here, as JSON lines.")
 @click.option("--faults", type=click.Path(path_type=Path), help="Faults to inject from the start, as JSON.")
-@click.option("--simulate", is_flag=True, help="Play the kubelets of nodes annotated conclave.io/twin-node=true.")
+@click.option(
+    "--simulate",
+    is_flag=True,
+    help="Play the volume controllers, and the kubelets of nodes annotated conclave.io/twin-node=true.",
+)
 @click.option(
     "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second, with --simulate."
 )

@@ -11,7 +11,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -24,6 +24,7 @@ from services.twin.certificate import make_server_tls
 from services.twin.faults import FaultPlan
 from services.twin.kubeconfig import kubeconfig_text, write_atomically
 from services.twin.kubelet import Kubelets
+from services.twin.volume_controller import VolumeController
 from shared.errors import ConfigError
 from shared.runtime import logging
 
@@ -73,7 +74,11 @@ def _read_token(path: Path | None) -> str:
 )
 @click.option("--audit", type=click.Path(path_type=Path, dir_okay=False), help="Write every accepted change here.")
 @click.option("--faults", type=click.Path(path_type=Path, dir_okay=False), help="A fault plan (JSON) to start with.")
-@click.option("--simulate", is_flag=True, help="Play the kubelets of nodes annotated conclave.io/twin-node=true.")
+@click.option(
+    "--simulate",
+    is_flag=True,
+    help="Play the volume controllers, and the kubelets of nodes annotated conclave.io/twin-node=true.",
+)
 @click.option(
     "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second; with --simulate."
 )
@@ -109,7 +114,9 @@ def main(
         registry.subscribe(writer)
         flush = writer.flush
     try:
-        kubelets = Kubelets(registry, speed=speed) if simulate else None
+        players: Sequence[Kubelets | VolumeController] = ()
+        if simulate:
+            players = (Kubelets(registry, speed=speed), VolumeController(registry, speed=speed))
     except ConfigError as error:
         _give_up(str(error))
         return
@@ -128,7 +135,7 @@ def main(
         sys.stdout.flush()
 
     try:
-        uvloop.run(_serve(server, host, port, announce, flush, kubelets))
+        uvloop.run(_serve(server, host, port, announce, flush, players))
     finally:
         if writer is not None:
             writer.close()
@@ -140,7 +147,7 @@ async def _serve(
     port: int,
     announce: Callable[[int], None],
     flush: Callable[[], None] | None,
-    kubelets: Kubelets | None,
+    players: Sequence[Kubelets | VolumeController],
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -151,8 +158,8 @@ async def _serve(
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)
         _give_up(f"--port: cannot listen on {host}:{port}: {why}; give another one")
-    if kubelets is not None:
-        kubelets.start()
+    for player in players:
+        player.start()
     announce(server.port)
     while not stopping.is_set():
         try:
@@ -161,8 +168,8 @@ async def _serve(
         except TimeoutError:
             assert flush is not None
             flush()
-    if kubelets is not None:
-        kubelets.stop()
+    for player in players:
+        player.stop()
     await server.stop()
 
 
