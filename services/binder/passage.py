@@ -20,7 +20,7 @@ from services.binder.plans import Plans
 from services.binder.reconcile import Reconciler
 from services.binder.state import Stage, State, Transit, newer
 from services.binder.takeover import Takeover
-from services.binder.volumes import unbound_claims, writes_for
+from services.binder.volumes import NOT_IN_TIME, unbound_claims, waiting_text, writes_for
 from shared.model.pod import DEVICES_ANNOTATION, POLICY_ANNOTATION, Pod
 from shared.ports import BindRequest
 from shared.wire.messages import Outcome
@@ -101,14 +101,24 @@ class Passage:
         if not claims:
             state.await_volumes.discard(uid)
             return False
-        if state.now - transit.arrived > state.settings.volumes_wait_s:
-            self.withdraw(transit, f"volumes were not bound within {state.settings.volumes_wait_s:g} s")
+        settings, ends = state.settings, transit.arrived + state.settings.volumes_wait_s
+        if state.now >= ends:
+            self._tell(transit, NOT_IN_TIME)
+            self.withdraw(transit, NOT_IN_TIME, outcome=Outcome.REFUSED)
             return True
+        tells = transit.arrived + settings.volumes_tell_s
+        if state.now >= tells and not transit.told:
+            transit.told = True
+            self._tell(transit, waiting_text(claims, transit.node))
         for write in writes_for(state, claims, transit.node):
             state.emit(write)
         state.await_volumes.add(uid)
-        state.paused[uid] = state.now + state.settings.volumes_again_s
+        state.paused[uid] = min(state.now + settings.volumes_again_s, ends if transit.told else min(tells, ends))
         return True
+
+    def _tell(self, transit: Transit, message: str) -> None:
+        """Say on the pod why it is still pending. Nothing waits for that; its Binding will name a newer version."""
+        self._state.emit(MarkPod(transit.uid, transit.namespace, transit.name, message))
 
     def volumes_changed(self) -> None:
         """A claim came or changed: units that wait for volumes are looked at again."""
@@ -217,7 +227,7 @@ class Passage:
                 else:
                     self._renew(transit, pod)
             case Next.REFUSE:
-                self.withdraw(transit, step.reason, outcome=Outcome.REFUSED)
+                self.withdraw(transit, f"the Binding was refused: {step.reason}", outcome=Outcome.REFUSED)
             case _:
                 self.withdraw(transit, step.reason)
 

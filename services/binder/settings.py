@@ -28,6 +28,8 @@ class BinderSettings(ProcessSettings):
     """Bindings in flight to the API server."""
     bind_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=60_000)] = 5_000
     """Deadline of one Binding; what is not answered by then is read back."""
+    volumes_wait_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 600.0
+    """So long a Binding waits for the pod's volumes (kube-scheduler's bindTimeoutSeconds); then another try is made."""
     sweep_every_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 30.0
     """How often intents in etcd and late confirmations are looked at."""
     compare_every_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 300.0
@@ -38,6 +40,7 @@ class BinderSettings(ProcessSettings):
         return CoreSettings(
             scheduler_name=self.scheduler_name,
             max_bindings=self.max_bindings,
+            volumes_wait_s=self.volumes_wait_s,
             sweep_every_s=self.sweep_every_s,
             compare_every_s=self.compare_every_s,
         )

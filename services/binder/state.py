@@ -63,6 +63,8 @@ class CoreSettings:
     """An account that no watch event confirmed for so long is looked up."""
     volumes_again_s: float = 5.0
     """A unit that waits for its volumes is looked at again after so long, whatever the watch says."""
+    volumes_tell_s: float = 2.0
+    """A unit that waits for its volumes longer than that says so on its pod."""
     volumes_wait_s: float = 600.0
     """So long a Binding waits for volumes (kube-scheduler's bindTimeoutSeconds); then the unit is given back."""
     check_placements: bool = True
@@ -121,6 +123,8 @@ class Transit:
     conflicts: int = 0
     reason: str = ""
     bind_us: int = 0
+    told: bool = False
+    """Its pod says that it waits for its volumes."""
 
     @property
     def cause_id(self) -> str:

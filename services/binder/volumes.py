@@ -21,6 +21,18 @@ from shared.scheduling.volume_matching import affinity_mask, usable_volumes
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 
+NOT_IN_TIME = 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
+"""kube-scheduler's message for volumes that were not bound in time."""
+
+CLAIMS_NAMED = 5
+
+
+def waiting_text(claims: list[Claim], node_name: str) -> str:
+    """What a pod says while its volumes are being bound. Our own words: kube-scheduler says nothing until the end."""
+    named = ", ".join(f'"{claim.name}"' for claim in claims[:CLAIMS_NAMED])
+    more = f" and {len(claims) - CLAIMS_NAMED} more" if len(claims) > CLAIMS_NAMED else ""
+    return f"waiting for persistentvolumeclaim(s) {named}{more} to be bound for node {node_name}"
+
 
 def unbound_claims(state: State, pod: Pod) -> list[Claim]:
     """The pod's claims that are not bound yet, smallest first; none for a pod without volumes."""

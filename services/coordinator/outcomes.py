@@ -147,7 +147,7 @@ class Outcomes:
                 self._ledger.look_up(uid)
             case Outcome.REFUSED:
                 stats.refused += 1
-                self._give_back(placed, f"the Binding was refused: {result.reason}", failed=True)
+                self._give_back(placed, result.reason, failed=True)
             case _:
                 stats.unresolved += 1
 

@@ -15,8 +15,9 @@ from services.binder.events import (
     Source,
     Synced,
 )
-from services.binder.instructions import Answer, Bind, Commit, Instruction, PatchObject
+from services.binder.instructions import Answer, Bind, Commit, Instruction, MarkPod, PatchObject
 from services.binder.state import CoreSettings
+from services.binder.volumes import NOT_IN_TIME
 from shared.model.cluster_objects import Claim, PersistentVolume, StorageClass
 from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.pod import Pod
@@ -56,6 +57,10 @@ def placed(core: BinderCore, node: str = "n0") -> list[Instruction]:
 
 def outcomes(told: list[Instruction]) -> list[int]:
     return [result.outcome for i in told if isinstance(i, Answer) for result in i.result.results]
+
+
+def marks(told: list[Instruction]) -> list[str]:
+    return [instruction.message for instruction in told if isinstance(instruction, MarkPod)]
 
 
 def test_a_claim_that_waits_for_its_consumer_is_given_the_node_and_the_binding_waits_for_it() -> None:
@@ -99,8 +104,24 @@ def test_volumes_that_are_not_bound_in_time_give_the_unit_back() -> None:
     core = binder(ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=settings)
     placed(core)
     assert outcomes(core.handle_all((), 8.0)) == []
-    assert outcomes(core.handle_all((), 14.0)) == [Outcome.CONFLICT]
+    told = core.handle_all((), 11.0)
+    assert outcomes(told) == [Outcome.REFUSED]
+    assert marks(told) == [NOT_IN_TIME]
     assert "uid-a" not in core.state.cache.accounts
+
+
+def test_a_pod_that_waits_for_its_volumes_says_so_once_and_is_bound_at_its_newer_version() -> None:
+    core = binder(
+        ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=CoreSettings(answer_after_s=60)
+    )
+    placed(core)
+    assert core.wake_at == 3.0, "2 s after it came"
+    assert marks(core.handle_all((), 3.0)) == ['waiting for persistentvolumeclaim(s) "data" to be bound for node n0']
+    assert marks(core.handle_all((), 9.0)) == []
+    volume = PersistentVolume("pv", class_name="slow", claim=("default/data", "uid-c"))
+    bound = replace(CLAIM, selected_node="n0", volume_name="pv", bind_completed=True)
+    told = core.handle_all([ObjectChanged("persistentvolumes", "pv", volume), changed(bound)], 10.0)
+    assert [i.request.uid for i in told if isinstance(i, Bind)] == ["uid-a"]
 
 
 def test_a_claim_of_one_pod_in_use_is_a_conflict() -> None:
