@@ -6,7 +6,8 @@ with it, and refuses to look at anything but the file. What is counted:
 - ``pods_bound``: pods (uids) that got a node by a bind; ``double_bound``: those that got one more than once;
 - ``overcommitted_nodes``: nodes that at any time got a pod beyond their allocatable;
 - ``gpu_violations``: pods whose devices are missing, wrong or over-used (no device over 1000);
-- ``misplaced``: pods bound against a selector, affinity, taint or host port;
+- ``misplaced``: pods bound against a selector, affinity, taint or host port, against required affinity or
+  anti-affinity to other pods, a DoNotSchedule spread, or what their volumes allow;
 - of the pods left unbound at the end: ``schedulable_but_unbound`` where some node fits, ``pods_unschedulable`` where
   none does and the pod says so; ``lost``: every pod that is neither bound, nor deleted, nor shown unschedulable because
   no node fits. Gated, finished and terminating pods wait for nobody and are none of these.
@@ -20,7 +21,10 @@ from typing import Any
 
 from shared.twin.audit_ledger import NodeBook
 from shared.twin.audit_log import Entry
+from shared.twin.audit_relations import FOREVER, Relations, stander
 from shared.twin.audit_rules import Json, PodFacts, node_facts, pod_facts
+from shared.twin.audit_storage import KINDS as STORAGE_KINDS
+from shared.twin.audit_storage import Storage
 
 FINISHED = ("Succeeded", "Failed")
 MAX_EXAMPLES = 20
@@ -92,6 +96,9 @@ class Audit:
         self._pods: dict[str, _PodRecord] = {}
         self._nodes: dict[str, NodeBook] = {}
         self._specs: dict[str, Json] = {}
+        self._pending: dict[str, Json] = {}
+        self._relations = Relations(self._nodes)
+        self._storage = Storage()
         self._overcommitted: set[str] = set()
         self._gpu: set[str] = set()
         self._misplaced: set[str] = set()
@@ -104,6 +111,13 @@ class Audit:
             self._book(entry.name).change(facts, entry.time_s)
         elif entry.kind == "Pod":
             self._pod_changed(entry)
+        elif entry.kind == "Namespace":
+            gone = entry.verb == "delete" and _gone(entry, was_terminating=False)
+            self._relations.namespace(entry.name, None if gone else entry.object["metadata"].get("labels") or {})
+        elif entry.kind in STORAGE_KINDS:
+            gone = entry.verb == "delete" and _gone(entry, was_terminating=False)
+            key = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
+            self._storage.change(entry.kind, key, None if gone else entry.object, entry.time_s)
 
     def _book(self, node: str) -> NodeBook:
         return self._nodes.setdefault(node, NodeBook())
@@ -129,12 +143,17 @@ class Audit:
         )
         node = spec.get("nodeName") or ""
         record.deleted = gone
+        self._pending.pop(uid, None)
         if gone:
-            self._leave(uid, record)
+            self._leave(entry, record)
         elif entry.verb == "bind" or (node and node != record.node):
             self._bound(entry, record, node)
         elif record.phase in FINISHED:
-            self._leave(uid, record)
+            self._leave(entry, record)
+        elif node:
+            self._relations.stand(stander(pod, node), entry.time_s)
+        elif record.mine:
+            self._pending[uid] = pod
 
     def _admit(self, entry: Entry, spec: Json) -> _PodRecord:
         scheduler = spec.get("schedulerName") or FOREIGN_SCHEDULER
@@ -154,14 +173,17 @@ class Audit:
             if record.binds > 1 or record.node:
                 self._note(f"double bound: {record.key} to {node}, earlier to {record.node or 'none'} (rv {entry.rv})")
             self._report.last_bind_s = entry.time_s
-            error = self._book(node).placement_error(record.facts, entry.time_s)
+            error = self._book(node).placement_error(record.facts, entry.time_s) or self._related(entry, node)
             if error:
                 self._misplaced.add(entry.uid)
                 self._note(f"misplaced: {record.key} on {node}: {error} (rv {entry.rv})")
         if record.node != node:
             # A pod that was bound twice counts on both nodes' books as the API server let it: on the new one from now.
-            self._leave(entry.uid, record)
+            self._leave(entry, record)
         record.node = node
+        pod = stander(entry.object, node)
+        self._relations.stand(pod, entry.time_s)
+        self._storage.stand(pod)
         annotations = entry.object["metadata"].get("annotations") or {}
         for check, what in self._book(node).add(entry.uid, record.facts, annotations):
             if check == "overcommitted":
@@ -170,9 +192,17 @@ class Audit:
                 (self._gpu if check == "gpu" else self._misplaced).add(entry.uid)
             self._note(f"{check}: {record.key} on {node}: {what} (rv {entry.rv})")
 
-    def _leave(self, uid: str, record: _PodRecord) -> None:
+    def _related(self, entry: Entry, node: str) -> str:
+        """Why other pods or its volumes forbid it the node; empty when they do not."""
+        pod, facts = stander(entry.object, node), self._book(node).seen(entry.time_s)
+        error = self._relations.refusal(pod, entry.time_s)
+        return error or (self._storage.refusal(pod, facts[0], entry.time_s) if facts else "")
+
+    def _leave(self, entry: Entry, record: _PodRecord) -> None:
         if record.node:
-            self._book(record.node).remove(uid)
+            self._book(record.node).remove(entry.uid)
+            self._relations.leave(entry.namespace, entry.uid, entry.time_s)
+            self._storage.leave(entry.uid)
 
     def _note(self, example: str) -> None:
         if len(self._report.examples) < MAX_EXAMPLES:
@@ -188,15 +218,22 @@ class Audit:
         report.overcommitted_nodes = len(self._overcommitted)
         report.gpu_violations, report.misplaced = len(self._gpu), len(self._misplaced)
         report.pods_unschedulable = report.schedulable_but_unbound = report.lost = 0
-        for record in self._pods.values():
+        for uid, record in self._pods.items():
             if record.mine and not (
                 record.node or record.deleted or record.terminating or record.gated or record.phase in FINISHED
             ):
-                self._left_unbound(record)
+                self._left_unbound(uid, record)
         return report
 
-    def _left_unbound(self, record: _PodRecord) -> None:
-        fitting = next((name for name, book in self._nodes.items() if book.admits(record.facts)), "")
+    def _admits(self, uid: str, record: _PodRecord, node: str, book: NodeBook) -> bool:
+        """Whether the node takes one more such pod as things are."""
+        if book.facts is None or not book.admits(record.facts):
+            return False
+        pod = stander(self._pending[uid], node)
+        return not self._relations.refusal(pod, FOREVER) and self._storage.admits(pod, book.facts)
+
+    def _left_unbound(self, uid: str, record: _PodRecord) -> None:
+        fitting = next((name for name, book in self._nodes.items() if self._admits(uid, record, name, book)), "")
         if fitting:
             self._report.schedulable_but_unbound += 1
             self._report.lost += 1

@@ -96,12 +96,16 @@ class NodeBook:
         for device, share in self.shares.pop(uid, {}).items():
             self.devices[device] -= share
 
-    def placement_error(self, pod: PodFacts, time_s: float) -> str:
-        """Why a pod bound now should not be here by selector, affinity or taint; empty when it may."""
+    def seen(self, time_s: float) -> list[NodeFacts]:
+        """The node as anybody may have seen it at that time: as it is, and as it was where it changed only just."""
         seen = [self.facts]
         if time_s - self.changed_s <= ELIGIBILITY_GRACE_S:
             seen.append(self.before)
-        errors = [refusal(pod, facts) if facts is not None else "a node that does not exist" for facts in seen]
+        return [facts for facts in seen if facts is not None]
+
+    def placement_error(self, pod: PodFacts, time_s: float) -> str:
+        """Why a pod bound now should not be here by selector, affinity or taint; empty when it may."""
+        errors = [refusal(pod, facts) for facts in self.seen(time_s)] or ["a node that does not exist"]
         return errors[0] if all(errors) else ""
 
     def admits(self, pod: PodFacts) -> bool:

@@ -24,6 +24,9 @@ GPU_MILLI = "conclave.io/gpu-milli"
 GPU_DEVICES_ANNOTATION = "conclave.io/gpu-devices"
 MILLI_PER_DEVICE = 1000
 
+CORDON: Json = {"key": "node.kubernetes.io/unschedulable", "value": "", "effect": "NoSchedule"}
+"""What ``spec.unschedulable`` amounts to."""
+
 _SUFFIXES = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(10**3),
     "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12), "P": Fraction(10**15), "E": Fraction(10**18),
@@ -108,7 +111,7 @@ def node_facts(node: Json) -> NodeFacts:
             broken = str(error)
     taints = [t for t in spec.get("taints") or () if t.get("effect") in ("NoSchedule", "NoExecute")]
     if spec.get("unschedulable"):
-        taints.append({"key": "node.kubernetes.io/unschedulable", "value": "", "effect": "NoSchedule"})
+        taints.append(CORDON)
     return NodeFacts(meta["name"], meta.get("labels") or {}, tuple(taints), offered, broken)
 
 
@@ -149,18 +152,33 @@ def refusal(pod: PodFacts, node: NodeFacts) -> str:
     """The rule by which ``node`` refuses ``pod`` however empty it is; empty when there is none."""
     if pod.broken:
         return f"its quantity {pod.broken}"
+    return taint_in_the_way(pod.spec, node) or selected_by(pod.spec, node)
+
+
+def taint_in_the_way(spec: Json, node: NodeFacts, *, cordon: bool = True) -> str:
+    """The first taint that a pod of this spec does not tolerate. ``cordon`` False: an unschedulable node is none."""
     for taint in node.taints:
-        if not any(_tolerates(toleration, taint) for toleration in pod.spec.get("tolerations") or ()):
+        if not cordon and taint is CORDON:
+            continue
+        if not any(_tolerates(toleration, taint) for toleration in spec.get("tolerations") or ()):
             return f"taint {taint.get('key')}:{taint.get('effect')}"
-    for key, value in (pod.spec.get("nodeSelector") or {}).items():
+    return ""
+
+
+def selected_by(spec: Json, node: NodeFacts) -> str:
+    """Why the spec's node selector or required node affinity leaves the node out; empty when it does not."""
+    for key, value in (spec.get("nodeSelector") or {}).items():
         if node.labels.get(key) != value:
             return f"node selector {key}={value}"
-    affinity = ((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     )
-    if affinity is not None and not any(_term_holds(term, node) for term in affinity.get("nodeSelectorTerms") or ()):
-        return "required node affinity"
-    return ""
+    return "" if affinity is None or selector_holds(affinity, node) else "required node affinity"
+
+
+def selector_holds(selector: Json, node: NodeFacts) -> bool:
+    """Whether any term of a NodeSelector matches; one without terms matches nothing."""
+    return any(_term_holds(term, node) for term in selector.get("nodeSelectorTerms") or ())
 
 
 def _tolerates(toleration: Json, taint: Json) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.twin.audit import audit
 from shared.twin.audit_log import Entry
 from shared.twin.audit_rules import Amounts, NodeFacts, node_facts, pod_facts
 
@@ -201,6 +202,13 @@ def skewed(entries: Sequence[Entry], key: str, max_skew: int, **labels: str) -> 
     return found
 
 
+def placed_against_a_rule(entries: Sequence[Entry]) -> list[str]:
+    """The independent audit finds no pod misplaced: selectors, taints, ports, other pods, spread, volumes."""
+    report = audit(entries, OURS)
+    found = [example for example in report.examples if example.startswith("misplaced")]
+    return found or [f"misplaced: {report.misplaced} pods"] * bool(report.misplaced)
+
+
 # --- evictions ----------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +268,7 @@ ALWAYS: tuple[Checker, ...] = (
     overcommitted,
     bound_to_missing_node,
     bound_to_closed_node,
+    placed_against_a_rule,
     unjust_evictions,
 )
 """Checked at the end of every scenario."""

@@ -20,6 +20,7 @@ from tests.scenarios.invariants import (
     latencies_s,
     overcommitted,
     pending_without_reason,
+    placed_against_a_rule,
     sharing_a_node,
     skewed,
     unjust_evictions,
@@ -101,6 +102,10 @@ BAD: dict[str, tuple[Callable[[list[Entry]], list[str]], History]] = {
         History().node("n").pod("a").node("n", "patch", cpu="500m").bind("a", "n"),
     ),
     "over-committed for an instant": (overcommitted, two_on_a_node({}).pod("c").bind("c", "n").delete("a")),
+    "against a node selector": (
+        placed_against_a_rule,
+        History().node("n", zone="z").pod("a", nodeSelector={"zone": "y"}).wait(10).bind("a", "n"),
+    ),
     "a node that never was": (bound_to_missing_node, History().pod("a").bind("a", "n")),
     "a node that is gone": (
         bound_to_missing_node,

@@ -92,8 +92,8 @@ class Cluster:
     async def rest(self) -> None:
         """Everything that follows from what happened so far has been done."""
         async with asyncio.timeout(10):
-            while self.controller.busy:
-                await asyncio.sleep(0)  # noqa: ASYNC110  # one turn of the loop is one batch, and there is no event
+            while self.controller.busy:  # noqa: ASYNC110  # one turn of the loop is one batch; there is no event
+                await asyncio.sleep(0)
 
 
 @asynccontextmanager
