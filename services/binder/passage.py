@@ -134,16 +134,19 @@ class Passage:
         return BindRequest(transit.namespace, transit.name, transit.uid, transit.rv, transit.node, annotations)
 
     def recall(self, node: str) -> None:
-        """Call back the Bindings under way to a node that changed and does not take their pods any more.
+        """Call back the Bindings to a node that changed and does not take their pods any more.
 
-        The API server may hold them for seconds (admission), and would bind to a cordoned or full node.
+        The API server may hold those under way for seconds (admission), and would bind to a cordoned or full node.
+        Those that wait, for a throttled API server or for volumes, are given up at once, so that they are told in time.
         """
-        if not self.bindings_in_flight:
+        paused = self._state.paused
+        if not self.bindings_in_flight and not paused:
             return
-        for transit in [t for t in self._state.transits.values() if t.stage is Stage.BINDING and t.node == node]:
-            reason = outdated(self._state, transit)
+        for transit in [t for t in self._state.transits.values() if t.node == node]:
+            waits = transit.stage is Stage.COMMITTED and transit.uid in paused
+            reason = outdated(self._state, transit) if waits or transit.stage is Stage.BINDING else ""
             if reason:
-                transit.loose = True
+                transit.loose |= transit.stage is Stage.BINDING
                 self.withdraw(transit, reason)
 
     def binding_ended(self, event: BindingAccepted | BindingRefused | BindingUnknown) -> None:

@@ -142,3 +142,10 @@ def test_without_the_check_the_same_claim_is_given_to_two_pods() -> None:
     core = binder(ObjectChanged("persistentvolumes", "pv", PersistentVolume("pv")), changed(once), settings=settings)
     core.handle(PodUpserted(replace(with_claim("other"), node_name="n1")), 0.5)
     assert [i for i in placed(core) if isinstance(i, Bind)]
+
+
+def test_a_unit_that_waits_for_its_volumes_is_given_back_when_its_node_is_closed() -> None:
+    core = binder(ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM))
+    placed(core)
+    cordoned = make_node("n0").label(**{"kubernetes.io/hostname": "n0"}).cordon().node()
+    assert outcomes(core.handle(NodeUpserted(cordoned), 1.5)) == [Outcome.CONFLICT]
