@@ -6,16 +6,18 @@ rests on (requests, selectors, host ports), of its labels none.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
 from aiohttp import web
+from prometheus_client import Counter, Histogram
 
 from services.coordinator.core import Core
 from services.coordinator.explaining import explain
 from services.coordinator.peers import Peers
 from shared.election.record import decode_record
-from shared.errors import KubeRejected, KubeUnknown
+from shared.errors import ConclaveError, KubeRejected, KubeUnknown
 from shared.kube.convert import owner_of, pod_from_api
 from shared.kube.convert_relations import images_of
 from shared.kube.resources import PODS
@@ -27,6 +29,9 @@ from shared.runtime.service import boottime
 
 LOOKUP_TIMEOUT_S = 3.0
 
+MAX_EXPLAINING = 8
+"""Questions answered at once: each judges every node on the leader's loop, beside which it has pods to place."""
+
 
 class Admin:
     """Figures of this process; ``core``, ``peers`` and ``api`` are there while it leads."""
@@ -37,6 +42,9 @@ class Admin:
         self.core: Core | None = None
         self.peers: Peers | None = None
         self.api: KubeApi | None = None
+        self._explaining = 0
+        self._explained: Counter | None = None
+        self._explain_seconds: Histogram | None = None
 
     def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
         """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``."""
@@ -45,7 +53,7 @@ class Admin:
             return web.Response(body=msgspec.json.encode(self.status()), content_type="application/json")
 
         async def explained(request: web.Request) -> web.Response:
-            answer = await self.explain(request.match_info["namespace"], request.match_info["pod"])
+            answer = await self._counted(request.match_info["namespace"], request.match_info["pod"])
             return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
         return [
@@ -56,6 +64,8 @@ class Admin:
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
         metrics.figure("coordinator", self.stats)
+        self._explained = metrics.counter("explain_requests_total", "Questions about a pod, by result", ["result"])
+        self._explain_seconds = metrics.histogram("explain_duration_seconds", "Answering one, API server included")
         metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
         metrics.gauge_of("agents", "Agents registered", lambda: float(len(self.core.roster.views) if self.core else 0))
         metrics.gauge_of("nodes", "Nodes known", lambda: float(self._nodes()))
@@ -101,9 +111,30 @@ class Admin:
             }
         return answer
 
+    async def _counted(self, namespace: str, name: str) -> dict[str, Any]:
+        """``explain`` within its limit, with its result counted."""
+        started, result = time.perf_counter(), "internal"
+        self._explaining += 1
+        try:
+            if self._explaining > MAX_EXPLAINING:
+                raise Refused(
+                    f"{MAX_EXPLAINING} questions are being answered", code="overloaded", status=429, retry_after_s=1
+                )
+            answer = await self.explain(namespace, name)
+            result = "ok"
+            return answer
+        except ConclaveError as error:
+            result = error.code
+            raise
+        finally:
+            self._explaining -= 1
+            if self._explained is not None and self._explain_seconds is not None:
+                self._explained.labels(result).inc()
+                self._explain_seconds.observe(time.perf_counter() - started)
+
     async def explain(self, namespace: str, name: str) -> dict[str, Any]:
-        """Why the pod is where it is. Refused: 421 ``not_leader``, 503 ``not_ready``, 404 ``pod_unknown``; the API
-        server's own refusals and silence pass through (409, 503)."""
+        """Why the pod is where it is. Refused: 421 ``not_leader``, 503 ``not_ready``, 404 ``pod_unknown``, 409
+        ``kube_rejected``; the API server's silence is 503 ``kube_unknown``."""
         core, api = self.core, self.api
         if core is None or api is None or not self._term():
             leader = self.leadership.leader if self.leadership is not None else None
@@ -120,7 +151,9 @@ class Admin:
         except KubeRejected as error:
             raise Refused(f"the API server refuses {namespace}/{name}: {error}", code="kube_rejected") from error
         if found is None:
-            raise Refused(f"there is no pod {namespace}/{name}", code="pod_unknown", status=404)
+            raise Refused(
+                f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown", status=404
+            )
         pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
         return explain(core, pod, found.metadata.annotations or {}, boottime())
 

@@ -14,33 +14,19 @@ import msgspec
 from services.coordinator.core import Core
 from services.coordinator.recent import PastDecision
 from services.coordinator.state import State
-from shared.model.pod import POLICY_ANNOTATION, Pod
-from shared.scheduling.explanation import explain_nodes
-from shared.scheduling.gates import gate_rejection
+from shared.model.pod import Pod
+from shared.scheduling.pod_answer import add_verdicts, pod_answer, settled_state
 from shared.scheduling.queue import Entry, Place
 
 
 def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> dict[str, Any]:
     """The answer of ``GET /v1/explain``. ``now``: seconds of the core's clock; all times in it are durations.
 
-    ``state`` says which part there is: pending pods have ``queue`` and ``nodes``, bound ones ``decision``.
+    ``state`` says which part there is: pending pods have ``queue``, ``nodes`` and, where no node takes them,
+    ``preemption``; bound ones ``decision``.
     """
     state, found = _where(core, pod)
-    answer: dict[str, Any] = {
-        "pod": pod.key,
-        "uid": pod.uid,
-        "state": state,
-        "summary": found,
-        "priority": pod.priority,
-        "scheduler_name": pod.scheduler_name,
-        "node": pod.node_name or None,
-        "nominated_node": pod.nominated_node or None,
-        "condition": _condition(pod),
-        "policy": annotations.get(POLICY_ANNOTATION),
-        "decision": None,
-        "queue": None,
-        "nodes": None,
-    }
+    answer = pod_answer(pod, annotations, state, found)
     decision = core.state.recent.of(pod.uid)
     if decision is not None:
         answer["decision"] = _decision(decision, now)
@@ -48,7 +34,8 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
     if entry is not None:
         answer["queue"] = _queue(core.state, entry, now)
     if state in ("pending", "placing"):
-        answer["nodes"] = msgspec.to_builtins(explain_nodes(core.state.cluster, core.state.feasibility, pod))
+        strict = core.state.settings.preemption_strict
+        add_verdicts(answer, core.state.cluster, core.state.feasibility, pod, strict_budgets=strict)
         answer["nodes"]["unowned"] = len(core.roster.ownership.unowned)
         answer["nodes"]["agents"] = len(core.roster.views)
     return answer
@@ -56,21 +43,9 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
 
 def _where(core: Core, pod: Pod) -> tuple[str, str]:
     """(state, one sentence)."""
-    if pod.node_name:
-        if pod.scheduler_name != core.state.scheduler_name:
-            return "bound", f"on {pod.node_name}, placed there by somebody else ({pod.scheduler_name})"
-        return "bound", f"on {pod.node_name}"
-    if pod.finished:
-        return "finished", f"its phase is {pod.phase}"
-    if pod.scheduler_name != core.state.scheduler_name:
-        return "not_ours", f"it names scheduler {pod.scheduler_name}, we are {core.state.scheduler_name}"
-    if pod.terminating:
-        return "terminating", "it is being deleted"
-    gated = gate_rejection(pod)
-    if gated is not None:
-        return "gated", gated.reasons[0]
-    if pod.invalid:
-        return "invalid", f"it cannot be scheduled as it is written: {pod.invalid}"
+    settled = settled_state(pod, core.state.scheduler_name)
+    if settled is not None:
+        return settled
     placed = core.ledger.placed.get(pod.uid)
     if placed is not None:
         said = "the binder has answered, the API server not yet" if placed.answered else "the binder has its plan"
@@ -83,11 +58,6 @@ def _where(core: Core, pod: Pod) -> tuple[str, str]:
     if entry.place is Place.IN_FLIGHT:
         return "pending", "it is being offered to the agents"
     return "pending", pod.condition[2] or "it waits for its turn"
-
-
-def _condition(pod: Pod) -> dict[str, str] | None:
-    status, reason, message = pod.condition
-    return {"status": status, "reason": reason, "message": message} if status else None
 
 
 def _queue(state: State, entry: Entry, now: float) -> dict[str, Any]:

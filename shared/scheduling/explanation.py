@@ -13,15 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from shared.model.constraints import PodClass, SelectorTerm
+from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.feasibility import FeasibilityCache, Rejection
 from shared.scheduling.filtering import run_filters
 from shared.scheduling.framework import Code
 from shared.scheduling.node_table import PODS_COLUMN, IntArray, NodeTable
-from shared.scheduling.prefilter import NOT_NAMED, prefilter
+from shared.scheduling.prefilter import NOT_NAMED, Prefiltered, prefilter
+from shared.scheduling.rule_numbers import RuleNumbers, numbers_of, term_text
 from shared.scheduling.scoring import score_nodes
 from shared.scheduling.tolerance import PREFER_NO_SCHEDULE, tolerated
 from shared.scheduling.whatif import FILTER, PRE_FILTER
@@ -43,10 +45,11 @@ class Shortage(Struct, frozen=True):
 
 
 class NodeNumbers(Struct, frozen=True):
-    """One node of a group; ``shortages`` where resources are the reason."""
+    """One node of a group; ``shortages`` where resources are the reason, ``numbers`` of any other rule."""
 
     name: str
     shortages: tuple[Shortage, ...] = ()
+    numbers: tuple[RuleNumbers, ...] = ()
 
 
 class NodeGroup(Struct, frozen=True):
@@ -87,11 +90,11 @@ class Verdict(NamedTuple):
 
 def explain_nodes(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Explanation:
     """Every node's verdict as things stand now. ``feasibility`` is over the state's table."""
-    table = state.table
+    table, prefiltered = state.table, prefilter(state, pod)
     by_verdict: dict[Verdict, list[int]] = {}
-    for verdict, row in verdicts(state, feasibility, pod):
+    for verdict, row in _verdicts(state, feasibility, prefiltered):
         by_verdict.setdefault(verdict, []).append(row)
-    groups = [_group(table, pod.pod_class, verdict, rows) for verdict, rows in by_verdict.items()]
+    groups = [_group(state, prefiltered, verdict, rows) for verdict, rows in by_verdict.items()]
     groups.sort(key=lambda group: (-group.count, group.plugin, group.reasons))
     rejected = {row for rows in by_verdict.values() for row in rows}
     feasible = np.array([row for row in table.live_rows().tolist() if row not in rejected], np.int64)
@@ -100,9 +103,14 @@ def explain_nodes(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) 
 
 def verdicts(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Iterator[tuple[Verdict, int]]:
     """The verdict of every row that does not take the pod: as ``rejection_of`` gives it, in no particular order."""
-    table = state.table
+    return _verdicts(state, feasibility, prefilter(state, pod))
+
+
+def _verdicts(
+    state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered
+) -> Iterator[tuple[Verdict, int]]:
+    table, pod = state.table, prefiltered.pod
     rows: IntArray = table.live_rows()
-    prefiltered = prefilter(state, pod)
     if prefiltered.rejection is not None:
         for row in rows.tolist():
             yield Verdict(prefiltered.rejection, PRE_FILTER), row
@@ -152,17 +160,21 @@ def _candidates(state: ClusterState, pod: Pod, rows: IntArray) -> tuple[Scored, 
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
-def _group(table: NodeTable, pod_class: PodClass, verdict: Verdict, rows: list[int]) -> NodeGroup:
-    rejection = verdict.rejection
+def _group(state: ClusterState, prefiltered: Prefiltered, verdict: Verdict, rows: list[int]) -> NodeGroup:
+    table, pod_class, rejection = state.table, prefiltered.pod.pod_class, verdict.rejection
     numbers = [NodeNumbers(table.names[row], tuple(_shortages(table, pod_class, rejection, row))) for row in rows]
     numbers.sort(key=lambda node: (_distance(node), node.name))
+    numbers = [
+        replace(node, numbers=numbers_of(state, prefiltered, rejection, table.row_of[node.name]))
+        for node in numbers[:NAMES_SHOWN]
+    ]
     return NodeGroup(
         rejection.plugin,
         rejection.code.value,
         verdict.stage,
         tuple(sorted(rejection.reasons)),
         len(rows),
-        tuple(numbers[:NAMES_SHOWN]),
+        tuple(numbers),
         _change(table, pod_class, rejection, rows, numbers[0]),
     )
 
@@ -249,15 +261,8 @@ def _open_nodes(table: NodeTable, pod_class: PodClass, rejection: Rejection, row
 def _selection(pod_class: PodClass) -> str:
     parts = [f"{key}={value}" for key, value in pod_class.node_selector]
     if pod_class.affinity_terms:
-        parts.append(" or ".join(filter(None, map(_term, pod_class.affinity_terms))))
+        parts.append(" or ".join(filter(None, map(term_text, pod_class.affinity_terms))))
     return ", ".join(filter(None, parts)) or "its required node affinity"
-
-
-def _term(term: SelectorTerm) -> str:
-    asked = (*term.expressions, *term.fields)
-    return " and ".join(
-        f"{r.key} {r.operator} {list(r.values)}" if r.values else f"{r.key} {r.operator}" for r in asked
-    )
 
 
 def amount_text(resource: str, amount: int) -> str:
