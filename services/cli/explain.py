@@ -1,8 +1,9 @@
 """``conclave explain``: why a pod goes where it goes, or nowhere.
 
-``explain NAMESPACE/POD`` asks the leading coordinator, found through etcd or named by ``--url``. With ``--batch`` it
-answers questions about clusters given as JSON, offline, and reads nothing else. The rules live in
-``shared.scheduling``; this file opens files, finds the leader, and names what is wrong with either.
+``explain NAMESPACE/POD`` asks the leading coordinator, found through etcd or named by ``--url``. With a kubeconfig and
+neither of these it reads the cluster's API and answers by the same rules itself; with both it does so where no
+coordinator answers. With ``--batch`` it answers questions about clusters given as JSON, and reads nothing else. The
+rules live in ``shared.scheduling``; this file opens files, finds whom to ask, and names what is wrong with either.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from shared.errors import ConfigError
 from shared.wire.keys import DEFAULT_PREFIX
 
 STDIO = "-"
+DEFAULT_ETCD = "http://127.0.0.1:2379"
 FILE = click.Path(path_type=Path)
 
 
 @click.command()
 @click.argument("pod", required=False, metavar="[NAMESPACE/POD]")
 @click.option("--url", default="", help="The leading coordinator's address; default: as etcd has it.")
-@click.option("--etcd", default="http://127.0.0.1:2379", show_default=True, help="Endpoints, comma-separated.")
+@click.option("--kubeconfig", type=FILE, help="Which cluster to read where no mesh is named, or none answers.")
+@click.option("--context", default="", help="Context of the kubeconfig; default: its current one.")
+@click.option("--etcd", default="", show_default=DEFAULT_ETCD, help="Endpoints of the mesh's etcd, comma-separated.")
 @click.option("--etcd-prefix", default=DEFAULT_PREFIX, show_default=True, help="Where the mesh keeps its keys.")
 @click.option("--etcd-ca", type=FILE, help="CA bundle (PEM) for https endpoints of etcd.")
 @click.option("--etcd-cert", type=FILE, help="Our certificate for etcd (PEM).")
@@ -44,11 +48,22 @@ FILE = click.Path(path_type=Path)
     type=click.Path(path_type=Path, allow_dash=True),
     help="Offline: one JSON object per line, id and input (nodes, pods, pod and what they refer to); - for stdin.",
 )
-def explain(pod: str | None, url: str, output: str, batch: Path | None, **connection: Any) -> int:
+def explain(
+    pod: str | None,
+    url: str,
+    kubeconfig: Path | None,
+    context: str,
+    etcd: str,
+    output: str,
+    batch: Path | None,
+    **connection: Any,
+) -> int:
     """Say which nodes take a pod, why the others do not, by which numbers, and what would have to change.
 
-    For a bound pod: the nodes that were considered, their scores and the policy version at the time. With --batch:
-    answer for each question which nodes take its pod, why the others do not, the scores, and what preemption does.
+    For a pending pod also what preemption would do. For a bound pod: the nodes that were considered, their scores and
+    the policy version at the time. Only with --kubeconfig or --context, no mesh is asked: the cluster is read, and what
+    a leader remembers is left out. With --batch: answer for each question which nodes take its pod, why the others do
+    not, the scores, and what preemption does.
 
     Exit code 0 when there is an answer, 1 when there is no such pod, 2 when nobody could be asked.
     """
@@ -59,31 +74,52 @@ def explain(pod: str | None, url: str, output: str, batch: Path | None, **connec
         return 0
     if output not in ("", "table", "json"):
         raise ConfigError(f"-o: {output!r} is neither table nor json")
-    return _ask(str(pod), url, as_json=output == "json", **connection)
-
-
-def _ask(pod: str, url: str, *, as_json: bool, **connection: Any) -> int:
-    from services.cli.explain_pod import Unknown, ask, split_name
+    from services.cli.explain_pod import Unknown, split_name
     from services.cli.explain_text import lines_of
-    from shared.runtime.process import ProcessSettings
 
-    namespace, name = split_name(pod)
-    endpoints = tuple(part.strip() for part in connection.pop("etcd").split(",") if part.strip())
+    namespace, name = split_name(str(pod))
+    cluster = (kubeconfig, context) if kubeconfig is not None or context else None
     try:
-        settings = ProcessSettings(etcd=endpoints, **connection)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    try:
-        answer = asyncio.run(ask(settings, url, namespace, name))
+        if cluster is not None and not (url or etcd):
+            answer = _read(*cluster, namespace, name)
+        else:
+            answer = _ask(namespace, name, url, etcd or DEFAULT_ETCD, cluster, connection)
     except Unknown as error:
         click.echo(f"conclave: {error}", err=True)
         return 1
-    if as_json:
+    if output == "json":
         click.echo(json.dumps(answer, indent=2))
         return 0
     for line in lines_of(answer):
         click.echo(line)
     return 0
+
+
+def _ask(
+    namespace: str, name: str, url: str, etcd: str, cluster: tuple[Path | None, str] | None, connection: dict[str, Any]
+) -> dict[str, Any]:
+    """The leader's answer; where nobody answers and we know the cluster, our own."""
+    from services.cli.explain_pod import ask
+    from shared.runtime.process import ProcessSettings
+
+    endpoints = tuple(part.strip() for part in etcd.split(",") if part.strip())
+    try:
+        settings = ProcessSettings(etcd=endpoints, **connection)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    try:
+        return asyncio.run(ask(settings, url, namespace, name))
+    except ConfigError as error:
+        if cluster is None:
+            raise
+        click.echo(f"conclave: {error}; reading the cluster instead", err=True)
+    return _read(*cluster, namespace, name)
+
+
+def _read(kubeconfig: Path | None, context: str, namespace: str, name: str) -> dict[str, Any]:
+    from services.cli.explain_offline import explain_from_api
+
+    return asyncio.run(explain_from_api(kubeconfig, context, namespace, name))
 
 
 def _answer_all(batch: Path, output: Path) -> None:

@@ -10,6 +10,9 @@ from shared.scheduling.explanation import amount_text
 Json = dict[str, Any]
 NODES_SHOWN = 5
 
+OFFLINE = "api"
+"""``source`` of an answer that was worked out here, from what the API server shows."""
+
 
 def lines_of(answer: Json) -> Iterator[str]:
     """The whole answer, headline first."""
@@ -22,10 +25,16 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield from _queue(answer["queue"], answer.get("priority", 0))
     if answer.get("nodes"):
         yield from _nodes(answer["nodes"])
+    if answer.get("preemption"):
+        yield from _preemption(answer["preemption"])
     if answer.get("decision"):
         yield from _decision(answer["decision"])
+    elif answer["state"] == "bound" and answer.get("source") == OFFLINE:
+        yield "  which nodes were considered, and their scores, only the leading coordinator remembers"
     elif answer["state"] == "bound":
         yield "  this leader does not remember the decision: it is an older one, or another leader's"
+    for missing in answer.get("missing") or ():
+        yield f"  not looked at: {missing}"
 
 
 def _queue(queue: Json, priority: int) -> Iterator[str]:
@@ -45,7 +54,8 @@ def _queue(queue: Json, priority: int) -> Iterator[str]:
 
 
 def _nodes(nodes: Json) -> Iterator[str]:
-    yield f"  now {nodes['feasible']} of {nodes['nodes']} nodes take it; {nodes['agents']} agents decide"
+    deciding = f"; {nodes['agents']} agents decide" if "agents" in nodes else ""
+    yield f"  now {nodes['feasible']} of {nodes['nodes']} nodes take it{deciding}"
     if nodes.get("unowned"):
         yield f"  {nodes['unowned']} nodes have no agent"
     for group in nodes["groups"]:
@@ -61,7 +71,7 @@ def _nodes(nodes: Json) -> Iterator[str]:
 
 def _members(group: Json) -> Iterator[str]:
     shown = group["nodes"][:NODES_SHOWN]
-    if not any(node["shortages"] for node in shown):
+    if not any(node["shortages"] or node.get("numbers") for node in shown):
         more = "" if group["count"] <= len(shown) else f" and {group['count'] - len(shown)} more"
         yield f"      {', '.join(node['name'] for node in shown)}{more}"
         return
@@ -71,9 +81,27 @@ def _members(group: Json) -> Iterator[str]:
             f"{_amount(s, 'allocatable')}, short by {_amount(s, 'short_by')}"
             for s in node["shortages"]
         ]
-        yield f"      {node['name']}: {'; '.join(parts)}"
+        parts += [number["text"] for number in node.get("numbers") or ()]
+        yield f"      {node['name']}: {'; '.join(parts)}" if parts else f"      {node['name']}"
     if group["count"] > len(shown):
         yield f"      and {group['count'] - len(shown)} more"
+
+
+def _preemption(preemption: Json) -> Iterator[str]:
+    yield f"  preemption {preemption['summary']}" if preemption["helps"] else f"  preemption: {preemption['summary']}"
+    if preemption["tried"] < preemption["curable"]:
+        yield f"      tried on {preemption['tried']} of {preemption['curable']} nodes that evicting may open"
+    for candidate in preemption["candidates"]:
+        victims = ", ".join(
+            f"{victim['pod']} (priority {victim['priority']}{', breaks its budget' if victim['breaks_budget'] else ''})"
+            for victim in candidate["victims"][:NODES_SHOWN]
+        )
+        left = candidate["count"] - min(candidate["count"], NODES_SHOWN)
+        more = f" and {left} more" if left else ""
+        forbidden = "" if candidate["allowed"] else "; not done, budgets are strict"
+        yield f"      {candidate['node']}: {victims}{more}{forbidden}"
+    if preemption["protected"]:
+        yield f'      {preemption["protected"]} pods of lower priority are annotated conclave.io/preemptible: "false"'
 
 
 def _decision(decision: Json) -> Iterator[str]:

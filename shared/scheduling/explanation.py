@@ -211,6 +211,8 @@ def _change(
         case "NodePorts":
             ports = ", ".join(f"{port.protocol} {port.port}" for port in pod_class.host_ports)
             return f"free host port {ports} on one of them, or ask for another one"
+        case "VolumeBinding" | "VolumeZone" | "VolumeRestrictions":
+            return _volume_change(rejection.reasons)
         case plugin:
             return CHANGES.get(plugin, "")
 
@@ -222,13 +224,29 @@ CHANGES = {
     "raise maxSkew, or set whenUnsatisfiable to ScheduleAnyway",
     "InterPodAffinity": "start the pod that it must be near, delete the one that it must not be near, "
     "or prefer instead of require",
-    "VolumeBinding": "create the claim, storage class or a volume that it can bind to, or add a node that reaches one",
-    "VolumeZone": "add a node in the zone of its volume",
     "NodeVolumeLimits": "detach volumes of the driver from one of them, or add a node",
-    "VolumeRestrictions": "delete the pod that uses the volume, or wait for it to end",
     "SchedulingGates": "remove its scheduling gates",
 }
 """What would help, by plugin, where it takes no numbers to say."""
+
+
+VOLUME_CHANGES = (
+    ("non-existent", "bring back the volume, or delete the claim and what it stood for"),
+    ("waiting for ephemeral volume controller", "wait: the claim is made for it; see whether that controller runs"),
+    ("persistentvolumeclaim", "create the claim that it names, or name one that can be used"),
+    ("unbound immediate", "wait for its claims to be bound: create their storage class, or volumes that fit them"),
+    ("was not created for pod", "delete the claim that has the name of its ephemeral volume"),
+    ("persistentvolume ", "bring back the volume, or delete the claim and what it stood for"),
+    ("find available persistent volumes", "create a volume that fits its claim, or name a class that can make one"),
+    ("no available disk", "delete the pod that uses the disk, or wait for it to end"),
+    ("ReadWriteOncePod", "delete the pod that uses the claim, or wait for it to end"),
+)
+"""What would help by a part of the reason; else a node that reaches the volume."""
+
+
+def _volume_change(reasons: Sequence[str]) -> str:
+    text = "; ".join(reasons)
+    return next((change for part, change in VOLUME_CHANGES if part in text), "add a node that reaches its volume")
 
 
 def _more_room(code: Code, nearest: NodeNumbers) -> str:

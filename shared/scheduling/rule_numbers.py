@@ -189,6 +189,9 @@ def _volumes(state: ClusterState, prefiltered: Prefiltered, _: Rejection, __: in
             yield RuleNumbers(text, {"claim": claim.name, "storage_class": claim.class_name})
             continue
         volume = state.storage.volume(claim.volume_name)
+        if volume is None:
+            text = f"claim {claim.name}: its volume {claim.volume_name} does not exist"
+            yield RuleNumbers(text, {"claim": claim.name, "volume": claim.volume_name})
         reach = _reach(volume)
         if reach:
             text = f"claim {claim.name}: volume {claim.volume_name} is reached from {reach}"

@@ -58,7 +58,27 @@ async def test_the_leader_says_why_by_etcd_or_by_url_and_only_to_those_with_a_to
 
         code, out, err = await explain("default/none", *asked)
         assert (code, out) == (1, "")
-        assert "there is no pod default/none" in err
+        assert err == "conclave: there is no pod default/none: it is gone, or was never created\n"
+
+        cluster = ["--kubeconfig", str(mesh.kubeconfig)]
+        code, out, err = await explain("default/big", *cluster, "-o", "json")
+        assert (code, err) == (0, "")
+        offline = json.loads(out)
+        assert (offline["source"], offline["missing"]) == ("api", [])
+        for part in ("state", "summary", "condition", "preemption"):
+            assert offline[part] == answer[part], part
+        assert offline["nodes"]["groups"] == answer["nodes"]["groups"]
+        code, out, err = await explain("default/fits", *cluster)
+        assert "only the leading coordinator remembers" in out
+        code, out, err = await explain("default/none", *cluster)
+        assert (code, out) == (1, "")
+        assert err == "conclave: there is no pod default/none: it is gone, or was never created\n"
+        code, out, err = await explain("default/big", *cluster, "--url", "http://127.0.0.1:1")
+        assert code == 0
+        assert "reading the cluster instead" in err
+        assert "2 x NodeResourcesFit" in out
+        code, out, err = await explain("default/big", "--kubeconfig", str(tmp_path / "none"))
+        assert (code, out, err.count("\n")) == (2, "", 1)
 
         code, _, err = await explain("default/fits", "--etcd", mesh.etcd.endpoint)
         assert code == 2

@@ -73,6 +73,46 @@ def test_a_bound_pod_is_told_with_the_scores_of_the_time() -> None:
     assert "does not remember" in list(lines_of({**bound, "decision": None}))[-1]
 
 
+PREEMPTION: dict[str, Any] = {
+    "helps": True, "summary": "would evict default/low from n0",
+    "nodes": 70, "curable": 70, "tried": 64, "protected": 1,
+    "candidates": [
+        {
+            "node": "n0", "count": 7, "violations": 1, "allowed": False,
+            "victims": [
+                {"pod": f"default/low-{n}", "priority": 1, "breaks_budget": n == 0} for n in range(7)
+            ],
+        }
+    ],
+}  # fmt: skip
+
+
+def test_what_preemption_would_do_is_told_with_victims_budgets_and_what_was_not_tried() -> None:
+    answer = {**PENDING, "queue": None, "nodes": None, "preemption": PREEMPTION, "missing": ["csinodes (403)"]}
+    others = ", ".join(f"default/low-{n} (priority 1)" for n in range(1, 5))
+    victims = f"default/low-0 (priority 1, breaks its budget), {others} and 2 more"
+    assert list(lines_of(answer))[1:] == [
+        "  preemption would evict default/low from n0",
+        "      tried on 64 of 70 nodes that evicting may open",
+        f"      n0: {victims}; not done, budgets are strict",
+        '      1 pods of lower priority are annotated conclave.io/preemptible: "false"',
+        "  not looked at: csinodes (403)",
+    ]
+    told = {"helps": False, "summary": "not eligible due to preemptionPolicy=Never.", "candidates": []}
+    told |= {"curable": 0, "tried": 0, "protected": 0}
+    assert list(lines_of({**answer, "preemption": told, "missing": []}))[1:] == [
+        "  preemption: not eligible due to preemptionPolicy=Never."
+    ]
+
+
+def test_numbers_of_a_rule_are_told_per_node() -> None:
+    node = {"name": "n0", "shortages": [], "numbers": [{"text": "taint a:NoSchedule", "values": {}}, {"text": "b"}]}
+    group = {**PENDING["nodes"]["groups"][0], "nodes": [node, {**node, "name": "n1", "numbers": []}]}
+    lines = list(lines_of({**PENDING, "nodes": {**PENDING["nodes"], "groups": [group]}}))
+    assert "      n0: taint a:NoSchedule; b" in lines
+    assert "      n1" in lines
+
+
 def test_durations_are_written_for_people() -> None:
     assert [seconds(value) for value in (0.44, 12.2, 119, 300)] == ["0.4 s", "12 s", "119 s", "5 min"]
 

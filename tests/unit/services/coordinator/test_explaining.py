@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+from aiohttp.test_utils import TestClient, TestServer
+
+from services.coordinator.admin import MAX_EXPLAINING, Admin
 from services.coordinator.explaining import explain
 from services.coordinator.recent import LIMIT, Considered, PastDecision, Recent
 from shared.model.pod import POLICY_ANNOTATION
+from shared.runtime.http import Authenticator, build_app
+from shared.runtime.metrics import Metrics
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
@@ -79,6 +85,51 @@ def test_a_pod_whose_plan_is_open_is_on_its_way() -> None:
     assert answer["state"] == "placing"
     assert answer["summary"].startswith("on its way to n")
     assert answer["decision"]["node"] in answer["summary"]
+
+
+def test_a_pod_that_may_preempt_is_told_whom() -> None:
+    scene = scene_with(make_pod("low").cpu("4").on("n0"), make_pod("other").cpu("4").priority(9).on("n1"))
+    high = make_pod("high").cpu("4").priority(5).pod()
+    answer = explain(scene.core, high, {}, scene.now)
+    assert answer["preemption"]["summary"] == "would evict default/low from n0"
+    fits = explain(scene_with().core, high, {}, scene.now)
+    assert (fits["preemption"], fits["nodes"]["feasible"]) == (None, 2)
+
+
+async def test_only_so_many_questions_are_answered_at_once_and_each_result_is_counted() -> None:
+    asked, release = 0, asyncio.Event()
+
+    class Slow:
+        async def get(self, *_: Any, **__: Any) -> None:
+            nonlocal asked
+            asked += 1
+            await release.wait()
+
+    class Leading:
+        term, leader = 7, None
+
+    admin, metrics = Admin("c0"), Metrics("coordinator")
+    admin.register(metrics)
+    admin.core, admin.api, admin.leadership = scene_with().core, Slow(), Leading()  # type: ignore[assignment]
+    app = build_app(metrics, extra=admin.routes(Authenticator()))
+    async with TestClient(TestServer(app)) as client:
+        waiting = [asyncio.create_task(client.get("/v1/explain/default/p")) for _ in range(MAX_EXPLAINING)]
+        async with asyncio.timeout(10):
+            while asked < MAX_EXPLAINING:  # noqa: ASYNC110  # the requests are under way; each turn takes them on
+                await asyncio.sleep(0)
+        refused = await client.get("/v1/explain/default/p")
+        assert (refused.status, (await refused.json())["code"]) == (429, "overloaded")
+        assert refused.headers["Retry-After"] == "1"
+        release.set()
+        answers = await asyncio.gather(*waiting)
+        assert {(answer.status, (await answer.json())["code"]) for answer in answers} == {(404, "pod_unknown")}
+        admin.leadership = None
+        standby = await client.get("/v1/explain/default/p")
+        assert (standby.status, (await standby.json())["code"]) == (421, "not_leader")
+    told = metrics.exposition().decode()
+    assert f'conclave_explain_requests_total{{result="pod_unknown"}} {float(MAX_EXPLAINING)}' in told
+    assert 'conclave_explain_requests_total{result="overloaded"} 1.0' in told
+    assert 'conclave_explain_requests_total{result="not_leader"} 1.0' in told
 
 
 def test_asking_changes_nothing() -> None:
