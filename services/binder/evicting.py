@@ -2,6 +2,7 @@
 
     condition DisruptionTarget --> POST eviction --2xx--> EVICTED | 404 GONE
                                         |429 (a budget forbids it) --forced--> DELETE with uid | else REFUSED
+                                        |no answer, 5xx --GET--> leaving: EVICTED | gone: GONE | stays: REFUSED
 
 Every write names the victim's uid, so a pod recreated under the name is never hit. An eviction is not fenced by a
 transaction: leadership is asked before each write, and a victim evicted twice is evicted once.
@@ -48,6 +49,20 @@ async def evict(
             return EvictionResult(eviction.uid, EvictionOutcome.GONE, str(error)[:256])
         return EvictionResult(eviction.uid, EvictionOutcome.REFUSED, str(error)[:256])
     except KubeError as error:
-        return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, str(error)[:256])
+        return await _read_back(api, eviction, str(error)[:256])
     log.info("pod_evicted", pod_uid=eviction.uid, preemptor=eviction.preemptor, node=eviction.node)
     return EvictionResult(eviction.uid, EvictionOutcome.EVICTED)
+
+
+async def _read_back(api: KubeApi, eviction: Eviction, reason: str) -> EvictionResult:
+    """What became of a victim after a write that was not answered. One that stays is REFUSED, so that its preemptor is
+    tried again instead of waiting for a pod that nobody asked to leave; if it leaves yet, so much the better."""
+    try:
+        found = await api.get(PODS, namespace=eviction.namespace, name=eviction.name)
+    except KubeError as error:
+        return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, str(error)[:256])
+    if found is None or found.metadata.uid != eviction.uid:
+        return EvictionResult(eviction.uid, EvictionOutcome.GONE, reason)
+    if found.metadata.deletion_timestamp is not None:
+        return EvictionResult(eviction.uid, EvictionOutcome.EVICTED, reason)
+    return EvictionResult(eviction.uid, EvictionOutcome.REFUSED, reason)

@@ -1,4 +1,4 @@
-"""Faults that the server injects on purpose: delays, 429, 500, and replies that never come.
+"""Faults that the server injects on purpose: delays, 429, 403, 500, and replies that never come.
 
 A plan is a list of rules, tried in order; the first whose method, path and probability fit decides. A rule with a
 ``count`` is used up. Pure: randomness comes in, so a seeded run repeats. It refuses to touch sockets.
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from services.twin.registry.status import ApiError, internal, too_many_requests
+from services.twin.registry.status import ApiError, internal, status, too_many_requests
 
 Json = dict[str, Any]
 
-KINDS = ("delay", "throttle", "error", "drop")
+KINDS = ("delay", "throttle", "forbid", "error", "drop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,9 @@ class Fault:
     drop: bool = False
 
     def error(self) -> ApiError:
-        """The refusal of ``status`` 429 or 500: the request had no effect."""
+        """The refusal of ``status`` 429, 403 or 500: the request had no effect."""
+        if self.status == 403:
+            return ApiError(status(403, "Forbidden", "injected: not allowed", {}))
         if self.status == 429:
             return too_many_requests("too many requests, please try again later", self.retry_after_s)
         return internal("injected fault")
@@ -126,8 +128,8 @@ class FaultPlan:
 
 
 def _fault(rule: FaultRule) -> Fault:
-    status = {"throttle": 429, "error": 500}.get(rule.kind, 0)
-    return Fault(rule.delay_s, status, rule.retry_after_s, drop=rule.kind == "drop")
+    code = {"throttle": 429, "forbid": 403, "error": 500}.get(rule.kind, 0)
+    return Fault(rule.delay_s, code, rule.retry_after_s, drop=rule.kind == "drop")
 
 
 def _rule(entry: Any, index: int) -> FaultRule:

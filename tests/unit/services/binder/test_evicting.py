@@ -13,16 +13,24 @@ from services.binder.evicting import evict
 from services.binder.instructions import Answer, Evict
 from services.binder.state import CoreSettings
 from shared.errors import KubeRejected, KubeUnknown
+from shared.kube.objects import Pod
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Eviction, EvictionOutcome, EvictionResult, Plan
+from tests.builders import PodBuilder, make_pod
 
 
 class Api:
     """Answers each verb by what it is told to raise."""
 
-    def __init__(self, **errors: Exception) -> None:
+    def __init__(self, found: Pod | None = None, **errors: Exception) -> None:
         self.errors = errors
+        self.found = found
         self.calls: list[tuple[str, str]] = []
+
+    async def get(self, *_: Any, **__: Any) -> Pod | None:
+        if "get" in self.errors:
+            raise self.errors["get"]
+        return self.found
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         async def call(*_: Any, **given: Any) -> None:
@@ -70,12 +78,31 @@ async def test_a_budget_is_overridden_only_when_that_was_decided() -> None:
         (rejected(404), EvictionOutcome.GONE),
         (rejected(409), EvictionOutcome.GONE),
         (rejected(403), EvictionOutcome.REFUSED),
-        (KubeUnknown("cut"), EvictionOutcome.UNKNOWN),
     ],
-    ids=["gone", "recreated", "forbidden", "no answer"],
+    ids=["gone", "recreated", "forbidden"],
 )
 async def test_every_answer_has_its_meaning(error: Exception, outcome: EvictionOutcome) -> None:
     assert await run(Api(evict=error)) is outcome
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome"),
+    [
+        (make_pod("v").set(uid="uid-v"), EvictionOutcome.REFUSED),
+        (make_pod("v").set(uid="uid-v", deletionTimestamp="2026-11-20T00:00:00Z"), EvictionOutcome.EVICTED),
+        (make_pod("v").set(uid="uid-another"), EvictionOutcome.GONE),
+        (None, EvictionOutcome.GONE),
+    ],
+    ids=["stays", "leaves", "recreated", "gone"],
+)
+async def test_an_eviction_that_is_not_answered_is_settled_by_reading_the_victim(
+    found: PodBuilder | None, outcome: EvictionOutcome
+) -> None:
+    assert await run(Api(found.api() if found else None, evict=KubeUnknown("cut"))) is outcome
+
+
+async def test_a_victim_that_cannot_be_read_either_is_unknown() -> None:
+    assert await run(Api(evict=KubeUnknown("cut"), get=KubeUnknown("cut"))) is EvictionOutcome.UNKNOWN
 
 
 async def test_a_process_that_may_not_lead_any_more_evicts_nobody() -> None:

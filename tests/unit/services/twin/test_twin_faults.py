@@ -65,3 +65,9 @@ def test_plan_cannot_lock_its_own_door() -> None:
 def test_unusable_plan_names_the_field(body: Any, named: str) -> None:
     with pytest.raises(ValueError, match=named.replace("[", r"\[").replace("]", r"\]")):
         FaultPlan.parse(body)
+
+
+def test_a_forbidden_request_is_refused_with_403():
+    fault = plan({"kind": "forbid", "path": "/eviction$"}).decide("POST", "/pods/a/eviction", Random(1))
+    assert fault is not None
+    assert fault.error().code == 403
