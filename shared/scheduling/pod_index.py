@@ -141,7 +141,9 @@ class PodIndex:
         self.sync()
         known = self._placed.get(pod.uid)
         if known is not None:
-            if known.node_name == node_name and known.assumed == assumed and self._replaced(known, pod):
+            if known.node_name == node_name and self._replaced(known, pod):
+                if known.assumed != assumed:
+                    self._see(known, assumed=assumed)
                 return
             self.drop(pod.uid)
         key = (pod.namespace, tuple(sorted(pod.labels.items())))
@@ -271,6 +273,20 @@ class PodIndex:
         if pod.uid in self.volume_pods.get(known.node_name, ()):
             self.volume_pods[known.node_name][pod.uid] = kept
         return True
+
+    def _see(self, known: _Placed, *, assumed: bool) -> None:
+        """The pod that stands there was seen bound, or the other way round: only who asks for that counts anew."""
+        row = self._seated.get(known.node_name)
+        terminating = known.pod.terminating
+        if row is not None:
+            for matcher in known.group.matchers:
+                if matcher.skip_assumed and not (matcher.skip_terminating and terminating):
+                    self._counted[matcher][row] += -1 if assumed else 1
+        self._seat_in(known, -1)
+        self.assumed += 1 if assumed else -1
+        known.assumed = assumed
+        self._seat_in(known, 1)
+        self.version += 1
 
     def _uncount_priority(self, priority: int) -> None:
         left = self.priorities[priority] - 1
