@@ -167,20 +167,21 @@ async def test_a_reservation_by_the_scheduler_is_completed_though_the_claim_wait
 
 
 async def test_provisioning_takes_its_time_and_may_never_end() -> None:
+    loop = asyncio.get_running_loop()
     async with running() as cluster:
-        cluster.storage_class("takes-a-second", delayed=False, after="1")
+        cluster.storage_class("takes-its-time", delayed=False, after="300")
         cluster.storage_class("hangs", delayed=False, after="never")
         cluster.claim("hanging", "hangs")
-        cluster.claim("data", "takes-a-second")
-        await cluster.rest()
-        assert cluster.phase("data") == "Pending"
+        started_s = loop.time()
+        cluster.claim("data", "takes-its-time")
         await cluster.until(lambda: cluster.phase("data") == "Bound")
+        assert loop.time() - started_s >= 0.3, "300 virtual seconds at this speed"
         assert (cluster.phase("hanging"), len(cluster.made())) == ("Pending", 1)
 
 
 async def test_a_claim_deleted_while_its_volume_is_made_gets_none() -> None:
     async with running() as cluster:
-        cluster.storage_class("slow", delayed=False, after="50")
+        cluster.storage_class("slow", delayed=False, after="1000")
         cluster.claim("data", "slow")
         cluster.claim("other", "slow")
         await cluster.rest()
