@@ -27,6 +27,8 @@ from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 ROOT = Path(__file__).parents[2]
 TOKEN = "twin-token-for-tests"
 RESTART_S = 0.3
+START_S = 90.0
+"""Until everything runs and leads: a bound for a loaded machine, nothing that a test is about."""
 
 
 @dataclass
@@ -176,7 +178,7 @@ class Mesh:
         command = [sys.executable, "-m", f"services.{service}", *arguments]
         running = self.services[name] = Running(name, command, self.folder / f"{name}.log", environ or {})
         self._keepers.append(asyncio.create_task(self._keep(running)))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(START_S):
             await running.ready.wait()
         return running
 
@@ -211,7 +213,7 @@ class Mesh:
 
     async def leader(self, service: str = "coordinator") -> str:
         """The name of the process that leads and has finished its takeover."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(START_S):
             while True:
                 for name, running in self.services.items():
                     if name.startswith(service) and running.ready.is_set():
