@@ -29,7 +29,7 @@ from shared.runtime.service import boottime
 
 LOOKUP_TIMEOUT_S = 3.0
 
-MAX_EXPLAINING = 8
+MAX_EXPLAINING = 4
 """Questions answered at once: each judges every node on the leader's loop, beside which it has pods to place."""
 
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
@@ -162,11 +161,13 @@ def _candidates(state: ClusterState, pod: Pod, rows: IntArray) -> tuple[Scored, 
 
 def _group(state: ClusterState, prefiltered: Prefiltered, verdict: Verdict, rows: list[int]) -> NodeGroup:
     table, pod_class, rejection = state.table, prefiltered.pod.pod_class, verdict.rejection
-    numbers = [NodeNumbers(table.names[row], tuple(_shortages(table, pod_class, rejection, row))) for row in rows]
-    numbers.sort(key=lambda node: (_distance(node), node.name))
     numbers = [
-        replace(node, numbers=numbers_of(state, prefiltered, rejection, table.row_of[node.name]))
-        for node in numbers[:NAMES_SHOWN]
+        NodeNumbers(
+            table.names[row],
+            tuple(_shortages(table, pod_class, rejection, row)),
+            numbers_of(state, prefiltered, rejection, row),
+        )
+        for row in _nearest(table, pod_class, rejection, rows)
     ]
     return NodeGroup(
         rejection.plugin,
@@ -193,9 +194,18 @@ def _shortages(table: NodeTable, pod_class: PodClass, rejection: Rejection, row:
             yield Shortage(name, amount, offered, free, amount - free)
 
 
-def _distance(node: NodeNumbers) -> float:
-    """How far a node is from taking the pod: its greatest shortage as a share of the request."""
-    return max((shortage.short_by / shortage.requested for shortage in node.shortages), default=0.0)
+def _nearest(table: NodeTable, pod_class: PodClass, rejection: Rejection, rows: list[int]) -> list[int]:
+    """The rows to show, the nearest to taking the pod first: by the greatest shortage as a share of the request."""
+    if rejection.plugin != "NodeResourcesFit":
+        return sorted(rows, key=lambda row: table.names[row])[:NAMES_SHOWN]
+    there = np.array(rows, np.int64)
+    wanted = [(PODS_COLUMN, 1), *((table.column_of.get(name), amount) for name, amount in pod_class.requests)]
+    distance = np.zeros(len(there))
+    for column, amount in wanted:
+        free = 0 if column is None else table.allocatable[column, there] - table.requested[column, there]
+        distance = np.maximum(distance, (amount - free) / amount)
+    nearest = sorted(zip(distance.tolist(), (table.names[row] for row in rows), rows, strict=True))
+    return [row for _, _, row in nearest[:NAMES_SHOWN]]
 
 
 def _change(
