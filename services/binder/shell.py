@@ -21,12 +21,14 @@ from services.binder.instructions import (
     Answer,
     Bind,
     Commit,
+    Evict,
     Instruction,
     ListIntents,
     ListPods,
     Log,
     LookUp,
     MarkPod,
+    PatchObject,
     ReadPod,
     Refuse,
     Stop,
@@ -167,6 +169,10 @@ class Shell:
                 self._refuse(instruction)
             case ReadPod():
                 self._start(self.api_calls.read(instruction))
+            case PatchObject():
+                self._start(self.api_calls.patch_object(instruction))
+            case Evict():
+                self._start(self.api_calls.evict(instruction, self.core.state.settings.scheduler_name))
             case MarkPod():
                 self._start(self.api_calls.mark(instruction))
             case LookUp():

@@ -12,6 +12,7 @@ from services.coordinator.intake import Intake
 from services.coordinator.losses import Losses
 from services.coordinator.notices import SCHEDULER_ERROR, Notices
 from services.coordinator.plans import Ledger, Placed
+from services.coordinator.preempting import Preemptor
 from services.coordinator.state import State
 from services.coordinator.takeover import Takeover
 from shared.wire.messages import Outcome, PlacementResult, Plan
@@ -26,9 +27,17 @@ class Outcomes:
     """Applies results to cache, queue and ledger."""
 
     def __init__(
-        self, state: State, ledger: Ledger, intake: Intake, takeover: Takeover, notices: Notices, losses: Losses
+        self,
+        state: State,
+        ledger: Ledger,
+        intake: Intake,
+        takeover: Takeover,
+        notices: Notices,
+        losses: Losses,
+        preemptor: Preemptor,
     ) -> None:
         self._state = state
+        self._preemptor = preemptor
         self._ledger = ledger
         self._intake = intake
         self._takeover = takeover
@@ -49,11 +58,17 @@ class Outcomes:
                 # An upper bound: the plan's way back is counted as if it came before the Binding.
                 upper_s = placement.waited_us / 1e6 + event.round_trip_s - elapsed_s + result.bind_us / 1e6
                 self._state.stats.latencies_s.append(max(0.0, upper_s))
+            if result.outcome == Outcome.BOUND:
+                self._notices.scheduled(placement, result.node or placement.node)
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and placed.plan_id == plan.plan_id:
                 self._apply(placed, result)
             elif result.outcome == Outcome.BOUND:
                 self._state.stats.bound += 1  # the watch was faster than the answer
+        asked = {eviction.uid: eviction for eviction in plan.evictions}
+        for evicted in event.result.evictions:
+            if evicted.uid in asked:
+                self._preemptor.evicted(asked[evicted.uid], evicted)
 
     def _tell(self, plan: Plan, results: list[PlacementResult], round_trip_s: float) -> None:
         """One line per plan, and for those who look closer one per pod."""
@@ -83,6 +98,8 @@ class Outcomes:
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and plan is not None and placed.plan_id == plan.plan_id:
                 self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True)
+        for eviction in plan.evictions if plan is not None else ():
+            self._preemptor.failed(eviction.preemptor)
 
     def fetched(self, event: PodFetched) -> None:
         """What the API server says about a pod that was looked up."""
@@ -138,7 +155,7 @@ class Outcomes:
         """Count the pod where the binder says it is; the watch confirms it."""
         if node != placed.placement.node:
             self._intake.release(placed.placement.uid)
-            self._state.cache.assume(placed.placement.uid, node, placed.pod_class, self._state.now)
+            self._state.cluster.assume(placed.pod, node, self._state.now)
 
     def _give_back(self, placed: Placed, reason: str, *, failed: bool) -> None:
         uid = placed.placement.uid

@@ -62,16 +62,35 @@ class _Group:
     """Pods of one namespace with equal labels. ``seats``: node -> (pods, of them terminating)."""
 
     namespace: str
-    labels: Mapping[str, str]
+    labels: dict[str, str]
+    key: tuple[str, LabelsKey]
     seats: dict[str, list[int]] = field(default_factory=dict)
     matchers: list[Matcher] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Placed:
     pod: Pod
     node_name: str
-    group: tuple[str, LabelsKey]
+    group: _Group
+
+
+def _kept(pod: Pod, group: _Group) -> Pod:
+    """What rules about standing pods read, and nothing more: there are many, and each is kept as long as it stands."""
+    return Pod(
+        uid=pod.uid,
+        namespace=group.namespace,
+        name=pod.name,
+        resource_version="",
+        pod_class=pod.pod_class,
+        priority=pod.priority,
+        terminating=pod.terminating,
+        labels=group.labels,
+        relations=pod.relations,
+        start_time=pod.start_time,
+        preempted=pod.preempted,
+        preemptible=pod.preemptible,
+    )
 
 
 class PodIndex:
@@ -80,7 +99,7 @@ class PodIndex:
     ``version`` counts every change of what is counted, ``terms_version`` every distinct term that appears or goes.
     ``anti_affinity``: who carries a required anti-affinity term; ``weighted``: sums of weights of preferred terms and
     of required affinity, which weighs 1. ``claim_users``: pods per claim key on nodes that exist; ``volume_pods``: pods
-    with claims or disks by node, ``claim_uses`` the number of their claims.
+    with claims or disks by node, ``claim_uses`` the number of their claims; ``priorities``: pods per priority.
     """
 
     def __init__(self, table: NodeTable) -> None:
@@ -92,6 +111,7 @@ class PodIndex:
         self.claim_users: dict[str, int] = {}
         self.claim_uses: dict[str, int] = {}
         self.volume_pods: dict[str, dict[str, Pod]] = {}
+        self.priorities: dict[int, int] = {}
         self._placed: dict[str, _Placed] = {}
         self._on: dict[str, dict[str, Pod]] = {}
         self._groups: dict[tuple[str, LabelsKey], _Group] = {}
@@ -108,16 +128,18 @@ class PodIndex:
         self.sync()
         known = self._placed.get(pod.uid)
         if known is not None:
-            if known.pod is pod and known.node_name == node_name:
+            if known.node_name == node_name and self._replaced(known, pod):
                 return
             self.drop(pod.uid)
         key = (pod.namespace, tuple(sorted(pod.labels.items())))
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(pod.namespace, pod.labels)
+            group = self._groups[key] = _Group(pod.namespace, pod.labels, key)
             group.matchers = [m for m in self._counted if m.matches(pod.namespace, pod.labels)]
-        self._placed[pod.uid] = _Placed(pod, node_name, key)
+        pod = _kept(pod, group)
+        self._placed[pod.uid] = _Placed(pod, node_name, group)
         self._on.setdefault(node_name, {})[pod.uid] = pod
+        self.priorities[pod.priority] = self.priorities.get(pod.priority, 0) + 1
         if pod.relations is not None:
             if pod.relations.claims or pod.relations.disks:
                 self.volume_pods.setdefault(node_name, {})[pod.uid] = pod
@@ -136,14 +158,15 @@ class PodIndex:
         if known is None:
             return
         pod, node_name = known.pod, known.node_name
-        group = self._groups[known.group]
+        group = known.group
         row = self._seated.get(node_name)
         if row is not None:
             self._count(pod, group, row, -1)
         self._seat_in(group, node_name, pod, -1)
         if not group.seats:
-            del self._groups[known.group]
+            del self._groups[group.key]
         _discard(self._on, node_name, uid)
+        self._uncount_priority(pod.priority)
         _discard(self.volume_pods, node_name, uid)
         if pod.relations is not None:
             self._use_terms(pod, -1)
@@ -205,10 +228,37 @@ class PodIndex:
             if name not in self._seated:
                 self._seated[name] = row
                 for uid, pod in self._on.get(name, {}).items():
-                    self._count(pod, self._groups[self._placed[uid].group], row, 1)
+                    self._count(pod, self._placed[uid].group, row, 1)
         self.version += 1
 
     # --- inside -------------------------------------------------------------------------------------------------
+
+    def _replaced(self, known: _Placed, pod: Pod) -> bool:
+        """Whether the newer object of a pod that stays where it is counts exactly as the older: most changes do."""
+        before = known.pod
+        if (before.labels, before.terminating, before.priority) != (pod.labels, pod.terminating, pod.priority):
+            return False
+        if before.relations != pod.relations or before.namespace != pod.namespace:
+            return False
+        if (before.start_time, before.preempted, before.preemptible) != (
+            pod.start_time,
+            pod.preempted,
+            pod.preemptible,
+        ) or before.pod_class != pod.pod_class:
+            kept = _kept(pod, known.group)
+        else:
+            return True
+        known.pod = self._on[known.node_name][pod.uid] = kept
+        if pod.uid in self.volume_pods.get(known.node_name, ()):
+            self.volume_pods[known.node_name][pod.uid] = kept
+        return True
+
+    def _uncount_priority(self, priority: int) -> None:
+        left = self.priorities[priority] - 1
+        if left:
+            self.priorities[priority] = left
+        else:
+            del self.priorities[priority]
 
     def _count(self, pod: Pod, group: _Group, row: int, sign: int) -> None:
         for matcher in group.matchers:
@@ -261,7 +311,7 @@ class PodIndex:
         """The row is free or another node's: nothing stands there."""
         del self._seated[name]
         for uid, pod in self._on.get(name, {}).items():
-            self._count(pod, self._groups[self._placed[uid].group], row, -1)
+            self._count(pod, self._placed[uid].group, row, -1)
 
     def _forget_oldest(self) -> None:
         oldest, _ = self._counted.popitem(last=False)

@@ -1,0 +1,53 @@
+"""Evicting one victim of preemption: marked first, then evicted, deleted only where that was decided.
+
+    condition DisruptionTarget --> POST eviction --2xx--> EVICTED | 404 GONE
+                                        |429 (a budget forbids it) --forced--> DELETE with uid | else REFUSED
+
+Every write names the victim's uid, so a pod recreated under the name is never hit. An eviction is not fenced by a
+transaction: leadership is asked before each write, and a victim evicted twice is evicted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from shared.errors import KubeError, KubeRejected
+from shared.kube.resources import PODS
+from shared.ports import KubeApi
+from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
+
+log = structlog.get_logger()
+
+PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+
+
+async def evict(
+    api: KubeApi, eviction: Eviction, *, scheduler_name: str, may_act: Callable[[], bool]
+) -> EvictionResult:
+    """What became of the victim. Never raises for what the API server says."""
+    message = f"{scheduler_name}: preempting to accommodate a higher priority pod"
+    condition = {**PREEMPTED, "message": message}
+    # a uid in a patch is a precondition
+    mark = {"metadata": {"uid": eviction.uid}, "status": {"conditions": [condition]}}
+    namespace, name = eviction.namespace, eviction.name
+    try:
+        if not may_act():
+            return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, "leadership may be lost")
+        await api.patch(PODS, namespace=namespace, name=name, patch=mark, subresource="status")
+        try:
+            await api.evict(namespace=namespace, name=name, uid=eviction.uid)
+        except KubeRejected as error:
+            if error.status != 429 or not eviction.force or not may_act():
+                raise
+            log.warning("budget_violated", pod_uid=eviction.uid, preemptor=eviction.preemptor, error=error)
+            await api.delete(PODS, namespace=namespace, name=name, uid=eviction.uid)
+    except KubeRejected as error:
+        if error.status in (404, 409):
+            return EvictionResult(eviction.uid, EvictionOutcome.GONE, str(error)[:256])
+        return EvictionResult(eviction.uid, EvictionOutcome.REFUSED, str(error)[:256])
+    except KubeError as error:
+        return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, str(error)[:256])
+    log.info("pod_evicted", pod_uid=eviction.uid, preemptor=eviction.preemptor, node=eviction.node)
+    return EvictionResult(eviction.uid, EvictionOutcome.EVICTED)
