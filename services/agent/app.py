@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+from contextlib import aclosing
 
 import structlog
 
 from services.agent.core import AgentCore
+from services.agent.policies import PolicyLoader
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
 from shared.election.lease import LeaseSettings
 from shared.errors import ConfigError
-from shared.policy.registry import make_policy
+from shared.policy.guard import GuardSettings
+from shared.policy.registry import make_policy, ref_of
 from shared.runtime.http import build_app
 from shared.runtime.lease_thread import LeaseThread
 from shared.runtime.membership import Membership
 from shared.runtime.metrics import Metrics
+from shared.runtime.policy_store import follow_pointer, get_weights
 from shared.runtime.process import (
     START_TIMEOUT_S,
     identity,
@@ -44,7 +49,8 @@ async def main(service: Service, settings: AgentSettings) -> None:
     """Run until asked to stop. ``ConfigError``: a setting, etcd that does not answer, an id used twice."""
     agent_id = identity(settings)
     rng = random.Random(f"{settings.seed}:{agent_id}")
-    core = AgentCore(make_policy(settings.policy), rng)
+    policy, guard = make_policy(settings.policy), GuardSettings(deadline_s=settings.policy_deadline_ms / 1000)
+    core = AgentCore(policy, rng, ref=ref_of(settings.policy), clock=time.thread_time, guard=guard)
     metrics = Metrics("agent")
     thread = LeaseThread(store_opener(settings))
     leader_key = keys_of(settings).coordinator_leader
@@ -78,12 +84,37 @@ async def main(service: Service, settings: AgentSettings) -> None:
             ) as membership,
         ):
             await _registered(membership, settings)
+            _follow_policies(service, settings, thread, core)
             service.mark_ready()
             say_ready("agent", agent_id, url)
             await _until_end(service, replaced, agent_id)
     finally:
         await listener.close()
         await peers.client.close()
+
+
+def _follow_policies(service: Service, settings: AgentSettings, thread: LeaseThread, core: AgentCore) -> None:
+    """Decide by what the pointer in etcd names, as it changes."""
+    keys, main_loop = keys_of(settings), asyncio.get_running_loop()
+
+    async def fetch(sha256: str) -> bytes | None:
+        return await asyncio.wrap_future(thread.submit(get_weights(thread.store, keys, sha256)))
+
+    loader = PolicyLoader(core.lanes, fetch)
+
+    async def watch() -> None:
+        async with aclosing(follow_pointer(thread.store, keys)) as pointers:
+            async for stored in pointers:
+                if stored is None:
+                    log.error("policy_pointer_unreadable", key=keys.policies_active)
+                elif stored.pointer is not None:
+                    main_loop.call_soon_threadsafe(loader.post, stored.pointer)
+
+    async def follow() -> None:
+        await asyncio.wrap_future(thread.submit(watch()))
+
+    service.spawn("policies", loader.run())
+    service.spawn("policy_pointer", follow())
 
 
 async def _registered(membership: Membership, settings: AgentSettings) -> None:

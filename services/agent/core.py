@@ -13,15 +13,16 @@ Refuses to do: I/O, clocks, Kubernetes, and remembering offers: the same offer a
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 import numpy as np
 
+from services.agent.lanes import Lane, Lanes
 from services.agent.replica import Replica
 from shared.errors import WireError
 from shared.model.constraints import PodClass
+from shared.policy.guard import GuardSettings, no_clock
 from shared.policy.observation import Policy, Rng
-from shared.policy.ranking import Ranker
-from shared.scheduling.feasibility import FeasibilityCache
 from shared.scheduling.slot_sets import unpack
 from shared.wire.messages import (
     VERSION,
@@ -35,6 +36,7 @@ from shared.wire.messages import (
     ViewUpdate,
     score_to_wire,
 )
+from shared.wire.records import PolicyRef
 
 CLASS_LIMIT = 4096
 """Pod classes remembered by number; an offer of a forgotten one is answered with ``unknown_classes``."""
@@ -45,27 +47,40 @@ REASON_CHARS = 1024
 
 
 class AgentCore:
-    """One agent. ``rng`` breaks ties and feeds policies that draw."""
+    """One agent. ``rng`` breaks ties and feeds policies that draw; ``clock`` counts CPU seconds of this thread."""
 
-    def __init__(self, policy: Policy, rng: Rng) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        rng: Rng,
+        *,
+        ref: PolicyRef | None = None,
+        clock: Callable[[], float] = no_clock,
+        guard: GuardSettings | None = None,
+    ) -> None:
         self.replica = Replica()
-        self.policy = policy
+        self.lanes = Lanes(
+            ref or PolicyRef(policy.name, policy.version), policy, rng, clock=clock, settings=guard or GuardSettings()
+        )
         self.term = 0
         self.offers = 0
         self.answers = 0
         self.resyncs = 0
         self.stale_terms = 0
-        self._rng = rng
-        self._classes: OrderedDict[int, PodClass] = OrderedDict()
-        self._fallbacks_before = 0
+        self._clock = clock
+        self._classes: OrderedDict[int, tuple[PodClass, bool]] = OrderedDict()
         self._message_id = 0
-        self._feasibility = FeasibilityCache(self.replica.table)
-        self._ranker = Ranker(self.replica.table, self._feasibility, policy, rng)
+        self.lanes.rank(self.replica.table)
+
+    @property
+    def policy(self) -> Policy:
+        """The active policy."""
+        return self.lanes.active.guard.policy
 
     @property
     def policy_fallbacks(self) -> int:
-        """How often the policy's answer was unusable and the heuristic decided."""
-        return self._fallbacks_before + self._ranker.fallbacks
+        """How often a policy's answer was unusable and the heuristic decided."""
+        return self.lanes.fallbacks
 
     def update(self, update: ViewUpdate) -> ViewAck:
         """Apply a piece of the view. Refused with ``WireError``: stale term, malformed piece."""
@@ -90,7 +105,7 @@ class AgentCore:
         if offer.forget_classes:
             self._classes.clear()
         for definition in offer.classes:
-            self._classes[definition.class_id] = definition.pod_class
+            self._classes[definition.class_id] = (definition.pod_class, definition.candidate)
             self._classes.move_to_end(definition.class_id)
         while len(self._classes) > CLASS_LIMIT:
             self._classes.popitem(last=False)
@@ -98,11 +113,14 @@ class AgentCore:
         refusals: list[Refusal] = []
         unknown: list[int] = []
         for group in offer.groups:
-            pod_class = self._classes.get(group.class_id)
-            if pod_class is None:
+            known = self._classes.get(group.class_id)
+            if known is None:
                 unknown.append(group.class_id)
                 continue
-            self._judge(group, pod_class, offer.extra, answers, refusals)
+            pod_class, candidate = known
+            lane, started = self.lanes.of(candidate=candidate), self._clock()
+            self._judge(lane, group, pod_class, offer.extra, answers, refusals)
+            lane.judged(group.class_id, pod_class, self._clock() - started)
         self.answers += len(answers)
         return Decisions(
             VERSION,
@@ -113,20 +131,28 @@ class AgentCore:
             answers,
             refusals,
             unknown,
+            self.lanes.reports(),
+            self.lanes.failures(),
         )
 
     def _judge(
-        self, group: UnitGroup, pod_class: PodClass, extra: int, answers: list[Answer], refusals: list[Refusal]
+        self,
+        lane: Lane,
+        group: UnitGroup,
+        pod_class: PodClass,
+        extra: int,
+        answers: list[Answer],
+        refusals: list[Refusal],
     ) -> None:
         units = group.units
         if group.guidance is not None:
-            self._judge_guided(group, group.guidance, pod_class, answers, refusals)
+            self._judge_guided(lane, group, group.guidance, pod_class, answers, refusals)
             return
-        slots = self._ranker.slots(pod_class, len(units), extra=extra, norms=group.norms)
+        slots = lane.ranker.slots(pod_class, len(units), extra=extra, norms=group.norms)
         if not slots:
             refusals.append(self._refusal(group.class_id, pod_class))
             return
-        version, last, slot_of_row = self.policy.version, len(units) - 1, self.replica.slot_of_row
+        version, last, slot_of_row = lane.ref.version, len(units) - 1, self.replica.slot_of_row
         for index, slot in enumerate(slots):
             answers.append(
                 Answer(
@@ -141,6 +167,7 @@ class AgentCore:
 
     def _judge_guided(
         self,
+        lane: Lane,
         group: UnitGroup,
         guidance: RowGuidance,
         pod_class: PodClass,
@@ -152,17 +179,17 @@ class AgentCore:
         added = np.zeros(self.replica.table.rows)
         for value, slots_of_level in guidance.levels:
             added[self.replica.rows_of(unpack(slots_of_level))] = value
-        slots = self._ranker.guided(pod_class, guidance.distinct, rows, added, norms=group.norms)
+        slots = lane.ranker.guided(pod_class, guidance.distinct, rows, added, norms=group.norms)
         if not slots:
             refusals.append(self._refusal(group.class_id, pod_class))
             return
-        version, unit, slot_of_row = self.policy.version, group.units[0], self.replica.slot_of_row
+        version, unit, slot_of_row = lane.ref.version, group.units[0], self.replica.slot_of_row
         answers.extend(
             Answer(unit, slot_of_row(s.row), s.accept, score_to_wire(s.score), s.generation, version) for s in slots
         )
 
     def _refusal(self, class_id: int, pod_class: PodClass) -> Refusal:
-        diagnosis = self._feasibility.diagnosis(pod_class)
+        diagnosis = self.lanes.feasibility.diagnosis(pod_class)
         commonest = sorted(diagnosis.reasons.items(), key=lambda item: (-item[1], item[0]))[:REASON_LIMIT]
         reasons = {reason[:REASON_CHARS]: count for reason, count in commonest}
         return Refusal(class_id, diagnosis.nodes, reasons, sorted(diagnosis.plugins))
@@ -198,9 +225,7 @@ class AgentCore:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        self._fallbacks_before += self._ranker.fallbacks
-        self._feasibility = FeasibilityCache(self.replica.table)
-        self._ranker = Ranker(self.replica.table, self._feasibility, self.policy, self._rng)
+        self.lanes.rank(self.replica.table)
 
     def _next_id(self) -> int:
         self._message_id += 1

@@ -100,6 +100,8 @@ class AgentShell:
             "policy": core.policy.name,
             "policy_version": core.policy.version,
             "policy_fallback": core.policy_fallbacks,
+            "candidate": core.lanes.candidate.ref.title if core.lanes.candidate is not None else "",
+            "policy_failures": {f"{told.policy} {told.failure}": told.count for told in core.lanes.failures()},
             "epoch": core.replica.epoch,
             "revision": core.replica.revision,
             "nodes": len(core.replica.row_of_slot),

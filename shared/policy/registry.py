@@ -13,6 +13,7 @@ from shared.errors import ConfigError
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
 from shared.policy.observation import Policy
 from shared.policy.weights import WeightsFile, decode, shipped
+from shared.wire.records import PolicyRef
 
 HEURISTICS: Mapping[str, Callable[[], Policy]] = {
     "kube-default": KubeDefault,
@@ -56,6 +57,16 @@ def load_policy(name: str, *, data: bytes | None, sha256: str) -> Policy:
     if data is None or not sha256:
         raise ConfigError(f"policy: no weights for {name}; publish them, or choose another version")
     return LEARNED[name](decode(data, policy=name, sha256=sha256))
+
+
+def ref_of(name: str) -> PolicyRef:
+    """The reference of a heuristic, or of a learned policy's shipped weights. Raises ``ConfigError``."""
+    if name in HEURISTICS:
+        return PolicyRef(name, HEURISTICS[name]().version)
+    if name not in LEARNED:
+        raise unknown(name)
+    file = shipped(name)
+    return PolicyRef(name, file.card.version, file.sha256)
 
 
 def unknown(name: str) -> ConfigError:

@@ -29,7 +29,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     """A committed plan of one unit, not yet confirmed bound: the value under ``Keys.intent(unit key)``.
 
     The key of a single pod's unit is the pod's uid. ``term`` is the binder's that wrote it, ``coordinator_term`` and
-    ``unit`` together are the cause id; ``policy``: ``name/version``.
+    ``unit`` together are the cause id; ``policy``: ``name@version``.
     """
 
     plan_id: int

@@ -1,0 +1,114 @@
+"""Which policy judges which units, and how the candidate's choices are compared with the active policy's.
+
+    pod uid --hash--> lane (active, or candidate in the canary) --> class of that lane --> agents judge by that policy
+    one unit a round is asked about in the other lane too (probe) --> both choices valued on the same state --> sample
+
+A probe is asked about and never placed: in shadow that is all a candidate gets. It costs each agent one more class to
+rank per round, whatever the load. Without a rollout nothing here does anything.
+
+Refuses to do: judging the samples (``rolling.py``), placing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.coordinator.classes import Classes
+from services.coordinator.merging import Unit
+from services.coordinator.refusals import Group
+from services.coordinator.state import State
+from shared.model.constraints import PodClass
+from shared.policy.outcome import goal_of, values
+from shared.policy.rollout import Stage, in_canary
+from shared.wire.messages import Decisions
+from shared.wire.records import PolicyPointer
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What both policies' choices for one unit are worth (``policy.outcome``), and whether they were the same node."""
+
+    candidate: float
+    active: float
+    agreed: bool
+
+
+class Lanes:
+    """The pointer's effect on rounds. ``pointer`` None: there is none yet, one policy judges everything."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._turn = 0
+        self._pair: tuple[int, int] | None = None
+        self.pointer: PolicyPointer | None = None
+
+    @property
+    def rolling(self) -> bool:
+        """Whether a candidate judges anything."""
+        pointer = self.pointer
+        return pointer is not None and pointer.candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY)
+
+    def takes(self, uid: str) -> bool:
+        """Whether the candidate decides for the pod."""
+        return self.pointer is not None and in_canary(uid, self.pointer)
+
+    @staticmethod
+    def key(pod_class: PodClass, template: Hashable | None, *, candidate: bool) -> Hashable | None:
+        """Under which a class is known: a candidate's is another class."""
+        return ("candidate", pod_class if template is None else template) if candidate else template
+
+    def probe(self, groups: dict[int, Group], class_of: dict[int, int], classes: Classes, number: int) -> None:
+        """Ask about one unit in the other lane too, under ``number``; a class that is in both lanes needs no probe."""
+        self._pair = None
+        plain = [group for group in groups.values() if not group.guided] if self.rolling else []
+        if not plain:
+            return
+        group = plain[self._turn % len(plain)]
+        self._turn += 1
+        known = classes.of(group.pod_class, self.key(group.pod_class, None, candidate=not group.candidate))
+        self._pair = (known.id, group.known.id) if group.candidate else (group.known.id, known.id)
+        if known.id in groups:
+            return
+        unit = Unit(number, group.units[0].pod, group.units[0].since)
+        groups[known.id] = Group(group.pod_class, known, [unit], candidate=not group.candidate, probe=True)
+        class_of[number] = known.id
+
+    def compare(self, groups: dict[int, Group]) -> Sample | None:
+        """The sample of the round that ends, before anything of it is assumed; None where there is nothing to tell."""
+        pair, self._pair = self._pair, None
+        if pair is None or self.pointer is None or self.pointer.candidate is None:
+            return None
+        pod_class = groups[pair[0]].pod_class
+        active, candidate = (self._choice(groups[class_id]) for class_id in pair)
+        mask = self._state.feasibility.of(pod_class).mask
+        if active is None or candidate is None or not (mask[active] and mask[candidate]):
+            return None
+        rows = np.flatnonzero(mask)
+        worth = values(goal_of(self.pointer.candidate.name)(self._state.cache.table, pod_class, rows))
+        if worth is None:
+            return None
+        places = np.searchsorted(rows, [candidate, active])
+        return Sample(float(worth[places[0]]), float(worth[places[1]]), candidate == active)
+
+    def _choice(self, group: Group) -> int | None:
+        """The row that the lane's agents like best."""
+        heads = [(answers.answers[0], answers.names[0]) for answers in group.lists if answers.answers]
+        row_of = self._state.cache.table.row_of
+        known = [(not a.accept, -a.score, row_of[name]) for a, name in heads if row_of.get(name) == a.slot]
+        return min(known)[2] if known else None
+
+
+def judged_by(decisions: Decisions, class_id: int, *, candidate: bool, otherwise: str) -> str:
+    """Which policy (``name@version``) an agent judged a class by; ``otherwise`` for one that does not say."""
+    reports = {report.candidate: report for report in decisions.lanes}
+    report = reports.get(candidate) or reports.get(False)
+    if report is None:
+        return otherwise
+    return FALLBACK if class_id in report.fallen else report.policy
+
+
+FALLBACK = "kube-default@1"
+"""What judges when a policy fails (``policy.guard``)."""
