@@ -94,11 +94,13 @@ class Lanes:
         return Sample(float(worth[places[0]]), float(worth[places[1]]), candidate == active)
 
     def _choice(self, group: Group) -> int | None:
-        """The row that the lane's agents like best."""
+        """The row that the lane's agents like best; ties fall as in a merge."""
         heads = [(answers.answers[0], answers.names[0]) for answers in group.lists if answers.answers]
-        row_of = self._state.cache.table.row_of
-        known = [(not a.accept, -a.score, row_of[name]) for a, name in heads if row_of.get(name) == a.slot]
-        return min(known)[2] if known else None
+        row_of, rng = self._state.cache.table.row_of, self._state.rng
+        known = [
+            (not a.accept, -a.score, rng.random(), row_of[name]) for a, name in heads if row_of.get(name) == a.slot
+        ]
+        return min(known)[-1] if known else None
 
 
 def judged_by(decisions: Decisions, class_id: int, *, candidate: bool, otherwise: str) -> str:

@@ -46,7 +46,7 @@ class Rolled(Scene):
         super().__init__(agents=agents, settings=settings)
         self.mode, self.pods_made, self.lose_writes = mode, 0, lose_writes
         for number in range(nodes):
-            self.add_node(make_node(f"n{number}").allocatable(cpu="64", memory="256Gi", pods="500").node())
+            self.add_node(make_node(f"n{number}").allocatable(cpu="96", memory="384Gi", pods="500").node())
         self.begin()
         self.run()
         self.put(first_pointer(OLD))
@@ -82,7 +82,7 @@ class Rolled(Scene):
         uids = []
         for _ in range(count):
             self.pods_made += 1
-            pod = make_pod(f"p{self.pods_made}").cpu(f"{100 + self.pods_made % 7 * 50}m").memory("128Mi").pod()
+            pod = make_pod(f"p{self.pods_made}").cpu(f"{1 + self.pods_made % 3}").memory("4Gi").pod()
             uids.append(pod.uid)
             self.add_pod(pod)
             self.run(until_s=0.25)
