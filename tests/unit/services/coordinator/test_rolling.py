@@ -19,7 +19,7 @@ SETTINGS = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3))
 
 
 class Learned:
-    """Scores by free cpu (as good as the active one), or what ``mode`` says."""
+    """The emptiest node by cpu and memory, without the rounding of the active one; or what ``mode`` says."""
 
     name, version, row_local = "learned", 2, False
 
@@ -28,7 +28,7 @@ class Learned:
 
     def decide(self, observation, rng):
         table, rows = observation.table, observation.rows
-        free = 1.0 - table.requested[0, rows] / np.maximum(table.allocatable[0, rows], 1)
+        free = 1.0 - (table.requested[:2, rows] / np.maximum(table.allocatable[:2, rows], 1)).mean(axis=0)
         match self.mode:
             case "terrible":
                 return Verdicts(-free)
