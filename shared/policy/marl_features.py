@@ -108,6 +108,33 @@ def summary(view: NodeView) -> FloatArray:
     )  # fmt: skip
 
 
+class Observer:
+    """Rows of one table to features. Remembers which node is which slot of the store until the table's nodes change."""
+
+    def __init__(self, store: UtilisationStore | None) -> None:
+        self.store = store
+        self._known: tuple[int, int, int] = (-1, -1, -1)
+        self._slots: IntArray = np.zeros(0, np.int64)
+
+    def of(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> Features:
+        """float32 [rows, len(FEATURES)]: what the agents of ``rows`` see of a pod of ``pod_class``."""
+        live = table.live_rows()
+        everybody = len(rows) == len(live)
+        pod = pod_view(table, live, pod_class, self.store)
+        view = node_view(table, live, self._slots_of(table)[live], pod, self.store)
+        shared_view = self.store.cluster if self.store is not None else None
+        seen = features(view, summary(view) if shared_view is None else shared_view, pod)
+        return seen if everybody else seen[np.searchsorted(live, rows)]
+
+    def _slots_of(self, table: NodeTable) -> IntArray:
+        nodes = self.store.nodes if self.store is not None else {}
+        known = (id(table), table.static_stamp, len(nodes))
+        if known != self._known:
+            self._slots = np.array([nodes.get(name, -1) for name in table.names], np.int64)
+            self._known = known
+        return self._slots
+
+
 def features(view: NodeView, cluster: FloatArray, pod: PodView) -> Features:
     """float32 [nodes, len(FEATURES)] of the nodes of ``view``, in ``FEATURES``' order."""
     use = view.use

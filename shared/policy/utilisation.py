@@ -84,9 +84,13 @@ class UtilisationStore:
             self._grow()
         return slot
 
-    def measure(
-        self, node: str, values: FloatArray, *, at_s: float, pods: int | None = None, delay_ms: float | None = None
-    ) -> None:
+    def delay(self, node: str, delay_ms: float) -> None:
+        """The network delay to a node as last measured; an impossible one is ignored."""
+        slot = self.slot(node)
+        if 0 <= delay_ms <= MAX_DELAY_MS:
+            self._delay_ms[slot] = delay_ms
+
+    def measure(self, node: str, values: FloatArray, *, at_s: float, pods: int | None = None) -> None:
         """A sample [PARTS] taken ``at_s``. ``pods``: how many pods the node's table counts at this moment, for a
         caller that tells no bindings. A sample older than the last one, NaN or negative is ignored."""
         slot = self.slot(node)
@@ -94,8 +98,6 @@ class UtilisationStore:
             return
         if pods is not None:
             self._pods_known[slot] = pods
-        if delay_ms is not None and 0 <= delay_ms <= MAX_DELAY_MS:
-            self._delay_ms[slot] = delay_ms
         others = []
         for change in self._unseen:
             if change[1] == slot and change[0] <= at_s:
@@ -181,6 +183,12 @@ class UtilisationStore:
             pods=self._pods_known[slots],
             delay_ms=self._delay_ms[slots],
         )
+
+    def samples(self, slots: NDArray[np.int64]) -> FloatArray:
+        """float64 [slots, PARTS]: the last samples as they came; zeros for a node never heard of."""
+        if not len(self._slots):
+            return np.zeros((len(slots), PARTS))
+        return np.where((slots >= 0)[:, None], self._measured[slots], 0.0)
 
     # --- inside -------------------------------------------------------------------------------------------------
 
