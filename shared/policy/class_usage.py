@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 PARTS = 4
-"""cpu, memory, disk writes, network: shares of a node's limits."""
+"""cpu, memory, disk writes, network: shares of a reference node's limits."""
+REFERENCE = (4000.0, 8e9, 1e7, 1e7)
+"""The reference node, targets T3's worker: cpu millis, memory bytes, disk write bytes/s, network bits/s."""
 BASE = 0
 """Column of what a node uses without any pod of ours."""
 OTHER = 1
@@ -61,15 +63,16 @@ class ClassUsage:
             self._use = None
         return column
 
-    def learn(self, counts: FloatArray, measured: FloatArray) -> None:
-        """Samples: ``counts`` [nodes, columns] of running pods, ``measured`` [nodes, PARTS] at the same moment."""
-        clear = (measured.max(axis=1) < CENSORED) & (counts.sum(axis=1) > 0)
+    def learn(self, counts: FloatArray, measured: FloatArray, scale: FloatArray) -> None:
+        """Samples: ``counts`` [nodes, columns] of running pods, ``measured`` [nodes, PARTS] at the same moment as shares
+        of each node's limits, ``scale`` [nodes, PARTS] of these limits in reference nodes."""
+        clear = (measured.max(axis=1) < CENSORED) & counts.any(axis=1)
         if not clear.any():
             return
-        rows = counts[clear].copy()
+        rows = counts[clear]
         rows[:, BASE] = 1.0
         self._gram += rows.T @ rows
-        self._moment += rows.T @ measured[clear]
+        self._moment += rows.T @ (measured[clear] * scale[clear])
         if self._gram[BASE, BASE] > MOST_WEIGHT:
             self._gram *= 0.5
             self._moment *= 0.5
@@ -77,7 +80,7 @@ class ClassUsage:
 
     @property
     def use(self) -> FloatArray:
-        """float64 [columns, PARTS], never negative: expected use of one pod as shares of a node's limits."""
+        """float64 [columns, PARTS], never negative: expected use of one pod as shares of a reference node."""
         if self._use is None:
             system = self._gram + PRIOR_WEIGHT * np.eye(self.columns)
             self._use = np.maximum(np.linalg.solve(system, self._moment + PRIOR_WEIGHT * self._prior), 0.0)

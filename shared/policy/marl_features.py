@@ -8,6 +8,7 @@ meaning at any number of nodes. Pure; shares of a node's limits throughout.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
-from shared.policy.class_usage import PARTS, FloatArray
+from shared.policy.class_usage import PARTS, REFERENCE, FloatArray
 from shared.policy.utilisation import NodeUse, UtilisationStore
-from shared.scheduling.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
+from shared.scheduling.node_table import PODS_COLUMN, IntArray, NodeTable
 
 FEATURES = (
     "cpu", "memory", "disk", "network", "healthy", "pods", "delay",
@@ -37,11 +38,12 @@ CLIP = 5.0
 """No input is larger: an odd node must not throw the network out of the range it has seen."""
 
 Features = NDArray[np.float32]
+_EMPTY = UtilisationStore()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """Raw quantities of some rows of one table; shapes as in ``NodeUse``."""
+    """Raw quantities of some rows of one table."""
 
     use: NodeUse
     requested: FloatArray
@@ -49,63 +51,77 @@ class NodeView:
     pods: FloatArray
     """[nodes]: share of the pods allowed."""
     healthy: FloatArray
+    highest: FloatArray
+    """[nodes, len(VIEWS)]: the most used part in each view."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """``requested`` and ``expected`` [rows, PARTS] of the pending pod, as shares of each row's limits; ``known`` 0..1."""
+    """``requested`` and ``expected`` [PARTS] of the pending pod, as shares of a reference node; ``known`` 0..1."""
 
     requested: FloatArray
     expected: FloatArray
     known: float
 
 
-def pod_view(table: NodeTable, rows: IntArray, pod_class: PodClass, store: UtilisationStore | None) -> PodView:
-    """What the pod asks for, and what its workload is expected to use."""
-    requested = np.zeros((len(rows), PARTS))
+def requested_of(pod_class: PodClass) -> FloatArray:
+    """float64 [PARTS]: cpu and memory requests as shares of a reference node."""
+    shares = np.zeros(PARTS)
     for name, amount in pod_class.requests:
-        if name in (CPU, MEMORY):
-            column = CPU_COLUMN if name == CPU else MEMORY_COLUMN
-            requested[:, 0 if name == CPU else 1] = amount / np.maximum(table.allocatable[column, rows], 1)
+        if name == CPU:
+            shares[0] = amount / REFERENCE[0]
+        elif name == MEMORY:
+            shares[1] = amount / REFERENCE[1]
+    return shares
+
+
+def pod_view(pod_class: PodClass, store: UtilisationStore | None) -> PodView:
+    """What the pod asks for, and what its workload is expected to use."""
+    requested = requested_of(pod_class)
     if store is None or not pod_class.workload:
         return PodView(requested, requested, 0.0)
-    column = store.column(pod_class.workload, requested[0] if len(rows) else None)
-    expected = np.broadcast_to(store.usage.use[column], requested.shape)
-    return PodView(requested, expected, store.usage.evidence(column))
+    column = store.column(pod_class.workload, requested)
+    return PodView(requested, store.usage.use[column], store.usage.evidence(column))
 
 
-def node_view(table: NodeTable, rows: IntArray, slots: IntArray, pod: PodView, store: UtilisationStore | None) -> NodeView:
+def node_view(
+    table: NodeTable, rows: IntArray, slots: IntArray, pod: PodView, store: UtilisationStore | None
+) -> NodeView:
     """The rows as of now. Pods that the table counts beyond the store's are taken to be like the pending one; a node
     without a sample counts by its requests."""
     allocatable = np.maximum(table.allocatable[:, rows], 1)
-    requested = (table.requested[[CPU_COLUMN, MEMORY_COLUMN]][:, rows] / allocatable[[CPU_COLUMN, MEMORY_COLUMN]]).T
-    count = table.requested[PODS_COLUMN, rows]
-    by_requests = np.zeros((len(rows), PARTS))
-    by_requests[:, :2] = requested
-    use = (store or UtilisationStore()).look(slots)
-    beyond = np.where(use.known, count - use.pods, 0)[:, None] * pod.expected
-    known = use.known[:, None]
-    now = np.where(known, np.maximum(use.now + beyond, 0.0), by_requests)
-    modelled = np.where(known, np.maximum(use.modelled + beyond, 0.0), by_requests)
-    young = np.where(known[:, None], np.maximum(use.young + beyond[:, None], 0.0), 0.0)
+    used = table.requested[:, rows]
+    requested = (used[:2] / allocatable[:2]).T
+    count = used[PODS_COLUMN]
+    use = (store or _EMPTY).look(slots)
+    parts = use.parts
+    beyond = count - use.pods
+    if beyond.any():
+        parts = np.maximum(parts + (beyond[:, None] * (pod.expected / use.scale))[:, None], 0.0)
+    if not use.known.all():
+        by_requests = np.zeros_like(parts)
+        by_requests[:, :2, :2] = requested[:, None]
+        parts = np.where(use.known[:, None, None], parts, by_requests)
     healthy = (table.present[rows] & ~table.unschedulable[rows]).astype(np.float64)
-    full = NodeUse(now, modelled, young, use.known, use.pods, use.delay_ms)
-    return NodeView(full, requested, count / allocatable[PODS_COLUMN], healthy)
+    full = NodeUse(parts, use.known, use.pods, use.delay_ms, use.scale)
+    return NodeView(full, requested, count / allocatable[PODS_COLUMN], healthy, parts.max(axis=2))
 
 
 def summary(view: NodeView) -> FloatArray:
     """float64 [len(SUMMARY)]: means over the nodes of ``view``, and the spread of their highest parts."""
-    use = view.use
-    if not len(use.now):
+    nodes = len(view.pods)
+    if not nodes:
         return np.zeros(len(SUMMARY))
-    highest = use.now.max(axis=1)
-    young = use.young.max(axis=2).mean(axis=0)
-    return np.array(
-        [
-            *use.now.mean(axis=0), highest.mean(), use.modelled.max(axis=1).mean(), young[1], young[0],
-            view.requested.mean(), view.pods.mean(), highest.std(),
-        ]
-    )  # fmt: skip
+    columns = np.concatenate(
+        (view.use.parts[:, 0], view.highest, view.requested, view.pods[:, None], view.highest[:, :1] ** 2), axis=1
+    )
+    mean = columns.sum(axis=0) / nodes
+    out = np.empty(len(SUMMARY))
+    out[:8] = mean[:8]
+    out[8] = 0.5 * (mean[8] + mean[9])
+    out[9] = mean[10]
+    out[10] = math.sqrt(max(0.0, mean[11] - mean[4] * mean[4]))
+    return out
 
 
 class Observer:
@@ -120,7 +136,7 @@ class Observer:
         """float32 [rows, len(FEATURES)]: what the agents of ``rows`` see of a pod of ``pod_class``."""
         live = table.live_rows()
         everybody = len(rows) == len(live)
-        pod = pod_view(table, live, pod_class, self.store)
+        pod = pod_view(pod_class, self.store)
         view = node_view(table, live, self._slots_of(table)[live], pod, self.store)
         shared_view = self.store.cluster if self.store is not None else None
         seen = features(view, summary(view) if shared_view is None else shared_view, pod)
@@ -137,23 +153,22 @@ class Observer:
 
 def features(view: NodeView, cluster: FloatArray, pod: PodView) -> Features:
     """float32 [nodes, len(FEATURES)] of the nodes of ``view``, in ``FEATURES``' order."""
-    use = view.use
-    out = np.empty((len(use.now), len(FEATURES)))
-    out[:, 0:4] = use.now
+    parts = view.use.parts
+    expected = pod.expected / view.use.scale
+    out = np.empty((len(parts), len(FEATURES)))
+    out[:, 0:4] = parts[:, 0]
     out[:, 4] = view.healthy
     out[:, 5] = view.pods
-    out[:, 6] = use.delay_ms / 10.0
+    out[:, 6] = view.use.delay_ms / 10.0
     out[:, 7:11] = cluster[0:4]
     out[:, 11] = cluster[10] * MAGNIFY
-    out[:, 12:14] = pod.requested[:, :2] * MAGNIFY
-    out[:, 14:18] = pod.expected * MAGNIFY
+    out[:, 12:14] = pod.requested[:2] / view.use.scale[:, :2] * MAGNIFY
+    out[:, 14:18] = expected * MAGNIFY
     out[:, 18] = pod.known
-    out[:, 19] = use.known
-    for column, (own, mean) in enumerate(
-        ((use.now, cluster[4]), (use.modelled, cluster[5]), (use.young[:, 1], cluster[6]), (use.young[:, 0], cluster[7]))
-    ):
-        out[:, 20 + 2 * column] = (own.max(axis=1) - mean) * MAGNIFY
-        out[:, 21 + 2 * column] = ((own + pod.expected).max(axis=1) - mean) * MAGNIFY
-    out[:, 28] = (view.requested.mean(axis=1) - cluster[8]) * MAGNIFY
+    out[:, 19] = view.use.known
+    out[:, 20:28:2] = (view.highest - cluster[4:8]) * MAGNIFY
+    out[:, 21:28:2] = ((parts + expected[:, None]).max(axis=2) - cluster[4:8]) * MAGNIFY
+    out[:, 28] = (0.5 * (view.requested[:, 0] + view.requested[:, 1]) - cluster[8]) * MAGNIFY
     out[:, 29] = (view.pods - cluster[9]) * MAGNIFY
-    return np.clip(out, -CLIP, CLIP).astype(np.float32)
+    np.maximum(out, -CLIP, out=out)
+    return np.minimum(out, CLIP, out=out).astype(np.float32)

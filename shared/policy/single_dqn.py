@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from shared.errors import ConfigError
-from shared.policy.marl_features import node_view, pod_view
+from shared.policy.marl_features import MAGNIFY, node_view, pod_view
 from shared.policy.networks import Floats, layer_count, mlp
 from shared.policy.observation import Observation, Rng, Verdicts
 from shared.policy.utilisation import UtilisationStore
@@ -30,13 +30,12 @@ def single_features(observation: Observation, store: UtilisationStore | None) ->
     """float32 [nodes * 6 + 2] of all live nodes, feasible or not: what was measured last, pods, requests."""
     table = observation.table
     rows = table.live_rows()
-    pod = pod_view(table, rows, observation.pod_class, None)
+    pod = pod_view(observation.pod_class, None)
     slots = np.array([store.nodes.get(table.names[row], -1) if store else -1 for row in rows], np.int64)
     view = node_view(table, rows, slots, pod, None)
-    sample = view.use.now if store is None else store.samples(slots)
+    sample = view.use.parts[:, 0] if store is None else store.samples(slots)
     per_node = np.concatenate((sample, view.pods[:, None], view.requested[:, :1]), axis=1)
-    requested = pod.requested[0, :2] * 10.0 if len(rows) else np.zeros(2)
-    return np.concatenate((per_node.ravel(), requested)).astype(np.float32)
+    return np.concatenate((per_node.ravel(), pod.requested[:2] * MAGNIFY)).astype(np.float32)
 
 
 class SingleDqn:

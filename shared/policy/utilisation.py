@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.policy.class_usage import PARTS, ClassUsage, FloatArray
+from shared.policy.class_usage import BASE, PARTS, ClassUsage, FloatArray
 
 YOUNG_S = (90.0, 180.0)
 """Ages below which use counts as young."""
@@ -26,21 +26,25 @@ OLD_SAMPLE_S = 300.0
 MAX_DELAY_MS = 1e4
 
 
+VIEWS = ("now", "modelled", "young", "younger")
+"""How a node's use is looked at: sample plus what changed since; from its pods alone, free of a sample's noise; of pods
+younger than ``YOUNG_S[1]``; of pods younger than ``YOUNG_S[0]``."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """One moment's estimate for some nodes, as shares of their limits.
+    """One moment's estimate for some nodes.
 
-    ``now`` [nodes, PARTS]: sample plus what changed since; ``modelled`` [nodes, PARTS]: from the pods alone, free of
-    a sample's noise; ``young`` [nodes, len(YOUNG_S), PARTS]: of pods younger than ``YOUNG_S``; ``known`` bool [nodes];
-    ``pods`` int64 [nodes]: how many pods ``now`` covers; ``delay_ms`` [nodes].
+    ``parts`` float64 [nodes, len(VIEWS), PARTS]: shares of each node's limits; ``known`` bool [nodes]: whether there is
+    a sample; ``pods`` int64 [nodes]: how many pods ``parts`` covers; ``delay_ms`` [nodes]; ``scale`` [nodes, PARTS]:
+    each node's limits in reference nodes.
     """
 
-    now: FloatArray
-    modelled: FloatArray
-    young: FloatArray
+    parts: FloatArray
     known: NDArray[np.bool_]
     pods: NDArray[np.int64]
     delay_ms: FloatArray
+    scale: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class UtilisationStore:
         self._measured: FloatArray = np.zeros((0, PARTS))
         self._at_s: FloatArray = np.zeros(0)
         self._delay_ms: FloatArray = np.zeros(0)
+        self._scale: FloatArray = np.ones((0, PARTS))
         self._pods_known: NDArray[np.int64] = np.zeros(0, np.int64)
         self._count: FloatArray = np.zeros((0, self.usage.columns))
         self._seen: FloatArray = np.zeros((0, self.usage.columns))
@@ -89,6 +94,10 @@ class UtilisationStore:
         slot = self.slot(node)
         if 0 <= delay_ms <= MAX_DELAY_MS:
             self._delay_ms[slot] = delay_ms
+
+    def limits(self, node: str, scale: FloatArray) -> None:
+        """The node's limits [PARTS] in reference nodes (``REFERENCE``); 1 where nobody tells."""
+        self._scale[self.slot(node)] = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
 
     def measure(self, node: str, values: FloatArray, *, at_s: float, pods: int | None = None) -> None:
         """A sample [PARTS] taken ``at_s``. ``pods``: how many pods the node's table counts at this moment, for a
@@ -116,7 +125,7 @@ class UtilisationStore:
         self._take(np.arange(len(self._slots)), values, at_s)
 
     def bound(self, pod: str, node: str, workload: str, *, now_s: float, requested: FloatArray | None = None) -> None:
-        """A pod of ``workload`` was bound. ``requested`` [PARTS]: what it asks for, as shares of the node's limits."""
+        """A pod of ``workload`` was bound. ``requested`` [PARTS]: what it asks for, as shares of a reference node."""
         if pod in self._pods:
             return
         slot = self.slot(node)
@@ -172,17 +181,16 @@ class UtilisationStore:
         if not len(self._slots):
             return _nothing(len(slots))
         use = self.usage.use
-        count, seen = self._count[slots], self._seen[slots]
-        now = np.maximum(self._measured[slots] + (count - seen) @ use, 0.0)
+        count, scale = self._count[slots], self._scale[slots]
+        parts = np.empty((len(slots), len(VIEWS), PARTS))
+        parts[:, 0] = self._measured[slots] * scale + (count - self._seen[slots]) @ use
+        parts[:, 1] = count @ use + use[BASE]
+        parts[:, 2] = self._young[1, slots] @ use
+        parts[:, 3] = self._young[0, slots] @ use
+        parts /= scale[:, None]
+        np.maximum(parts, 0.0, out=parts)
         known = (slots >= 0) & (self.now_s - self._at_s[slots] <= OLD_SAMPLE_S)
-        return NodeUse(
-            now=now,
-            modelled=count @ use + use[0],
-            young=np.moveaxis(self._young[:, slots] @ use, 0, 1),
-            known=known,
-            pods=self._pods_known[slots],
-            delay_ms=self._delay_ms[slots],
-        )
+        return NodeUse(parts, known, self._pods_known[slots], self._delay_ms[slots], scale)
 
     def samples(self, slots: NDArray[np.int64]) -> FloatArray:
         """float64 [slots, PARTS]: the last samples as they came; zeros for a node never heard of."""
@@ -195,12 +203,13 @@ class UtilisationStore:
     def _take(self, slots: NDArray[np.int64], values: FloatArray, at_s: float) -> None:
         self._measured[slots] = values
         self._at_s[slots] = at_s
-        self.usage.learn(self._seen[slots], values)
+        self.usage.learn(self._seen[slots], values, self._scale[slots])
 
     def _grow(self) -> None:
         self._measured = np.pad(self._measured, ((0, 1), (0, 0)))
         self._at_s = np.pad(self._at_s, (0, 1), constant_values=-np.inf)
         self._delay_ms = np.pad(self._delay_ms, (0, 1))
+        self._scale = np.pad(self._scale, ((0, 1), (0, 0)), constant_values=1.0)
         self._pods_known = np.pad(self._pods_known, (0, 1))
         self._count = np.pad(self._count, ((0, 1), (0, 0)))
         self._seen = np.pad(self._seen, ((0, 1), (0, 0)))
@@ -208,8 +217,7 @@ class UtilisationStore:
 
 
 def _nothing(nodes: int) -> NodeUse:
-    zero = np.zeros((nodes, PARTS))
     return NodeUse(
-        zero, zero, np.zeros((nodes, len(YOUNG_S), PARTS)), np.zeros(nodes, np.bool_), np.zeros(nodes, np.int64),
-        np.zeros(nodes),
+        np.zeros((nodes, len(VIEWS), PARTS)), np.zeros(nodes, np.bool_), np.zeros(nodes, np.int64), np.zeros(nodes),
+        np.ones((nodes, PARTS)),
     )  # fmt: skip

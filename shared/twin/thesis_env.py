@@ -185,7 +185,7 @@ class ThesisEnv:
         while late and late[0][0] <= until_s:
             _, node, delta = late.popleft()
             seen[node] += delta
-        values = np.clip(seen, 0.0, 1.0)
+        values = np.minimum(np.maximum(seen, 0.0), 1.0)
         if self.settings.noise:
             values *= self._rng.uniform(1.0 - self.settings.noise, 1.0 + self.settings.noise, values.shape)
         return values
