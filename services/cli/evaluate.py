@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -74,7 +75,7 @@ def evaluate(
     learnt = [_curves(file) for file in curves]
     with RunProgress(quiet=quiet) as progress:
         if suite is not None:
-            given = SuiteInput(chosen, _command(), _names(policies), _trace_files(suite, trace_dir))
+            given = SuiteInput(chosen, _command(), _names(policies), _trace_files(suite, trace_dir), clock=time.thread_time)
             result = find_suite(suite)(given, progress)
         else:
             assert trace is not None

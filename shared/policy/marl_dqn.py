@@ -18,16 +18,18 @@ from shared.policy.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile, shipped
 
 NAME = "marl-dqn"
+PUBLISHED = "marl-dqn-published"
+"""The same with weights trained by the thesis' reward: the reproduced variant, to compare with."""
 REJECT, ACCEPT = 0, 1
 
 
 class MarlDqn:
     """Decides by a weights file; reads what nodes use from ``store``, None: by requests alone."""
 
-    name = NAME
     row_local = False
 
     def __init__(self, weights: WeightsFile, store: UtilisationStore | None = None) -> None:
+        self.name = weights.card.policy
         self._params = weights.arrays
         self._layers = layer_count(weights.arrays)
         first, last = self._params.get("l0.w"), self._params.get(f"l{self._layers - 1}.w")
@@ -43,6 +45,11 @@ class MarlDqn:
     def from_shipped(cls, store: UtilisationStore | None = None) -> MarlDqn:
         """With the weights of the package."""
         return cls(shipped(NAME), store)
+
+    @classmethod
+    def published(cls, store: UtilisationStore | None = None) -> MarlDqn:
+        """With the package's weights of the reproduced variant."""
+        return cls(shipped(PUBLISHED), store)
 
     def q_values(self, features: Floats) -> Floats:
         """float32 [rows, 2]: Q(reject), Q(accept) of each row of ``marl_features.features``."""
