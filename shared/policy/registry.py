@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 
 from shared.errors import ConfigError
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
+from shared.policy.marl_dqn import NAME, MarlDqn
 from shared.policy.observation import Policy
-from shared.policy.weights import WeightsFile, decode, shipped
+from shared.policy.weights import WeightsFile, decode, shipped, shipped_names
 from shared.wire.records import PolicyRef
 
 HEURISTICS: Mapping[str, Callable[[], Policy]] = {
@@ -22,7 +23,7 @@ HEURISTICS: Mapping[str, Callable[[], Policy]] = {
     "random": Random,
 }
 
-LEARNED: dict[str, Callable[[WeightsFile], Policy]] = {}
+LEARNED: dict[str, Callable[[WeightsFile], Policy]] = {NAME: MarlDqn}
 """Learned policies by name; a policy's version is its card's."""
 
 
@@ -30,7 +31,11 @@ def _shipped(name: str) -> Callable[[], Policy]:
     return lambda: LEARNED[name](shipped(name))
 
 
-POLICIES: Mapping[str, Callable[[], Policy]] = {**HEURISTICS, **{name: _shipped(name) for name in LEARNED}}
+POLICIES: Mapping[str, Callable[[], Policy]] = {
+    **HEURISTICS,
+    **{name: _shipped(name) for name in shipped_names() if name in LEARNED},
+}
+"""All that can be made by name alone."""
 
 
 def make_policy(name: str) -> Policy:
