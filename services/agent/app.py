@@ -15,6 +15,7 @@ import structlog
 
 from services.agent.core import AgentCore
 from services.agent.policies import PolicyLoader
+from services.agent.sender import Sender
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
 from shared.election.lease import LeaseSettings
@@ -26,6 +27,7 @@ from shared.runtime.lease_thread import LeaseThread
 from shared.runtime.membership import Membership
 from shared.runtime.metrics import Metrics
 from shared.runtime.policy_store import follow_pointer, get_weights
+from shared.runtime.prefix_watch import follow_prefix
 from shared.runtime.process import (
     START_TIMEOUT_S,
     identity,
@@ -40,7 +42,7 @@ from shared.runtime.process import (
 )
 from shared.runtime.service import Service
 from shared.wire.messages import VERSION
-from shared.wire.records import AgentRecord, encode_record
+from shared.wire.records import AgentRecord, LearnerRecord, decode_record, encode_record
 
 log = structlog.get_logger()
 
@@ -85,6 +87,8 @@ async def main(service: Service, settings: AgentSettings) -> None:
         ):
             await _registered(membership, settings)
             _follow_policies(service, settings, thread, core)
+            sender = Sender(core, peers.client, agent_id=agent_id, clock=time.monotonic)
+            _follow_learner(service, settings, thread, sender)
             service.mark_ready()
             say_ready("agent", agent_id, url)
             await _until_end(service, replaced, agent_id)
@@ -115,6 +119,24 @@ def _follow_policies(service: Service, settings: AgentSettings, thread: LeaseThr
 
     service.spawn("policies", loader.run())
     service.spawn("policy_pointer", follow())
+
+
+def _follow_learner(service: Service, settings: AgentSettings, thread: LeaseThread, sender: Sender) -> None:
+    """Send what is lived through to the learner that is registered, if any."""
+    prefix, main_loop = keys_of(settings).members_prefix("learner"), asyncio.get_running_loop()
+
+    async def watch() -> None:
+        async with aclosing(follow_prefix(thread.store, prefix)) as views:
+            async for view in views:
+                records = [decode_record(kv.value, LearnerRecord) for kv in view.items.values()]
+                known = sorted((r for r in records if r is not None and r.protocol == VERSION), key=lambda r: r.id)
+                main_loop.call_soon_threadsafe(sender.follow, known[0] if known else None)
+
+    async def follow() -> None:
+        await asyncio.wrap_future(thread.submit(watch()))
+
+    service.spawn("learner", follow())
+    service.spawn("transitions", sender.run())
 
 
 async def _registered(membership: Membership, settings: AgentSettings) -> None:

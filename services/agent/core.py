@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from services.agent.experience import Experience, ExperienceSettings
 from services.agent.lanes import Lane, Lanes
 from services.agent.replica import Replica
 from shared.errors import WireError
@@ -57,6 +58,7 @@ class AgentCore:
         ref: PolicyRef | None = None,
         clock: Callable[[], float] = no_clock,
         guard: GuardSettings | None = None,
+        experience: ExperienceSettings | None = None,
     ) -> None:
         self.replica = Replica()
         self.lanes = Lanes(
@@ -70,7 +72,11 @@ class AgentCore:
         self._clock = clock
         self._classes: OrderedDict[int, tuple[PodClass, bool]] = OrderedDict()
         self._message_id = 0
+        self._recorded = False
         self.lanes.rank(self.replica.table)
+        self.experience = Experience(experience)
+        self.now_s = 0.0
+        """Seconds of the shell's clock, for what is recorded; decisions do not depend on it."""
 
     @property
     def policy(self) -> Policy:
@@ -102,6 +108,8 @@ class AgentCore:
             self._lose_view()
         if not self.replica.revision:
             return Decisions(VERSION, self._next_id(), offer.message_id, self.term, 0, [])
+        if offer.cluster:
+            self.lanes.see_cluster(np.array(offer.cluster))
         if offer.forget_classes:
             self._classes.clear()
         for definition in offer.classes:
@@ -109,6 +117,7 @@ class AgentCore:
             self._classes.move_to_end(definition.class_id)
         while len(self._classes) > CLASS_LIMIT:
             self._classes.popitem(last=False)
+        self._recorded = False
         answers: list[Answer] = []
         refusals: list[Refusal] = []
         unknown: list[int] = []
@@ -152,6 +161,8 @@ class AgentCore:
         if not slots:
             refusals.append(self._refusal(group.class_id, pod_class))
             return
+        if self.experience.wanted and not self._recorded:
+            self._record(lane, pod_class, [slot.row for slot in slots])
         version, last, slot_of_row = lane.ref.version, len(units) - 1, self.replica.slot_of_row
         for index, slot in enumerate(slots):
             answers.append(
@@ -187,6 +198,16 @@ class AgentCore:
         answers.extend(
             Answer(unit, slot_of_row(s.row), s.accept, score_to_wire(s.score), s.generation, version) for s in slots
         )
+
+    def read_rewards(self, now_s: float) -> None:
+        """Read what is due of what was recorded (``experience.py``)."""
+        self.now_s = now_s
+        self.experience.read(self.replica.table, self.lanes.cluster, now_s)
+
+    def _record(self, lane: Lane, pod_class: PodClass, rows: list[int]) -> None:
+        """One group of an offer is recorded: looking at its features costs as much as judging it."""
+        self._recorded = True
+        self.experience.judged(lane.guard.policy, self.replica.table, pod_class, rows, self.now_s)
 
     def _refusal(self, class_id: int, pod_class: PodClass) -> Refusal:
         diagnosis = self.lanes.feasibility.diagnosis(pod_class)

@@ -11,10 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shared.model.constraints import PodClass
 from shared.policy.guard import Failure, Guard, GuardSettings
+from shared.policy.marl_dqn import MarlDqn
 from shared.policy.observation import Policy, Rng
 from shared.policy.ranking import Ranker
+from shared.policy.utilisation import UtilisationStore
 from shared.scheduling.feasibility import FeasibilityCache
 from shared.scheduling.node_table import NodeTable
 from shared.wire.messages import LaneReport, PolicyFailure
@@ -69,6 +74,7 @@ class Lanes:
         self._refused: dict[PolicyRef, Counter[Failure]] = {}
         self._fallbacks_before = 0
         self._table = NodeTable()
+        self._store = UtilisationStore()
         self.feasibility = FeasibilityCache(self._table)
         self.active = self._lane(ref, policy, candidate=False)
         self.candidate: Lane | None = None
@@ -85,6 +91,15 @@ class Lanes:
         self.active.ranker = self._ranker(self.active.guard)
         if self.candidate is not None:
             self.candidate.ranker = self._ranker(self.candidate.guard)
+
+    @property
+    def cluster(self) -> NDArray[np.float64] | None:
+        """Means over all nodes as the coordinator told them last."""
+        return self._store.cluster
+
+    def see_cluster(self, summary: NDArray[np.float64]) -> None:
+        """Means over all nodes, of which this agent sees only its own."""
+        self._store.cluster = summary
 
     def use(self, ref: PolicyRef, policy: Policy) -> None:
         """Another active policy. The candidate that has just become active keeps its guard."""
@@ -142,6 +157,8 @@ class Lanes:
         return told[:16]
 
     def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool) -> Lane:
+        if isinstance(policy, MarlDqn):
+            policy.observer.store = self._store
         guard = Guard(policy, clock=self._clock, settings=self._settings)
         return Lane(ref, guard, self._ranker(guard), candidate=candidate)
 

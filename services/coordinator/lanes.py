@@ -21,10 +21,18 @@ from services.coordinator.merging import Unit
 from services.coordinator.refusals import Group
 from services.coordinator.state import State
 from shared.model.constraints import PodClass
+from shared.policy import marl_dqn
+from shared.policy.class_usage import PARTS
+from shared.policy.marl_features import PodView, node_view, summary
 from shared.policy.outcome import goal_of, values
 from shared.policy.rollout import Stage, in_canary
 from shared.wire.messages import Decisions
 from shared.wire.records import PolicyPointer
+
+COMPARING = frozenset({marl_dqn.NAME})
+"""Policies whose agents need to know the cluster's means."""
+
+NO_POD = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,18 @@ class Lanes:
         """Whether a candidate judges anything."""
         pointer = self.pointer
         return pointer is not None and pointer.candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY)
+
+    def cluster(self) -> list[float]:
+        """Means over all nodes, for policies whose agents compare their own nodes with them; empty: none does."""
+        pointer, table = self.pointer, self._state.cache.table
+        names = {self._state.policy} if pointer is None else {pointer.active.name}
+        if pointer is not None and pointer.candidate is not None and self.rolling:
+            names.add(pointer.candidate.name)
+        if not names & COMPARING:
+            return []
+        live = table.live_rows()
+        view = node_view(table, live, np.full(len(live), -1), NO_POD, None)
+        return [float(value) for value in summary(view)]
 
     def takes(self, uid: str) -> bool:
         """Whether the candidate decides for the pod."""

@@ -139,12 +139,12 @@ class Rounds:
             for class_id, g in groups.items()
             if g.guidance is not None and not self._guiding.takes_nobody(g.units[0].pod, g.guidance)
         }
-        cause_id = state.messages + 1
+        cause_id, cluster = state.messages + 1, self._lanes.cluster()
         asked = set()
         for view in agents:
             wire_groups = plain + self._guided(view, groups, guided) if guided else plain
             if wire_groups:
-                self._send(view, groups, wire_groups)
+                self._send(view, groups, wire_groups, cluster)
                 asked.add(view.record.id)
         self.current = Round(
             groups, class_of, asked, self._roster.suspects(), state.now,
@@ -172,7 +172,9 @@ class Rounds:
                 found.append(UnitGroup(class_id, [group.units[0].number], guidance.norms, told))
         return found
 
-    def _send(self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup]) -> None:
+    def _send(
+        self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup], cluster: list[float]
+    ) -> None:
         state = self._state
         piece = view.piece(state.cache.table, self._roster.ownership.owner)
         forget = len(view.classes) + len(groups) > state.settings.classes_per_agent
@@ -184,7 +186,7 @@ class Rounds:
         message_id = self._roster.begin(view, is_offer=True)
         offer = Offer(
             VERSION, message_id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
-            state.settings.extra_candidates,
+            state.settings.extra_candidates, cluster,
         )  # fmt: skip
         state.emit(SendOffer(view.record.id, view.record.url, offer))
 

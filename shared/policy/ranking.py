@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import NO_NORMS, Norms, PodClass
-from shared.policy.guard import Guard
-from shared.policy.observation import Observation, Policy, Rng
+from shared.policy.guard import Guard, fault_of
+from shared.policy.observation import Observation, Policy, Rng, Verdicts
 from shared.scheduling.feasibility import FeasibilityCache, class_limit
 from shared.scheduling.filters.gpu_devices import gpu_milli_of
 from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
@@ -182,3 +182,8 @@ class Ranker:
         if verdicts.accept is not None or not known.all_accept:
             known.accept[rows] = True if verdicts.accept is None else verdicts.accept
             known.all_accept = bool(known.accept.all())
+
+
+def usable(verdicts: Verdicts, candidates: int) -> bool:
+    """Whether a policy's answer has the right shape and only finite scores."""
+    return fault_of(verdicts, candidates) is None

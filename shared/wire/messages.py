@@ -29,6 +29,7 @@ MAX_SCORE_MICROS = 2**53
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Text = Annotated[str, Meta(max_length=253)]
 LongText = Annotated[str, Meta(max_length=1024)]
+Feature = Annotated[float, Meta(ge=-1e9, le=1e9)]
 Micros = Annotated[int, Meta(ge=-MAX_SCORE_MICROS, le=MAX_SCORE_MICROS)]
 
 MAX_UNITS = 1024
@@ -123,7 +124,11 @@ class UnitGroup(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Offer(Message, frozen=True, tag=1):
-    """Coordinator to agent: who takes these units? ``extra``: how many next-best candidates beyond one per unit."""
+    """Coordinator to agent: who takes these units? ``extra``: how many next-best candidates beyond one per unit.
+
+    ``cluster``: means over all nodes (``policy.marl_features.SUMMARY``) for policies that compare their own with them;
+    empty where no policy does.
+    """
 
     epoch: Count
     view: View | None
@@ -131,6 +136,7 @@ class Offer(Message, frozen=True, tag=1):
     classes: Annotated[list[ClassDefinition], Meta(max_length=MAX_UNITS)] = []
     forget_classes: bool = False
     extra: Annotated[int, Meta(ge=0, le=16)] = 2
+    cluster: Annotated[list[Feature], Meta(max_length=64)] = []
 
 
 class Answer(Struct, frozen=True, array_like=True, gc=False):
@@ -294,9 +300,6 @@ class PlanResult(Message, frozen=True, tag=6):
     results: Annotated[list[PlacementResult], Meta(max_length=MAX_UNITS)]
     elapsed_us: Count = 0
     evictions: Annotated[list[EvictionResult], Meta(max_length=MAX_UNITS)] = []
-
-
-Feature = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
 class Transition(Struct, frozen=True, array_like=True, gc=False):
