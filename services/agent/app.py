@@ -14,6 +14,7 @@ from contextlib import aclosing
 import structlog
 
 from services.agent.core import AgentCore
+from services.agent.experience import ExperienceSettings
 from services.agent.policies import PolicyLoader
 from services.agent.sender import Sender
 from services.agent.settings import AgentSettings
@@ -52,7 +53,8 @@ async def main(service: Service, settings: AgentSettings) -> None:
     agent_id = identity(settings)
     rng = random.Random(f"{settings.seed}:{agent_id}")
     policy, guard = make_policy(settings.policy), GuardSettings(deadline_s=settings.policy_deadline_ms / 1000)
-    core = AgentCore(policy, rng, ref=ref_of(settings.policy), clock=time.thread_time, guard=guard)
+    lived = ExperienceSettings(delay_s=settings.reward_delay_s)
+    core = AgentCore(policy, rng, ref=ref_of(settings.policy), clock=time.thread_time, guard=guard, experience=lived)
     metrics = Metrics("agent")
     thread = LeaseThread(store_opener(settings))
     leader_key = keys_of(settings).coordinator_leader
