@@ -140,7 +140,7 @@ class AgentCore:
             answers,
             refusals,
             unknown,
-            self.lanes.reports(),
+            self.lanes.reports(offer.pointer),
             self.lanes.failures(),
         )
 

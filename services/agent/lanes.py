@@ -49,6 +49,11 @@ class Lane:
             self._fallen.append(class_id)
 
     @property
+    def failed(self) -> bool:
+        """Whether anything fell back since the last report."""
+        return bool(self._fallen)
+
+    @property
     def busy(self) -> bool:
         """Whether it judged anything since the last report."""
         return self._groups > 0
@@ -76,6 +81,8 @@ class Lanes:
         self._table = NodeTable()
         self._store = UtilisationStore()
         self.feasibility = FeasibilityCache(self._table)
+        self.number = 0
+        """Of the policy pointer that these lanes follow in every point; 0: of none."""
         self.active = self._lane(ref, policy, candidate=False)
         self.candidate: Lane | None = None
 
@@ -139,8 +146,15 @@ class Lanes:
         """The lane for a class; the active one where the candidate is not here (yet, or any more)."""
         return self.candidate if candidate and self.candidate is not None else self.active
 
-    def reports(self) -> list[LaneReport]:
-        """What the lanes did since the last call: the active one's always, the candidate's where it judged."""
+    def reports(self, pointer: int) -> list[LaneReport]:
+        """What the lanes did since the last call: the active one's, and the candidate's where it judged.
+
+        Nothing where it goes without saying: no candidate, nothing fell back, and the coordinator's ``pointer`` is the
+        one followed here. That keeps an answer as small as it can be nearly always.
+        """
+        if pointer and pointer == self.number and self.candidate is None and not self.active.failed:
+            self.active.report()
+            return []
         reports = [self.active.report()]
         if self.candidate is not None and self.candidate.busy:
             reports.append(self.candidate.report())

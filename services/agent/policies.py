@@ -57,6 +57,7 @@ class PolicyLoader:
     async def take_over(self, pointer: PolicyPointer) -> bool:
         """Decide as the pointer says. False: etcd did not answer; try again."""
         self._lanes.forgive()
+        self._lanes.number = 0
         try:
             await self._activate(pointer.active)
             if pointer.candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY):
@@ -66,6 +67,8 @@ class PolicyLoader:
         except StoreError as error:
             log.warning("policy_unread", error=error)
             return False
+        if self._lanes.active.ref == pointer.active:
+            self._lanes.number = pointer.number
         return True
 
     async def _activate(self, ref: PolicyRef) -> None:

@@ -59,6 +59,16 @@ class Lanes:
         pointer = self.pointer
         return pointer is not None and pointer.candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY)
 
+    @property
+    def number(self) -> int:
+        """Of the pointer; 0: there is none."""
+        return self.pointer.number if self.pointer is not None else 0
+
+    @property
+    def title(self) -> str:
+        """The active policy, ``name@version``; "" where no pointer says."""
+        return self.pointer.active.title if self.number and self.pointer is not None else ""
+
     def cluster(self) -> list[float]:
         """Means over all nodes, for policies whose agents compare their own nodes with them; empty: none does."""
         pointer, table = self.pointer, self._state.cache.table

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
+import msgspec
 import structlog
 
 from services.coordinator.events import Event, PointerSeen
@@ -23,6 +24,7 @@ from shared.wire.keys import Keys
 log = structlog.get_logger()
 
 RETRY_S = 0.5
+BY = "coordinator"
 
 
 async def follow(store: Store, keys: Keys, *, policy: str, term: int, post: Callable[[Event], None]) -> None:
@@ -55,8 +57,8 @@ async def write(store: Store, keys: Keys, change: Change, term: int) -> None:
 
 
 async def _seed(store: Store, keys: Keys, policy: str, term: int) -> None:
-    ref = ref_of(policy)
-    change = Change(first_pointer(ref), first_pointer(ref))
+    before = first_pointer(ref_of(policy))
+    change = Change(before, msgspec.structs.replace(before, number=1, reason="the mesh's own --policy", by=BY))
     while True:
         try:
             if policy not in HEURISTICS:

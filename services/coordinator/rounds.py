@@ -52,6 +52,8 @@ class Round:
     started_at: float
     deadline: float
     cause_id: int
+    policy: str
+    """The active one as it was offered."""
 
 
 class Rounds:
@@ -148,7 +150,7 @@ class Rounds:
                 asked.add(view.record.id)
         self.current = Round(
             groups, class_of, asked, self._roster.suspects(), state.now,
-            state.now + self._patience_s(), cause_id,
+            state.now + self._patience_s(), cause_id, self._lanes.title,
         )  # fmt: skip
         state.stats.rounds += 1
         state.stats.units_offered += len(class_of)
@@ -186,7 +188,7 @@ class Rounds:
         message_id = self._roster.begin(view, is_offer=True)
         offer = Offer(
             VERSION, message_id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
-            state.settings.extra_candidates, cluster,
+            state.settings.extra_candidates, cluster, self._lanes.number,
         )  # fmt: skip
         state.emit(SendOffer(view.record.id, view.record.url, offer))
 
@@ -216,7 +218,7 @@ class Rounds:
             answers = by_class.get(class_id)
             if answers is None:
                 group = current.groups[class_id]
-                otherwise = f"{self._state.policy}@{answer.policy_version}"
+                otherwise = current.policy or f"{self._state.policy}@{answer.policy_version}"
                 policy = judged_by(decisions, class_id, candidate=group.candidate, otherwise=otherwise)
                 answers = by_class[class_id] = AgentAnswers(policy=policy)
                 group.lists.append(answers)

@@ -127,7 +127,7 @@ class Offer(Message, frozen=True, tag=1):
     """Coordinator to agent: who takes these units? ``extra``: how many next-best candidates beyond one per unit.
 
     ``cluster``: means over all nodes (``policy.marl_features.SUMMARY``) for policies that compare their own with them;
-    empty where no policy does.
+    empty where no policy does. ``pointer``: number of the policy pointer that the coordinator goes by; 0: of none.
     """
 
     epoch: Count
@@ -137,6 +137,7 @@ class Offer(Message, frozen=True, tag=1):
     forget_classes: bool = False
     extra: Annotated[int, Meta(ge=0, le=16)] = 2
     cluster: Annotated[list[Feature], Meta(max_length=64)] = []
+    pointer: Count = 0
 
 
 class Answer(Struct, frozen=True, array_like=True, gc=False):
@@ -185,7 +186,7 @@ class Decisions(Message, frozen=True, tag=2):
     """Agent to coordinator, the answer to an offer. ``revision`` is the view's it rests on; 0 asks for a resync.
 
     ``unknown_classes``: groups that were not judged because their class is not known here. ``lanes``: by which policy
-    the others were judged.
+    the others were judged; empty: all of them by the active policy of the offer's pointer.
     """
 
     revision: Count
