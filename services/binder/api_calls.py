@@ -7,7 +7,7 @@ anything, or deciding what an answer means; the core does (``binding.py``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 from prometheus_client import Histogram
@@ -127,11 +127,10 @@ class ApiCalls:
             return
         self._post((PodMarked(mark.uid, done=True),))
 
-    async def evict(self, asked: Evict, scheduler_name: str) -> None:
-        """Answers ``Evicted``."""
-        result = await evict(
-            self._api, asked.eviction, scheduler_name=scheduler_name, may_act=self._leadership.is_valid
-        )
+    async def evict(self, asked: Evict, scheduler_name: str, may_act: Callable[[], Awaitable[bool]]) -> None:
+        """Answers ``Evicted``. ``may_act``: whether the plan's terms still hold, as etcd says."""
+        self._failpoints.reach("before_evict")
+        result = await evict(self._api, asked.eviction, scheduler_name=scheduler_name, may_act=may_act)
         self._post((Evicted(asked.plan, result),))
 
     async def patch_object(self, write: PatchObject) -> None:

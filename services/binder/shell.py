@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -172,7 +173,9 @@ class Shell:
             case PatchObject():
                 self._start(self.api_calls.patch_object(instruction))
             case Evict():
-                self._start(self.api_calls.evict(instruction, self.core.state.settings.scheduler_name))
+                term, (planned_in, _) = self.core.state.term, instruction.plan
+                may_act = partial(self.store_calls.leads, term, planned_in)
+                self._start(self.api_calls.evict(instruction, self.core.state.settings.scheduler_name, may_act))
             case MarkPod():
                 self._start(self.api_calls.mark(instruction))
             case LookUp():

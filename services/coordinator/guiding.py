@@ -18,9 +18,11 @@ from services.coordinator.losses import Losses
 from services.coordinator.merging import AgentAnswers, Choice, Unit
 from services.coordinator.state import State
 from shared.model.pod import Pod
+from shared.scheduling.cluster_rules import ClusterRule
 from shared.scheduling.conflicts import fits
 from shared.scheduling.feasibility import Diagnosis
-from shared.scheduling.filtering import diagnose
+from shared.scheduling.filtering import diagnose, run_filters
+from shared.scheduling.filters.topology_spread import TopologySpread
 from shared.scheduling.guidance import Guidance, guidance_for, needs_guidance
 from shared.scheduling.node_table import BoolArray, IntArray
 from shared.wire.messages import SCORE_SCALE, Answer
@@ -38,6 +40,7 @@ class Guiding:
         self._stamp: tuple[int, int, int] = (-1, -1, -1)
         self._guidance: dict[Hashable, Guidance] = {}
         self._diagnoses: dict[Hashable, Diagnosis] = {}
+        self._waits: dict[Hashable, frozenset[str]] = {}
 
     def template(self, pod: Pod) -> Hashable | None:
         """What pods must share to be judged alike; None for a pod that its nodes alone decide about."""
@@ -71,6 +74,31 @@ class Guiding:
             return frozenset()
         return frozenset(self.diagnosis(pod).plugins)
 
+    def waits(self, pod: Pod) -> frozenset[str]:
+        """The plugins that only keep the pod until the units on their way have landed; none if more is in its way."""
+        guidance = self.judge(pod)
+        if guidance.rejection is not None or not self.takes_nobody(pod, guidance):
+            return frozenset()
+        key = template_of(pod)
+        known = self._waits.get(key)
+        if known is None:
+            known = self._waits[key] = self._held_by(guidance)
+        return known
+
+    def _held_by(self, guidance: Guidance) -> frozenset[str]:
+        prefiltered, waiting = guidance.prefiltered, set[str]()
+        rules: list[ClusterRule] = []
+        for rule in prefiltered.rules:
+            settled = rule.settled() if isinstance(rule, TopologySpread) else None
+            if settled is not None:
+                waiting.add(rule.name)
+            rules.append(settled or rule)
+        if not waiting:
+            return frozenset()
+        later = replace(prefiltered, rules=tuple(rules))
+        mask = run_filters(self._state.cluster, self._state.feasibility, later, explain=False).mask
+        return frozenset(waiting) if mask.any() else frozenset()
+
     def diagnosis(self, pod: Pod) -> Diagnosis:
         """Why no node takes the pod, over all nodes."""
         self._renew()
@@ -88,6 +116,7 @@ class Guiding:
             self._stamp = stamp
             self._guidance.clear()
             self._diagnoses.clear()
+            self._waits.clear()
 
     def _nominated_first(self, pod: Pod) -> Guidance:
         state = self._state

@@ -1,11 +1,14 @@
 """What follows from a plan's results: which placements stand, which units go back to the queue, and why.
 
 BOUND and ELSEWHERE stay assumed where they are until the watch confirms; CONFLICT gives back at once (another node
-will do), REFUSED after a backoff with its reason; GONE and UNRESOLVED are for the API server to tell. It refuses to
-drop a pod on the binder's word alone: only the watch or a GET ends a pod's place here (I3).
+will do), REFUSED after a backoff with its reason; GONE is for the API server to tell, UNRESOLVED for the binder, which
+is asked again, or at last for the API server. It refuses to drop a pod on the binder's word alone: only the watch or a
+GET ends a pod's place here (I3).
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from services.coordinator.events import PlanAnswered, PlanFailed, PodFetched
 from services.coordinator.intake import Intake
@@ -19,6 +22,9 @@ from shared.wire.messages import Outcome, PlacementResult, Plan
 
 RETRY_S = 1.0
 """Pause before a lookup that the API server did not answer is made again."""
+
+LONG_POLL_S = 0.5
+"""An answer that came sooner did not wait for units on their way: to ask again at once would only spin."""
 
 _OUTCOMES = frozenset(Outcome)
 
@@ -65,6 +71,8 @@ class Outcomes:
                 self._apply(placed, result)
             elif result.outcome == Outcome.BOUND:
                 self._state.stats.bound += 1  # the watch was faster than the answer
+        if elapsed_s >= LONG_POLL_S:
+            self._ask_again(plan)
         asked = {eviction.uid: eviction for eviction in plan.evictions}
         for evicted in event.result.evictions:
             if evicted.uid in asked:
@@ -150,6 +158,21 @@ class Outcomes:
                 self._give_back(placed, f"the Binding was refused: {result.reason}", failed=True)
             case _:
                 stats.unresolved += 1
+                placed.unresolved = True
+
+    def _ask_again(self, plan: Plan) -> None:
+        """Units of an answered plan that were still on their way: the binder tells their end to another plan."""
+        again = []
+        for placement in plan.placements:
+            placed = self._ledger.placed.get(placement.uid)
+            if placed is None or placed.plan_id != plan.plan_id or not placed.unresolved:
+                continue
+            entry = self._state.queue.entries.get(placement.uid)
+            if entry is not None:
+                placement = msgspec.structs.replace(placement, resource_version=entry.pod.resource_version)
+            again.append((placement, placed.pod))
+        if again:
+            self._ledger.open(again, plan.cause_id)
 
     def _account(self, placed: Placed, node: str) -> None:
         """Count the pod where the binder says it is; the watch confirms it."""

@@ -6,8 +6,9 @@
                     +----- WAITING (retry_at) <--+
 
 A plan is idempotent by (term, plan_id), so it is sent again, unchanged, to whoever leads the binders, until it is
-answered. A placement stays assumed until the watch shows the pod bound or gone; one that nobody confirmed for
-``confirm_after_s`` is looked up (reliability.md 3.7: resolve, do not just drop).
+answered. A unit that the binder still has on its way is asked for by another plan. A placement stays assumed until the
+watch shows the pod bound or gone; one that nobody confirmed for ``confirm_after_s`` is looked up (reliability.md 3.7:
+resolve, do not just drop).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Placed:
     plan_id: int
     since: float
     answered: bool = False
+    unresolved: bool = False
     asked: bool = False
 
 

@@ -283,7 +283,9 @@ class Rounds:
             if left and dry and not group.guided:
                 group.known.widen()
             for unit in left:
-                if dry and choices:
+                if group.guided and (others := self._guiding.waits(unit.pod)):
+                    state.queue.hold(unit.pod.uid, others, state.now)
+                elif dry and choices:
                     state.queue.retry(unit.pod.uid, state.now, failed=False)  # it was not lost: nobody was asked
                 else:
                     self._refusals.give_back(unit, group, missing=current.missing)

@@ -110,7 +110,7 @@ class ClusterState:
     def assume(self, pod: Pod, node_name: str, now: float, *, devices: tuple[int, ...] | None = None) -> Account:
         """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it."""
         self._withdraw(pod.uid)
-        self.index.place(pod, node_name)
+        self.index.place(pod, node_name, assumed=True)
         return self.cache.assume(pod.uid, node_name, pod.pod_class, now, devices=devices)
 
     def forget(self, uid: str) -> Account | None:

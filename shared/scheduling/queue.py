@@ -216,13 +216,27 @@ class PodQueue:
             return
         entry.attempts += 1
         entry.plugins = frozenset(plugins)
-        missed = any(number > entry.events_seen and _helps(entry.plugins, event) for number, event in self._recent)
-        if missed or (self._recent and self._recent[0][0] > entry.events_seen + 1):
+        if self._missed(entry):
             self._back_off(entry, now)
             return
         entry.place, entry.since = Place.UNSCHEDULABLE, now
         self._parked.setdefault(entry.plugins, set()).add(uid)
         entry.ready_at = now + self._backoff_s(entry)
+
+    def hold(self, uid: str, plugins: Iterable[str], now: float) -> None:
+        """Nothing is wrong with the pod in flight, but it must wait for others that are on their way.
+
+        As ``park``, but no attempt has failed: there is no backoff, and after an event that may help none at all.
+        """
+        entry = self.entries.get(uid)
+        if entry is None or entry.place is not Place.IN_FLIGHT:
+            return
+        entry.plugins = frozenset(plugins)
+        if self._missed(entry):
+            self._activate(entry, now)
+            return
+        entry.place, entry.since, entry.ready_at = Place.UNSCHEDULABLE, now, now
+        self._parked.setdefault(entry.plugins, set()).add(uid)
 
     def wake(self, event: ClusterEvent, now: float, judge: Callable[[Pod], frozenset[str]] | None = None) -> int:
         """An event happened: move the parked pods it can help to active, or to backoff while that runs. Count.
@@ -296,6 +310,13 @@ class PodQueue:
         for entry in self.entries.values():
             counts[entry.place] += 1
         return counts
+
+    def _missed(self, entry: Entry) -> bool:
+        """Whether an event that may help came while the pod was in flight, or more than are remembered."""
+        recent = self._recent
+        if recent and recent[0][0] > entry.events_seen + 1:
+            return True
+        return any(number > entry.events_seen and _helps(entry.plugins, event) for number, event in reversed(recent))
 
     def _activate(self, entry: Entry, now: float) -> None:
         entry.place, entry.since, entry.version = Place.ACTIVE, now, entry.version + 1

@@ -224,18 +224,22 @@ def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
 
     That pod is one nominated to the victim's node when it was evicted, or that gets the node later.
     """
+    victims = evicted(entries)
+    nodes = {node_of(entry.object) for entry in victims.values()} - {""}
+    rivals: dict[str, list[tuple[int, Entry]]] = {node: [] for node in nodes}
+    for entry in entries if nodes else ():
+        if entry.kind == "Pod" and entry.object["spec"].get("preemptionPolicy") != "Never":
+            nominated = str((entry.object.get("status") or {}).get("nominatedNodeName") or "")
+            for node in nodes & {node_of(entry.object), nominated}:
+                rivals[node].append((priority_of(entry.object), entry))
     found = []
-    for uid, entry in evicted(entries).items():
-        node, priority = node_of(entry.object), priority_of(entry.object)
-        rivals = [
-            other.object
-            for other in entries
-            if other.kind == "Pod" and other.uid != uid and node
-            and node in (node_of(other.object), (other.object.get("status") or {}).get("nominatedNodeName"))
-            and (other.rv > entry.rv or not node_of(other.object))
-        ]  # fmt: skip
-        if not any(priority_of(pod) > priority and pod["spec"].get("preemptionPolicy") != "Never" for pod in rivals):
-            found.append(f"evicted for nobody of higher priority: {entry.name} (priority {priority}) on {node}")
+    for uid, victim in victims.items():
+        node, priority = node_of(victim.object), priority_of(victim.object)
+        if not any(
+            higher > priority and other.uid != uid and (other.rv > victim.rv or not node_of(other.object))
+            for higher, other in rivals.get(node, ())
+        ):
+            found.append(f"evicted for nobody of higher priority: {victim.name} (priority {priority}) on {node}")
     return found
 
 

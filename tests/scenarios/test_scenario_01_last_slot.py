@@ -31,7 +31,10 @@ async def test_the_last_slot_is_given_once_and_a_freed_one_exactly_once_again(tm
             lambda c: len(c.bound_names()) == ROOM and told_all(c), within_s=15, what=f"{ROOM} bound, the others told"
         )
         pending = sorted(set(cluster.pods) - cluster.bound_names())
-        assert cluster.told(pending[0]) == f"0/{nodes} nodes are available: {nodes} Insufficient cpu."
+        assert cluster.told(pending[0]) == (
+            f"0/{nodes} nodes are available: {nodes} Insufficient cpu. "
+            f"preemption: 0/{nodes} nodes are available: {nodes} No preemption victims found for incoming pod."
+        )
         await cluster.never(
             lambda c: len(c.bound_names()) > ROOM, for_s=length(short=1.5, full=15), what="one too many"
         )

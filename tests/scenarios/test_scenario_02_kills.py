@@ -65,3 +65,24 @@ async def test_one_stopped_past_its_lease_is_succeeded_and_does_no_harm_when_it_
         cluster.mesh.kill(victim, signal.SIGCONT)
         again = await cluster.add_pods((f"after-{number:03}" for number in range(50)), cpu="10m")
         await cluster.until(lambda c: c.bound(*again), within_s=RECOVERY_S, what="all after it goes on")
+
+
+@pytest.mark.parametrize("fault", ["killed", "stopped"])
+async def test_an_etcd_member_that_fails_costs_ten_seconds_at_most_and_no_pod(tmp_path: Path, fault: str) -> None:
+    async with world(tmp_path, agents=2, etcd_members=3) as cluster:
+        for number in range(4):
+            await cluster.add_node(f"n{number}")
+        names = await start_pods(cluster, "p")
+        member = cluster.mesh.members[0]
+        if fault == "killed":
+            await member.kill()
+        else:
+            member.pause()
+        names |= await cluster.add_pods((f"during-{number:03}" for number in range(20)), cpu="10m")
+        await cluster.until(lambda c: c.bound(*names), within_s=RECOVERY_S, what=f"all while a member is {fault}")
+        if fault == "killed":
+            await member.start()
+        else:
+            member.resume()
+        again = await cluster.add_pods((f"after-{number:03}" for number in range(50)), cpu="10m")
+        await cluster.until(lambda c: c.bound(*again), within_s=RECOVERY_S, what="all after its return")

@@ -43,8 +43,11 @@ def victim(*, force: bool = False) -> Eviction:
 
 
 async def run(api: Api, *, force: bool = False, leads: bool = True) -> EvictionOutcome:
+    async def may_act() -> bool:
+        return leads
+
     result = await evict(
-        api, victim(force=force), scheduler_name="conclave", may_act=lambda: leads  # type: ignore[arg-type]
+        api, victim(force=force), scheduler_name="conclave", may_act=may_act  # type: ignore[arg-type]
     )  # fmt: skip
     return EvictionOutcome(result.outcome)
 

@@ -102,6 +102,24 @@ def test_a_node_that_came_closed_wakes_who_waits_for_room_when_it_opens() -> Non
     assert names(queue.pop(1, now=21.0)) == ["a"]
 
 
+def test_a_pod_that_waits_for_others_under_way_has_no_failed_attempt_and_no_backoff() -> None:
+    queue = queue_of("a")
+    queue.pop(1, now=0.0)
+    queue.hold("uid-a", {"PodTopologySpread"}, now=0.0)
+    assert queue.count()[Place.UNSCHEDULABLE] == 1
+    assert queue.wake(ClusterEvent.POD_ADDED, now=0.01) == 1
+    assert names(queue.pop(1, now=0.01)) == ["a"]
+    assert queue.entries["uid-a"].attempts == 0
+
+
+def test_an_event_in_flight_makes_a_pod_that_would_wait_for_others_active_at_once() -> None:
+    queue = queue_of("a")
+    queue.pop(1, now=0.0)
+    queue.wake(ClusterEvent.POD_ADDED, now=0.01)
+    queue.hold("uid-a", {"PodTopologySpread"}, now=0.02)
+    assert names(queue.pop(1, now=0.02)) == ["a"]
+
+
 def test_more_events_than_are_remembered_count_as_one_that_may_help() -> None:
     queue = queue_of("a")
     queue.pop(1, now=0.0)
