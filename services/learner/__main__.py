@@ -13,6 +13,7 @@ import click
 import torch
 
 from services.learner.deepsets_trainer import train_deep_sets
+from services.learner.marl_trainer import train_marl
 from services.learner.request import Trainer, TrainRequest
 from shared.errors import ConclaveError
 from shared.evaluation.seeds import parse_seeds
@@ -21,6 +22,10 @@ TRAINERS: dict[str, Trainer] = {
     "ee": train_deep_sets,
     "el": train_deep_sets,
     "lb": train_deep_sets,
+    "marl-dqn": train_marl,
+    "marl-dqn-per-node": train_marl,
+    "marl-dqn-published": train_marl,
+    "single-dqn": train_marl,
 }
 
 BAD_INPUT, INTERRUPTED = 2, 130
