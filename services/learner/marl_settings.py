@@ -20,6 +20,7 @@ FIRST_TRAINING_SEED = 1000
 PER_NODE = "marl-dqn-per-node"
 """The switch: a network of its own for every node. Trained and compared, not shipped."""
 POLICIES = (NAME, PUBLISHED, SINGLE, PER_NODE)
+ROUNDS = 60
 EPISODES_OF_A_SEED = 100_000
 """Room for a run's episodes: run 1000 plays the pods of seeds from 100,000,000 on."""
 
@@ -30,12 +31,12 @@ class MarlSettings:
 
     policy: str
     seed: int = FIRST_TRAINING_SEED
-    rounds: int = 60
+    rounds: int = ROUNDS
     episodes_per_round: int = 16
     updates_per_round: int = 150
     kind: Kind = "shared"
     reward: Reward = "local-balance"
-    agents: AgentsSettings = AgentsSettings()
+    agents: AgentsSettings = field(default_factory=AgentsSettings)
     hidden: tuple[int, ...] = (64, 64)
     nodes: int = 4
     discount: float = 0.97
@@ -78,11 +79,10 @@ class MarlSettings:
 
 def settings_for(policy: str, seed: int, rounds: int | None = None) -> MarlSettings:
     """The settings that the shipped weights of ``policy`` come from, for one seed."""
-    length = {} if rounds is None else {"rounds": rounds}
+    length = ROUNDS if rounds is None else rounds
     if policy == PUBLISHED:
-        return MarlSettings(
-            policy, seed, reward="band", agents=AgentsSettings(bootstrap="own"), discount=0.9, epsilon_end=0.1, **length
-        )
+        own = AgentsSettings(bootstrap="own")
+        return MarlSettings(policy, seed, length, reward="band", agents=own, discount=0.9, epsilon_end=0.1)
     if policy == SINGLE:
-        return MarlSettings(policy, seed, kind="single", reward="balance", hidden=(128, 128), **length)
-    return MarlSettings(policy, seed, kind="per-node" if policy == PER_NODE else "shared", **length)
+        return MarlSettings(policy, seed, length, kind="single", reward="balance", hidden=(128, 128))
+    return MarlSettings(policy, seed, length, kind="per-node" if policy == PER_NODE else "shared")

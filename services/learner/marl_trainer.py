@@ -34,8 +34,7 @@ VERSION = 1
 SHIPPED_SEEDS = tuple(range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 3))
 CHECKPOINT_EVERY = 5
 LIMITS = [
-    "trained on 4 nodes with the three kinds of pods of the thesis; other sizes and workloads rest on features that are"
-    " relative to the cluster's mean, and on the suite's measurements",
+    "trained on 4 nodes with the thesis' three kinds of pods; other sizes and kinds rest on features that are relative",
     "balances utilisation; it neither packs nor saves energy, and knows nothing of GPUs",
     "without measurements of nodes it decides by requests, no better than kube-default",
 ]

@@ -129,7 +129,9 @@ _ARRIVE, _START, _END, _READ, _FAIL, _RECOVER = range(6)
 class ThesisEnv:
     """One episode. ``pods`` in any order; ``rng`` draws noise and the nodes' network delays."""
 
-    def __init__(self, pods: Sequence[EnvPod], rng: np.random.Generator, settings: ThesisSettings | None = None) -> None:
+    def __init__(
+        self, pods: Sequence[EnvPod], rng: np.random.Generator, settings: ThesisSettings | None = None
+    ) -> None:
         self.settings = settings or ThesisSettings()
         self._rng = rng
         count = self.settings.nodes
