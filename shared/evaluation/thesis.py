@@ -127,7 +127,7 @@ def run(
         goals=tuple(_goals(found)),
         card_digests={name: digest(shipped_bytes(name)) for name in wanted if name in LEARNED},
         notes=(
-            "imbalance: time mean, first arrival to last end, of the s.d. over nodes of max(cpu, memory, disk, net) use",
+            "imbalance: time mean of the s.d. over nodes of the highest of cpu, memory, disk and network utilisation",
             "greedy and clairvoyant see true use (clairvoyant: ends too) and are bounds, not policies",
         ),
     )

@@ -9,6 +9,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from services.learner import marl_training
 from services.learner.__main__ import main
 from services.learner.dqn import DqnSettings
 from services.learner.marl_learner import AgentsLearner, AgentsSettings
@@ -23,6 +24,11 @@ from shared.policy.networks import mlp
 
 INPUTS = len(FEATURES)
 SMALL = MarlSettings("marl-dqn", rounds=2, episodes_per_round=2, updates_per_round=4, hidden=(8,), validate_every=50)
+
+
+@pytest.fixture(autouse=True)
+def _one_validation_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marl_training, "VALIDATION_SEEDS", range(500, 501))
 
 
 def batch(*, size: int = 16, nodes: int = 3, features: int = 5, seed: int = 0) -> dict[str, np.ndarray]:
