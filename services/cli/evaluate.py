@@ -75,7 +75,9 @@ def evaluate(
     learnt = [_curves(file) for file in curves]
     with RunProgress(quiet=quiet) as progress:
         if suite is not None:
-            given = SuiteInput(chosen, _command(), _names(policies), _trace_files(suite, trace_dir), clock=time.thread_time)
+            given = SuiteInput(
+                chosen, _command(), _names(policies), _trace_files(suite, trace_dir), clock=time.thread_time
+            )
             result = find_suite(suite)(given, progress)
         else:
             assert trace is not None

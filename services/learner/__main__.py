@@ -6,6 +6,9 @@ codes: 0 trained, 2 bad input, 130 interrupted with a checkpoint kept.
 
 from __future__ import annotations
 
+import shared.runtime.one_core  # noqa: F401  first: it must be set before numpy is loaded
+
+# isort: split
 import sys
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import click
 import torch
 
 from services.learner.deepsets_trainer import train_deep_sets
+from services.learner.marl_trainer import train_marl
 from services.learner.request import Trainer, TrainRequest
 from shared.errors import ConclaveError
 from shared.evaluation.seeds import parse_seeds
@@ -21,6 +25,10 @@ TRAINERS: dict[str, Trainer] = {
     "ee": train_deep_sets,
     "el": train_deep_sets,
     "lb": train_deep_sets,
+    "marl-dqn": train_marl,
+    "marl-dqn-per-node": train_marl,
+    "marl-dqn-published": train_marl,
+    "single-dqn": train_marl,
 }
 
 BAD_INPUT, INTERRUPTED = 2, 130

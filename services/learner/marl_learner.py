@@ -85,7 +85,7 @@ class AgentsLearner(DqnLearner):
 
 
 def _taken(q: Tensor, node: Tensor) -> Tensor:
-    """``q`` [batch, nodes, 2] and the node that got the pod [batch] to the values of what each agent did [batch, nodes]."""
+    """``q`` [batch, nodes, 2], ``node`` [batch] that got the pod: the value of what each agent did [batch, nodes]."""
     action = torch.zeros(q.shape[:2], dtype=torch.int64)
     action.scatter_(1, node[:, None], ACCEPT)
     return q.gather(2, action[..., None]).squeeze(2)

@@ -69,7 +69,7 @@ def _checked(reward: str, settings: ThesisSettings | None) -> ThesisSettings:
     return settings
 
 
-class NodeAgentsEnv(ParallelEnv[str, Observation, int]):
+class NodeAgentsEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc]
     """One agent per node: ``observation`` float32 [features] (``marl_features.FEATURES``) and ``action_mask`` int8 [2]
     (reject is always allowed), actions 0 reject and 1 accept."""
 
@@ -100,7 +100,9 @@ class NodeAgentsEnv(ParallelEnv[str, Observation, int]):
         return spaces.Discrete(2)
 
     def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None  # noqa: ARG002
+        self,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
         """Begin the episode of ``seed``; None: of one drawn from the last seed given."""
         if seed is not None:
@@ -112,9 +114,7 @@ class NodeAgentsEnv(ParallelEnv[str, Observation, int]):
 
     def step(
         self, actions: dict[str, int]
-    ) -> tuple[
-        dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
-    ]:
+    ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """Everybody answers, one node gets the pod, time runs on to the next one."""
         episode = self._episode
         if episode is None or not self.agents:
@@ -159,7 +159,7 @@ class CentralEnv(gymnasium.Env[Features, np.int64]):
     A node that the filters reject is replaced by a feasible one, by lot, and ``info["infeasible"]`` says so.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # gymnasium declares it per instance
 
     def __init__(
         self, workload: str = "uniform", *, reward: str = "balance", settings: ThesisSettings | None = None

@@ -8,7 +8,6 @@ told; the promises are the goals. Baselines are the mesh's own policies; ``greed
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +24,7 @@ from shared.policy.marl_dqn import PUBLISHED, MarlDqn
 from shared.policy.observation import Policy
 from shared.policy.single_dqn import SingleDqn
 from shared.policy.utilisation import UtilisationStore
-from shared.policy.weights import shipped_bytes, digest
+from shared.policy.weights import digest, shipped_bytes
 from shared.twin.thesis_env import EpisodeResult, NodeFault, ThesisSettings
 
 SUITE = "thesis"
@@ -128,8 +127,7 @@ def run(
         goals=tuple(_goals(found)),
         card_digests={name: digest(shipped_bytes(name)) for name in wanted if name in LEARNED},
         notes=(
-            "imbalance: time mean, from the first arrival to the last end, of the s.d. over nodes of the highest of cpu, "
-            "memory, disk and network utilisation",
+            "imbalance: time mean of the s.d. over nodes of the highest of cpu, memory, disk and network utilisation",
             "greedy and clairvoyant see true use (clairvoyant: ends too) and are bounds, not policies",
         ),
     )
@@ -141,7 +139,7 @@ def episode(
     """One policy's episode of one seed."""
     tally = Tally()
     session = Session.of(workload, seed, condition.settings, metrics=condition.metrics)
-    decide, rng = _decider(name, tally, clock), random.Random(seed)
+    decide, rng = _decider(name, tally, clock), np.random.default_rng(seed)
     while not session.over:
         session.place(decide(session, rng))
     return session.env.result(), tally
@@ -175,7 +173,7 @@ def _many(seed: int, clock: Clock) -> list[float]:
     """CPU seconds of the first decisions at 1,000 nodes."""
     tally = Tally()
     session = Session.of("uniform", seed, ThesisSettings(nodes=MANY_NODES))
-    decide, rng = _decider("marl-dqn", tally, clock), random.Random(seed)
+    decide, rng = _decider("marl-dqn", tally, clock), np.random.default_rng(seed)
     while len(tally.cpu_s) < TIMED_DECISIONS:
         session.place(decide(session, rng))
     return tally.cpu_s
@@ -204,7 +202,9 @@ def _goals(found: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:
     for workload in WORKLOADS:
         p99 = ours.get(f"{workload}/decision p99 ms")
         if p99 is not None:
-            goals.append(Goal.at_most(f"{workload}: p99 decision at 4 nodes, CPU ms, worst seed", max(p99.values), P99_4_MS))
+            goals.append(
+                Goal.at_most(f"{workload}: p99 decision at 4 nodes, CPU ms, worst seed", max(p99.values), P99_4_MS)
+            )
     p99 = ours.get("decision p99 ms, 1000 nodes")
     if p99 is not None:
         goals.append(Goal.at_most("p99 decision at 1,000 nodes, CPU ms, worst seed", max(p99.values), P99_1000_MS))

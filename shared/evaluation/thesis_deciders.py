@@ -110,8 +110,8 @@ def clairvoyant(session: Session, rng: Rng) -> int:
     series = np.stack(loads)
     highest = series.max(axis=2)
     cost = np.full(env.settings.nodes, np.inf)
-    for node in np.flatnonzero(env.mask):
+    for row in np.flatnonzero(env.mask):
         tried = highest.copy()
-        tried[:, node] = (series[:, node] + use).max(axis=1)
-        cost[node] = float(tried[:, env.healthy].std(axis=1) @ lasting)
+        tried[:, row] = (series[:, row] + use).max(axis=1)
+        cost[row] = float(tried[:, env.healthy].std(axis=1) @ lasting)
     return pick(-cost, rng, tie=TIE)

@@ -7,7 +7,6 @@ judged on. Pure.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +16,7 @@ from shared.policy.marl_features import Features, Observer
 from shared.policy.observation import Observation
 from shared.policy.utilisation import UtilisationStore
 from shared.twin.thesis_env import ThesisEnv, ThesisSettings
-from shared.twin.thesis_workload import EnvPod, thesis_pods
+from shared.twin.thesis_workload import Draws, EnvPod, thesis_pods
 
 
 class Session:
@@ -37,12 +36,10 @@ class Session:
         self._update()
 
     @classmethod
-    def of(
-        cls, workload: str, seed: int, settings: ThesisSettings | None = None, *, metrics: bool = True
-    ) -> Session:
+    def of(cls, workload: str, seed: int, settings: ThesisSettings | None = None, *, metrics: bool = True) -> Session:
         """The built-in workload ``uniform`` or ``random`` of one seed."""
         settings = settings or ThesisSettings()
-        return cls(thesis_pods(workload, random.Random(seed), nodes=settings.nodes), seed, settings, metrics=metrics)
+        return cls(thesis_pods(workload, Draws(seed), nodes=settings.nodes), seed, settings, metrics=metrics)
 
     @property
     def over(self) -> bool:

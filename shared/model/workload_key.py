@@ -15,7 +15,7 @@ MAX_LENGTH = 128
 def workload_key(
     namespace: str, *, owner: tuple[str, str, str] = ("", "", ""), labels: Mapping[str, str], images: Sequence[str]
 ) -> str:
-    """``namespace/kind:name`` of the owner (apiVersion, kind, name), else of a label, else of the images; "" for none."""
+    """``namespace/kind:name`` of ``owner`` (apiVersion, kind, name), else of a label, else of the images; "": none."""
     _, kind, name = owner
     if name:
         return f"{namespace}/{kind}:{name}"[:MAX_LENGTH]

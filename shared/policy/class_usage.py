@@ -64,9 +64,9 @@ class ClassUsage:
         return column
 
     def learn(self, counts: FloatArray, measured: FloatArray, scale: FloatArray) -> None:
-        """Samples: ``counts`` [nodes, columns] of running pods, ``measured`` [nodes, PARTS] at the same moment as shares
-        of each node's limits, ``scale`` [nodes, PARTS] of these limits in reference nodes."""
-        clear = (measured.max(axis=1) < CENSORED) & counts.any(axis=1)
+        """Samples: ``counts`` [nodes, columns] of running pods, ``measured`` [nodes, PARTS] at the same moment as
+        shares of each node's limits, ``scale`` [nodes, PARTS] of these limits in reference nodes."""
+        clear = measured.max(axis=1) < CENSORED
         if not clear.any():
             return
         rows = counts[clear]

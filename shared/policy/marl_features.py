@@ -108,14 +108,14 @@ def node_view(
 
 
 def summary(view: NodeView) -> FloatArray:
-    """float64 [len(SUMMARY)]: means over the nodes of ``view``, and the spread of their highest parts."""
-    nodes = len(view.pods)
+    """float64 [len(SUMMARY)]: means over the healthy nodes of ``view``, and the spread of their highest parts."""
+    nodes = int(view.healthy.sum())
     if not nodes:
         return np.zeros(len(SUMMARY))
     columns = np.concatenate(
         (view.use.parts[:, 0], view.highest, view.requested, view.pods[:, None], view.highest[:, :1] ** 2), axis=1
     )
-    mean = columns.sum(axis=0) / nodes
+    mean = (columns if nodes == len(columns) else columns[view.healthy > 0]).sum(axis=0) / nodes
     out = np.empty(len(SUMMARY))
     out[:8] = mean[:8]
     out[8] = 0.5 * (mean[8] + mean[9])

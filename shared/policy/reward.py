@@ -50,7 +50,8 @@ def balance_potential(utilisation: FloatArray, counted: NDArray[np.bool_] | None
     """
     highest = utilisation.max(axis=1)
     mean = highest.mean() if counted is None or not counted.any() else highest[counted].mean()
-    return -np.minimum(((highest - mean) / BALANCE_UNIT) ** 2, MOST_COST)
+    cost: FloatArray = np.minimum(((highest - mean) / BALANCE_UNIT) ** 2, MOST_COST)
+    return -cost
 
 
 def balance_reward(utilisation: FloatArray) -> FloatArray:

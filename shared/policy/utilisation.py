@@ -55,7 +55,7 @@ class _Pod:
 
 
 class UtilisationStore:
-    """Per node the last sample and what changed since. ``start_delay_s``: from a binding until the pod shows in samples.
+    """Per node the last sample and what changed since. ``start_delay_s``: from a binding until a pod shows in samples.
 
     ``cluster``: means over the whole cluster (``marl_features.summary``) where this store knows only a part; None:
     what it knows is all there is.

@@ -1,4 +1,4 @@
-"""What runs on each node over time, in closed form: utilisation, its spread over nodes, and the work that contention costs.
+"""What runs on each node over time, in closed form: utilisation, its spread over nodes, and work lost to contention.
 
 Between two changes every load is constant, so time means are exact sums, not samples. Utilisation is demand over limit
 and may exceed 1, as in ``usage.py``. Contention: on a node whose demand for a part exceeds the limit by a factor u,

@@ -129,13 +129,15 @@ _ARRIVE, _START, _END, _READ, _FAIL, _RECOVER = range(6)
 class ThesisEnv:
     """One episode. ``pods`` in any order; ``rng`` draws noise and the nodes' network delays."""
 
-    def __init__(self, pods: Sequence[EnvPod], rng: np.random.Generator, settings: ThesisSettings | None = None) -> None:
+    def __init__(
+        self, pods: Sequence[EnvPod], rng: np.random.Generator, settings: ThesisSettings | None = None
+    ) -> None:
         self.settings = settings or ThesisSettings()
         self._rng = rng
         count = self.settings.nodes
         self.table = NodeTable(count)
         for number in range(count):
-            self.table.upsert(Node(name=f"worker-{number + 1}", allocatable=NODE_ALLOCATABLE))
+            self.table.upsert(_node(number, alive=True))
         self.feasibility = FeasibilityCache(self.table)
         self.load = NodeLoad(count)
         self.healthy: NDArray[np.bool_] = np.ones(count, np.bool_)
@@ -172,8 +174,7 @@ class ThesisEnv:
     def mask(self) -> NDArray[np.bool_]:
         """bool [nodes]: which nodes pass the filters for the pending pod."""
         assert self.pending is not None, "the episode is over"
-        feasible: NDArray[np.bool_] = self.feasibility.of(self.pending.pod_class).mask & self.healthy
-        return feasible
+        return self.feasibility.of(self.pending.pod_class).mask.copy()
 
     def measured(self) -> FloatArray:
         """float64 [nodes, 4]: what each node used ``lag_s`` ago as its kernel counts it (at most 1), with noise.
@@ -317,6 +318,7 @@ class ThesisEnv:
 
     def _fail(self, node: int, pod: EnvPod | None) -> None:  # noqa: ARG002
         self.healthy[node] = False
+        self.table.upsert(_node(node, alive=False))
         for number, live in [item for item in self._live.items() if item[1].node == node]:
             self._remove(number, live)
             self.restarted += 1
@@ -325,4 +327,10 @@ class ThesisEnv:
 
     def _recover(self, node: int, pod: EnvPod | None) -> None:  # noqa: ARG002
         self.healthy[node] = True
+        self.table.upsert(_node(node, alive=True))
         self.load.count(self.now_s, node, counted=True)
+
+
+def _node(number: int, *, alive: bool) -> Node:
+    """A dead node is not schedulable: what its not-ready taints come to."""
+    return Node(name=f"worker-{number + 1}", allocatable=NODE_ALLOCATABLE, unschedulable=not alive)

@@ -25,9 +25,7 @@ NODE_ALLOCATABLE = {CPU: 4000, MEMORY: 8_000_000_000, PODS: 110}
 NODE_LIMITS: FloatArray = np.array([4000.0, 8e9, 1e7, 1e7])
 """Limits in the order of ``node_load.PARTS``: cpu millis, memory bytes, disk write bytes/s, network bits/s."""
 
-REQUESTS = PodClass(
-    requests=((CPU, 100), (MEMORY, 64 * MIB)), score_cpu_millis=100, score_memory_bytes=64 * MIB
-)
+REQUESTS = PodClass(requests=((CPU, 100), (MEMORY, 64 * MIB)), score_cpu_millis=100, score_memory_bytes=64 * MIB)
 """What every pod of the experiment requests, whatever it uses."""
 
 
@@ -50,6 +48,22 @@ class EnvPod:
                 f"pod of {self.pod_class.workload!r}: at_s {self.at_s:g}, duration_s {self.duration_s:g};"
                 " give at_s >= 0 and duration_s > 0"
             )
+
+
+class Draws:
+    """The draws of one seed, as a workload wants them, from numpy's generator."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self._uniform, self._normal = rng.random, rng.normal
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+        return float(self._uniform())
+
+    def gauss(self, mu: float, sigma: float) -> float:
+        """Normally distributed."""
+        return float(self._normal(mu, sigma))
 
 
 def usage_array(usage: Usage) -> FloatArray:
