@@ -61,7 +61,13 @@ def load_policy(name: str, *, data: bytes | None, sha256: str) -> Policy:
         raise unknown(name)
     if data is None or not sha256:
         raise ConfigError(f"policy: no weights for {name}; publish them, or choose another version")
-    return LEARNED[name](decode(data, policy=name, sha256=sha256))
+    file = decode(data, policy=name, sha256=sha256)
+    try:
+        return LEARNED[name](file)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"weights of {file.title}: the policy cannot be made of them ({error!r}); train again"
+        ) from error
 
 
 def ref_of(name: str) -> PolicyRef:

@@ -13,6 +13,7 @@ from shared.errors import StoreUnknown
 from shared.policy.guard import Failure, GuardSettings, no_clock
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl_dqn import MarlDqn
+from shared.policy.registry import LEARNED
 from shared.policy.rollout import Stage
 from shared.policy.weights import encode
 from shared.scheduling.cache import ClusterCache
@@ -108,6 +109,16 @@ async def test_weights_that_cannot_be_used_leave_the_active_policy_and_are_told(
     assert lanes.number == 0
     assert await loader(lanes).take_over(PolicyPointer(active=HEURISTIC, number=3))
     assert lanes.failures() == []
+
+
+async def test_weights_that_the_policy_cannot_be_made_of_are_refused_too(monkeypatch) -> None:
+    def picky(file):
+        return file.arrays["l9.w"]
+
+    monkeypatch.setitem(LEARNED, "marl-dqn", picky)
+    lanes = make_lanes()
+    assert await loader(lanes, **kept((GOOD, GOOD_BYTES))).take_over(PolicyPointer(active=GOOD, number=2))
+    assert (lanes.active.ref, [told.failure for told in lanes.failures()]) == (HEURISTIC, ["digest"])
 
 
 async def test_weights_of_another_version_than_the_pointer_says_are_refused() -> None:
