@@ -20,7 +20,7 @@ FIRST_TRAINING_SEED = 1000
 PER_NODE = "marl-dqn-per-node"
 """The switch: a network of its own for every node. Trained and compared, not shipped."""
 POLICIES = (NAME, PUBLISHED, SINGLE, PER_NODE)
-ROUNDS = 24
+ROUNDS = 60
 EPISODES_OF_A_SEED = 100_000
 """Room for a run's episodes: run 1000 plays the pods of seeds from 100,000,000 on."""
 
@@ -48,10 +48,12 @@ class MarlSettings:
     averaging: float = 0.998
     """The weights that are judged and kept are an exponential mean over gradient steps, with this factor (Polyak and
     Juditsky 1992)."""
-    validate_every: int = 3
+    validate_every: int = 5
     """Rounds between validations; the best validated weights are kept."""
+    patience: int = 5
+    """The run ends early after so many validations without a better one (Prechelt 1998)."""
     dqn: DqnSettings = field(
-        default_factory=lambda: DqnSettings(learning_rate=5e-4, batch_size=128, target_period=100, huber_delta=10.0)
+        default_factory=lambda: DqnSettings(learning_rate=1e-3, batch_size=128, target_period=100, huber_delta=10.0)
     )
     final_learning_rate: float = 1e-4
     """Adam's step falls on a straight line to this."""
