@@ -23,12 +23,14 @@ from services.agent.replica import Replica
 from shared.errors import WireError
 from shared.model.constraints import PodClass
 from shared.policy.guard import GuardSettings, no_clock
+from shared.policy.node_samples import take_shares
 from shared.policy.observation import Policy, Rng
 from shared.scheduling.slot_sets import unpack
 from shared.wire.messages import (
     VERSION,
     Answer,
     Decisions,
+    NodeUse,
     Offer,
     Refusal,
     RowGuidance,
@@ -110,6 +112,7 @@ class AgentCore:
             return Decisions(VERSION, self._next_id(), offer.message_id, self.term, 0, [])
         if offer.cluster:
             self.lanes.see_cluster(np.array(offer.cluster))
+            self._measure(offer.samples)
         if offer.forget_classes:
             self._classes.clear()
         for definition in offer.classes:
@@ -202,7 +205,16 @@ class AgentCore:
     def read_rewards(self, now_s: float) -> None:
         """Read what is due of what was recorded (``experience.py``)."""
         self.now_s = now_s
-        self.experience.read(self.replica.table, self.lanes.cluster, now_s)
+        self.experience.read(self.replica.table, self.lanes.store, now_s)
+
+    def _measure(self, samples: list[NodeUse]) -> None:
+        """Take over what our nodes were measured to use, and let what was known grow older."""
+        table, row_of_slot = self.replica.table, self.replica.row_of_slot
+        for sample in samples:
+            row = row_of_slot.get(sample.slot)
+            if row is not None:
+                take_shares(self.lanes.store, table, row, sample.shares, self.now_s - sample.age_ms / 1000)
+        self.lanes.store.advance(self.now_s)
 
     def _record(self, lane: Lane, pod_class: PodClass, rows: list[int]) -> None:
         """One group of an offer is recorded: looking at its features costs as much as judging it."""

@@ -4,8 +4,9 @@
         --> READY --sent--> gone        (full: the oldest goes and is counted; nothing here ever waits or blocks)
 
 Reading the reward 15 s after the binding is the thesis' T_i (section 4.1.3): a pod takes that long to show in what a
-node uses. An agent is not told which node got the pod; it sees its nodes' pods counted in the views. Reward: balance as
-in ``policy/reward.py``, the node's own distance from the cluster's mean and the cluster's spread, averaged.
+node uses. An agent is not told which node got the pod; it sees its nodes' pods counted in the views. Reward: balance,
+by which the shipped weights were trained (``reward.balance_potential``): the squared distance of the node's most used
+part from the cluster's mean, of what it was measured to use or, where nobody measures, of what is requested on it.
 
 Only policies that can be looked into (``policy/lenses.py``) are recorded, and only while a learner wants them.
 """
@@ -18,14 +19,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.model.constraints import PodClass
+from shared.policy.class_usage import PARTS
 from shared.policy.lenses import Lens, lens_of
+from shared.policy.marl_features import PodView, node_view
 from shared.policy.observation import Observation, Policy
 from shared.policy.reward import BALANCE_UNIT, MOST_COST
-from shared.scheduling.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
+from shared.policy.utilisation import UtilisationStore
+from shared.scheduling.node_table import PODS_COLUMN, IntArray, NodeTable
 from shared.wire.messages import Transition
 
-HIGHEST, SPREAD = 4, 10
-"""Places in ``marl_features.SUMMARY``: mean of the nodes' most used part, and its standard deviation."""
+HIGHEST = 4
+"""Place in ``marl_features.SUMMARY`` of the mean, over all nodes, of each one's most used part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +95,9 @@ class Experience:
             due_s = now_s + self.settings.delay_s
             self._pending.append(_Pending(due_s, policy.name, lens, table.names[row], pod_class, pods, seen.tolist()))
 
-    def read(self, table: NodeTable, cluster: np.ndarray | None, now_s: float) -> None:
-        """Read the rewards that are due. ``cluster``: the summary of all nodes as last told, None: never was."""
+    def read(self, table: NodeTable, store: UtilisationStore, now_s: float) -> None:
+        """Read the rewards that are due. ``store``: what nodes use, and the cluster's means as they were told last."""
+        cluster = store.cluster
         while self._pending and self._pending[0].due_s <= now_s:
             entry = self._pending.popleft()
             row = table.row_of.get(entry.node)
@@ -101,7 +106,7 @@ class Experience:
                 continue
             s_t = entry.lens.features(Observation(table, entry.pod_class, np.array([row], np.int64)))[0]
             got = int(table.requested[PODS_COLUMN, row]) > entry.pods
-            reward = balance_of(table, row, float(cluster[HIGHEST]), float(cluster[SPREAD]))
+            reward = balance_of(table, row, store, float(cluster[HIGHEST]))
             if not (np.isfinite(s_t).all() and np.isfinite(entry.s_tm1).all() and np.isfinite(reward)):
                 self.lost += 1
                 continue
@@ -128,15 +133,10 @@ class Experience:
         return self._lens[1]
 
 
-def balance_of(table: NodeTable, row: int, mean: float, spread: float) -> float:
-    """Mean of the node's and the cluster's balance potential (``reward.balance_reward``), from shares requested.
-
-    ``mean`` and ``spread``: of the nodes' most used part, over the whole cluster.
-    """
-    shares = [
-        float(table.requested[column, row]) / max(1.0, float(table.allocatable[column, row]))
-        for column in (CPU_COLUMN, MEMORY_COLUMN)
-    ]
-    local = -min(((max(shares) - mean) / BALANCE_UNIT) ** 2, MOST_COST)
-    together = -min((spread / BALANCE_UNIT) ** 2, MOST_COST)
-    return 0.5 * (local + together)
+def balance_of(table: NodeTable, row: int, store: UtilisationStore, mean: float) -> float:
+    """The node's balance potential (``reward.balance_potential``). ``mean``: of the nodes' most used part, over all."""
+    slot = store.nodes.get(table.names[row], -1)
+    pod = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
+    view = node_view(table, np.array([row], np.int64), np.array([slot], np.int64), pod, store)
+    highest = float(view.highest[0, 0])
+    return -float(min(((highest - mean) / BALANCE_UNIT) ** 2, MOST_COST))

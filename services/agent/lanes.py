@@ -79,7 +79,8 @@ class Lanes:
         self._refused: dict[PolicyRef, Counter[Failure]] = {}
         self._fallbacks_before = 0
         self._table = NodeTable()
-        self._store = UtilisationStore()
+        self.store = UtilisationStore()
+        """What our nodes were last measured to use, and the cluster's means."""
         self.feasibility = FeasibilityCache(self._table)
         self.number = 0
         """Of the policy pointer that these lanes follow in every point; 0: of none."""
@@ -99,14 +100,9 @@ class Lanes:
         if self.candidate is not None:
             self.candidate.ranker = self._ranker(self.candidate.guard)
 
-    @property
-    def cluster(self) -> NDArray[np.float64] | None:
-        """Means over all nodes as the coordinator told them last."""
-        return self._store.cluster
-
     def see_cluster(self, summary: NDArray[np.float64]) -> None:
         """Means over all nodes, of which this agent sees only its own."""
-        self._store.cluster = summary
+        self.store.cluster = summary
 
     def use(self, ref: PolicyRef, policy: Policy) -> None:
         """Another active policy. The candidate that has just become active keeps its guard."""
@@ -172,7 +168,7 @@ class Lanes:
 
     def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool) -> Lane:
         if isinstance(policy, MarlDqn):
-            policy.observer.store = self._store
+            policy.observer.store = self.store
         guard = Guard(policy, clock=self._clock, settings=self._settings)
         return Lane(ref, guard, self._ranker(guard), candidate=candidate)
 

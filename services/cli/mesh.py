@@ -27,8 +27,8 @@ READY_TIMEOUT_S = 60.0
 POLL_S = 0.1
 HTTP_TIMEOUT_S = 2.0
 
-REWARD_DELAY_S, WINDOW_S = 15.0, 30.0
-"""Defaults of the agents' ``reward_delay_s`` and the coordinators' ``rollout_window_s``."""
+REWARD_DELAY_S, WINDOW_S, METRICS_S = 15.0, 30.0, 15.0
+"""Defaults of the agents' ``reward_delay_s`` and the coordinators' ``rollout_window_s`` and ``metrics_every_s``."""
 
 DEMO_LEARNING = ("--min-transitions", "100", "--updates", "100", "--gate-seeds", "500-501")
 DEMO_ROLLOUT = ("--rollout-min-samples", "5", "--rollout-good-windows", "1")
@@ -87,6 +87,7 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
         cluster += ["--context", settings.context]
     learned = ["--policy", settings.policy, "--seed", str(settings.seed)]
     rollout = ["--rollout-window-s", f"{WINDOW_S / settings.speed:g}"]
+    rollout += ["--metrics-every-s", f"{METRICS_S / settings.speed:g}"]
     if settings.learner and settings.speed != 1.0:
         rollout += DEMO_ROLLOUT
     wanted = (

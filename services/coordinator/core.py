@@ -26,6 +26,7 @@ from services.coordinator.events import (
     IntentsListed,
     KindSynced,
     NodeDeleted,
+    NodesMeasured,
     NodeUpserted,
     NominationStored,
     ObjectChanged,
@@ -162,6 +163,8 @@ class Core:
                 self.preemptor.stored(event.uid, event.node)
             case PointerSeen():
                 self.rolling.seen(event.pointer)
+            case NodesMeasured():
+                self.lanes.measured(event.samples)
             case Synced():
                 self.takeover.synced(event.source)
             case Tick():

@@ -184,6 +184,23 @@ class PointerSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeSample:
+    """What one node used, ``age_s`` before this was posted."""
+
+    node: str
+    age_s: float
+    cpu_millis: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodesMeasured:
+    """One answer of the metrics API."""
+
+    samples: tuple[NodeSample, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """A timer set by ``SetTimer`` went off."""
 
@@ -209,5 +226,6 @@ Event = (
     | ConditionFailed
     | NominationStored
     | PointerSeen
+    | NodesMeasured
     | Tick
 )

@@ -11,12 +11,13 @@ Refuses to do: judging the samples (``rolling.py``), placing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from services.coordinator.classes import Classes
+from services.coordinator.events import NodeSample
 from services.coordinator.merging import Unit
 from services.coordinator.refusals import Group
 from services.coordinator.state import State
@@ -24,9 +25,11 @@ from shared.model.constraints import PodClass
 from shared.policy import marl_dqn
 from shared.policy.class_usage import PARTS
 from shared.policy.marl_features import PodView, node_view, summary
+from shared.policy.node_samples import take_sample
 from shared.policy.outcome import goal_of, values
 from shared.policy.rollout import Stage, in_canary
-from shared.wire.messages import Decisions
+from shared.policy.utilisation import UtilisationStore
+from shared.wire.messages import Decisions, NodeUse
 from shared.wire.records import PolicyPointer
 
 COMPARING = frozenset({marl_dqn.NAME})
@@ -51,6 +54,10 @@ class Lanes:
         self._state = state
         self._turn = 0
         self._pair: tuple[int, int] | None = None
+        self._store = UtilisationStore()
+        self._measurements = 0
+        self._samples: dict[str, tuple[float, list[float]]] = {}
+        self._told: dict[str, tuple[int, int]] = {}
         self.pointer: PolicyPointer | None = None
 
     @property
@@ -69,17 +76,50 @@ class Lanes:
         """The active policy, ``name@version``; "" where no pointer says."""
         return self.pointer.active.title if self.number and self.pointer is not None else ""
 
-    def cluster(self) -> list[float]:
-        """Means over all nodes, for policies whose agents compare their own nodes with them; empty: none does."""
-        pointer, table = self.pointer, self._state.cache.table
+    @property
+    def comparing(self) -> bool:
+        """Whether a policy is at work whose agents compare their nodes with the cluster, and look at use."""
+        pointer = self.pointer
         names = {self._state.policy} if pointer is None else {pointer.active.name}
         if pointer is not None and pointer.candidate is not None and self.rolling:
             names.add(pointer.candidate.name)
-        if not names & COMPARING:
+        return bool(names & COMPARING)
+
+    def cluster(self) -> list[float]:
+        """Means over all nodes, for policies whose agents compare their own nodes with them; empty: none does."""
+        if not self.comparing:
             return []
-        live = table.live_rows()
-        view = node_view(table, live, np.full(len(live), -1), NO_POD, None)
-        return [float(value) for value in summary(view)]
+        table = self._state.cache.table
+        self._store.advance(self._state.now)
+        live, slot_of = table.live_rows(), self._store.nodes
+        slots = np.array([slot_of.get(table.names[row], -1) for row in live], np.int64)
+        return [float(value) for value in summary(node_view(table, live, slots, NO_POD, self._store))]
+
+    def measured(self, samples: Sequence[NodeSample]) -> None:
+        """What nodes used; told to each agent about its own nodes with the next offer."""
+        table, now = self._state.cache.table, self._state.now
+        self._measurements += 1
+        self._samples.clear()
+        for sample in samples:
+            row = table.row_of.get(sample.node)
+            if row is None:
+                continue
+            shares = take_sample(self._store, table, row, sample.cpu_millis, sample.memory_bytes, now - sample.age_s)
+            self._samples[sample.node] = (now - sample.age_s, shares)
+
+    def samples_for(self, agent: str, epoch: int, slots: Mapping[int, str]) -> list[NodeUse]:
+        """The newest samples of an agent's nodes, once; ``slots``: the nodes it was told of."""
+        told = (epoch, self._measurements)
+        if not self._samples or self._told.get(agent) == told:
+            return []
+        self._told[agent] = told
+        now, found = self._state.now, []
+        for slot, name in slots.items():
+            known = self._samples.get(name)
+            if known is not None:
+                at_s, shares = known
+                found.append(NodeUse(slot, max(0, round((now - at_s) * 1000)), shares))
+        return found
 
     def takes(self, uid: str) -> bool:
         """Whether the candidate decides for the pod."""

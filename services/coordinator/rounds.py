@@ -189,6 +189,7 @@ class Rounds:
         offer = Offer(
             VERSION, message_id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
             state.settings.extra_candidates, cluster, self._lanes.number,
+            self._lanes.samples_for(view.record.id, view.epoch, view.slots),
         )  # fmt: skip
         state.emit(SendOffer(view.record.id, view.record.url, offer))
 

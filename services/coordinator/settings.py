@@ -41,6 +41,8 @@ class CoordinatorSettings(ProcessSettings):
     api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     """Conditions, events and lookups in flight to the API server."""
 
+    metrics_every_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 15.0
+    """How often the metrics API is asked what nodes use, while a policy wants to know."""
     rollout_window_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
     """Length of a window in which a candidate policy is compared with the active one; see docs/policies/rollout.md."""
     rollout_min_samples: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 20

@@ -123,11 +123,20 @@ class UnitGroup(Struct, frozen=True, array_like=True, gc=False):
     guidance: RowGuidance | None = None
 
 
+class NodeUse(Struct, frozen=True, array_like=True, gc=False):
+    """What the node of a slot used ``age_ms`` ago: ``shares`` of its allocatable cpu, memory, disk and network."""
+
+    slot: Count
+    age_ms: Count
+    shares: Annotated[list[Feature], Meta(max_length=16)]
+
+
 class Offer(Message, frozen=True, tag=1):
     """Coordinator to agent: who takes these units? ``extra``: how many next-best candidates beyond one per unit.
 
     ``cluster``: means over all nodes (``policy.marl_features.SUMMARY``) for policies that compare their own with them;
     empty where no policy does. ``pointer``: number of the policy pointer that the coordinator goes by; 0: of none.
+    ``samples``: measurements of the agent's nodes that it has not been told of.
     """
 
     epoch: Count
@@ -138,6 +147,7 @@ class Offer(Message, frozen=True, tag=1):
     extra: Annotated[int, Meta(ge=0, le=16)] = 2
     cluster: Annotated[list[Feature], Meta(max_length=64)] = []
     pointer: Count = 0
+    samples: Annotated[list[NodeUse], Meta(max_length=MAX_USAGES)] = []
 
 
 class Answer(Struct, frozen=True, array_like=True, gc=False):

@@ -9,12 +9,15 @@ from services.agent.experience import Experience, ExperienceSettings, balance_of
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl_dqn import MarlDqn
 from shared.policy.marl_features import FEATURES, SUMMARY
+from shared.policy.node_samples import take_sample
+from shared.policy.utilisation import UtilisationStore
 from shared.scheduling.cache import ClusterCache
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights
 
 POD = make_pod().cpu("1").memory("1Gi").pod().pod_class
-CLUSTER = np.zeros(len(SUMMARY))
+CLUSTER = UtilisationStore()
+CLUSTER.cluster = np.zeros(len(SUMMARY))
 
 
 def cluster(nodes: int = 3) -> ClusterCache:
@@ -40,7 +43,7 @@ def test_the_reward_is_read_fifteen_seconds_later_and_says_whether_the_node_got_
     first, second = lived.take(10)
     assert (first.a_tm1, second.a_tm1) == (0, 1)
     assert first.r_t == 0.0
-    assert second.r_t == pytest.approx(0.5 * -((0.1 / 0.05) ** 2))
+    assert second.r_t == pytest.approx(-((0.1 / 0.05) ** 2))
     assert len(second.s_tm1) == len(second.s_t) == len(FEATURES)
     assert second.s_tm1 != second.s_t
 
@@ -86,7 +89,7 @@ def test_a_node_that_is_gone_or_a_cluster_nobody_told_of_teaches_nothing():
     cache.table.remove("n0")
     lived.read(cache.table, CLUSTER, 20.0)
     lived.judged(policy, cache.table, POD, [1], now_s=20.0)
-    lived.read(cache.table, None, 40.0)
+    lived.read(cache.table, UtilisationStore(), 40.0)
     assert (lived.waiting, lived.lost) == (0, 2)
 
 
@@ -103,7 +106,9 @@ def test_the_reward_prefers_a_node_at_the_mean():
     cache = cluster()
     for number in range(5):
         cache.assume(f"u{number}", "n0", POD, now=0.0)
-    table = cache.table
-    assert balance_of(table, 0, mean=0.5, spread=0.0) == 0.0
-    assert balance_of(table, 1, mean=0.5, spread=0.0) == -12.5
-    assert balance_of(table, 0, mean=0.5, spread=0.1) == -2.0
+    table, store = cache.table, UtilisationStore()
+    assert balance_of(table, 0, store, mean=0.5) == 0.0
+    assert balance_of(table, 1, store, mean=0.5) == -25.0
+    assert balance_of(table, 0, store, mean=0.4) == pytest.approx(-4.0)
+    take_sample(store, table, 0, cpu_millis=4500, memory_bytes=0, at_s=0.0)
+    assert balance_of(table, 0, store, mean=0.5) == pytest.approx(-1.0)
