@@ -145,6 +145,11 @@ class NodeTable:
                 ports.pop(port, None)
         self._touch(row)
 
+    def set_latency(self, row: int, latency_us: int) -> None:
+        """The row's latency to the users from now on."""
+        self.latency_us[row] = latency_us
+        self._touch(row)
+
     def clear_usage(self, row: int) -> None:
         """Count nothing on the row any more; the caller counts its pods anew."""
         self.requested[:, row] = 0
