@@ -15,6 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+ABSENT = -1e9
+"""Stands for the features of an absent member when the greatest is taken: finite, so that no gradient is NaN."""
+
 
 class SetLayer(nn.Module):
     """One permutation-equivariant layer, ``inputs`` to ``outputs`` features per member."""
@@ -25,11 +28,12 @@ class SetLayer(nn.Module):
         self.pooled = nn.Linear(inputs, outputs, bias=False)
 
     def forward(self, x: Tensor, present: Tensor | None) -> Tensor:
-        """float32 ``[batch, members, inputs]`` to ``[batch, members, outputs]``; only the present are pooled."""
-        shown = x if present is None else x.masked_fill(~present[..., None], -torch.inf)
-        best = shown.amax(dim=-2, keepdim=True)
-        if present is not None:  # a set without members pools to zeros
-            best = torch.where(torch.isfinite(best), best, torch.zeros_like(best))
+        """float32 ``[batch, members, inputs]`` to ``[batch, members, outputs]``; only the present are pooled.
+
+        What comes out for the absent, or for a set without any member, means nothing: masks keep it out.
+        """
+        shown = x if present is None else x.masked_fill(~present[..., None], ABSENT)
+        best = shown.max(dim=-2, keepdim=True).values
         out: Tensor = self.own(x) + self.pooled(best)
         return out
 

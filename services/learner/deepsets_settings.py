@@ -22,7 +22,7 @@ class DeepSetsSettings:
 
     policy: str
     seed: int = FIRST_TRAINING_SEED
-    decisions: int = 60_000
+    decisions: int = 30_000
     """Placements to learn from."""
     learning_starts: int = 1_000
     """Placements before the first gradient step."""
@@ -39,7 +39,7 @@ class DeepSetsSettings:
     replay_capacity: int = 50_000
     validate_every: int = 5_000
     """Placements between validations; the best validated weights are kept."""
-    dqn: DqnSettings = field(default_factory=lambda: DqnSettings(batch_size=128, target_period=200))
+    dqn: DqnSettings = field(default_factory=lambda: DqnSettings(batch_size=64, target_period=200))
     final_learning_rate: float = 1e-5
     """Adam's step falls on a straight line to this."""
 

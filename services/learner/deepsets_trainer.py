@@ -31,7 +31,7 @@ from shared.policy.weights import decode, encode
 VERSION = 1
 CHECKPOINT_EVERY = 5_000
 LIMITS = [
-    "trained on 2 to 24 nodes; larger clusters rest on the network's invariance and on the suite's measurements",
+    "trained on 2 to 16 nodes; larger clusters rest on the network's invariance and on the suite's measurements",
     "trained with exact, current observations; late or noisy ones cost what the suite's lag and noise columns show",
     "sees cpu, memory, pod counts and latency; GPUs, disks and network load are left to the filters",
 ]

@@ -16,7 +16,7 @@ PODS_PER_NODE = 10
 SOFT_US, HARD_US = 20_000, 30_000
 """The thesis' limits."""
 
-MOST_TRAINING_NODES = 24
+MOST_TRAINING_NODES = 16
 TRAINING_DECISIONS = 150
 
 MOST_SHARE = 0.9
@@ -46,7 +46,7 @@ def moving_latency(nodes: int, decisions: int) -> Scenario:
 
 
 def training_scenario(rng: np.random.Generator, *, latency: bool) -> Scenario:
-    """One of many: 2 to 24 nodes, alike or not, any pod, any fill, either turnover, with limits if ``latency``."""
+    """One of many: 2 to 16 nodes, alike or not, any pod, any fill, either turnover, with limits if ``latency``."""
     nodes = round(float(np.exp(rng.uniform(np.log(2), np.log(MOST_TRAINING_NODES)))))
     alike = rng.random() < 0.5
     kinds = [_node_size(rng) for _ in range(1 if alike else nodes)]
