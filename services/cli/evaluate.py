@@ -74,9 +74,8 @@ def evaluate(
     learnt = [_curves(file) for file in curves]
     with RunProgress(quiet=quiet) as progress:
         if suite is not None:
-            result = find_suite(suite)(
-                SuiteInput(chosen, _command(), _names(policies), _trace_files(suite, trace_dir)), progress
-            )
+            given = SuiteInput(chosen, _command(), _names(policies), _trace_files(suite, trace_dir))
+            result = find_suite(suite)(given, progress)
         else:
             assert trace is not None
             if nodes is None or policy is None:
