@@ -57,6 +57,7 @@ def refused(*arguments: str, words: tuple[str, ...], cwd=None) -> str:
         (("demo", "--workload", "openb"), ("--trace-dir", "openb_node_list")),
         (("demo", "--workload", "openb", "--trace-dir", "/nonexistent"), ("--trace-dir", "/nonexistent", "folder")),
         (("evaluate",), ("--suite", "--trace")),
+        (("evaluate", "--behaviour", "crystal-ball"), ("crystal-ball", "kube-default")),
         (("evaluate", "--suite", "poker"), ("--suite", "thesis", "openb")),
         (("evaluate", "--suite", "thesis", "--seeds", "42-"), ("--seeds", "42-51")),
         (("evaluate", "--suite", "thesis", "--nodes", "n.csv"), ("--nodes", "--trace")),
