@@ -43,7 +43,8 @@ POLICIES ?= ee lb el single-dqn marl-dqn frag
 WORKERS ?= 2
 train-all: .venv/.installed
 	@for policy in $(POLICIES); do \
-		nice -n 10 $(BIN)/conclave train $$policy --out training/$$policy --workers $(WORKERS) --resume || exit $$?; \
+		again=$$(ls training/$$policy/*.ckpt >/dev/null 2>&1 && echo --resume); \
+		nice -n 10 $(BIN)/conclave train $$policy --out training/$$policy --workers $(WORKERS) $$again || exit $$?; \
 	done
 
 # The figures of the shipped weights, with a report each.

@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
@@ -87,7 +88,9 @@ def evaluate(
     learnt = [_curves(file) for file in curves]
     with RunProgress(quiet=quiet) as progress:
         if suite is not None:
-            given = SuiteInput(chosen, _command(), _names(policies), _trace_files(suite, trace_dir))
+            given = SuiteInput(
+                chosen, _command(), _names(policies), _trace_files(suite, trace_dir), clock=time.thread_time
+            )
             result = find_suite(suite)(given, progress)
         elif trace is not None:
             if nodes is None or policy is None:

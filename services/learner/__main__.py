@@ -55,5 +55,17 @@ def train(
         sys.exit(INTERRUPTED)
 
 
+def run(arguments: list[str]) -> int:
+    """The exit code of ``python -m services.learner ARGUMENTS``; what is wrong with them is one line."""
+    try:
+        main.main(arguments, prog_name="python -m services.learner", standalone_mode=False)
+    except click.ClickException as error:
+        click.echo(f"error: {' '.join(error.format_message().split())} (see --help)", err=True)
+        return BAD_INPUT
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    return 0
+
+
 if __name__ == "__main__":
-    main(prog_name="python -m services.learner")
+    sys.exit(run(sys.argv[1:]))

@@ -64,6 +64,7 @@ def refused(*arguments: str, words: tuple[str, ...], cwd=None) -> str:
         (("evaluate", "--suite", "thesis", "--json", "/nonexistent/x.json"), ("--json", "/nonexistent/x.json")),
         (("evaluate", "--suite", "openb", "--trace-dir", "/nonexistent"), ("--trace-dir", "/nonexistent")),
         (("evaluate", "--suite", "thesis", "--curves", "/nonexistent"), ("--curves", "/nonexistent")),
+        (("train", "crystal-ball"), ("crystal-ball", "'ee'")),
         (("train", "ee", "--seeds", "42-51"), ("--seeds", "42", "1000")),
         (("train", "ee", "--warm-up", "/nonexistent"), ("--warm-up", "/nonexistent", "kube-default")),
         (("twin", "capture", "--kubeconfig", "/nonexistent", "--out", "o"), ("/nonexistent",)),
