@@ -1,0 +1,165 @@
+"""Deep Q-learning with masks: action choice, targets and one gradient step, for any Q-network.
+
+The mask of allowed actions is used in both places where a maximum is taken: when acting, and in the bootstrap of the
+next state; a target that looks at forbidden actions learns values nobody can collect. A state with no allowed action
+is worth 0. Names carry time: ``s_tm1, a_tm1, r_t, discount_t, s_t``.
+
+Sources: Mnih et al. 2015 (replay, target network), van Hasselt et al. 2016 (Double DQN), Huang and Ontanon 2022
+(invalid-action masking). A network is a module ``forward(s, present) -> q``: ``s`` float32 ``[batch, *observation]``,
+``present`` bool ``[batch, members]`` or None (not a set), ``q`` float32 ``[batch, actions]``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from shared.errors import ConclaveError
+
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float32]
+
+
+class TrainingDiverged(ConclaveError):
+    """A loss or a gradient stopped being finite: this run's weights are worthless."""
+
+    code = "training_diverged"
+
+
+@dataclass(frozen=True, slots=True)
+class DqnSettings:
+    """What one DQN run is set to."""
+
+    learning_rate: float = 1e-3
+    """Adam's step size."""
+    batch_size: int = 64
+    """Transitions per gradient step."""
+    target_period: int = 100
+    """Gradient steps between copies of the online into the target network."""
+    double: bool = True
+    """The online network chooses the next action, the target network values it (else the target does both)."""
+    mask_bootstrap: bool = True
+    """Only allowed actions of the next state count. Off only to show what that costs."""
+    gradient_norm: float = 10.0
+    """Gradients are scaled down to at most this norm."""
+    huber_delta: float = 1.0
+    """TD errors beyond this count linearly."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStats:
+    """Of one gradient step: mean Huber loss, mean Q of the actions taken, gradient norm before clipping."""
+
+    loss: float
+    q_mean: float
+    gradient_norm: float
+
+
+def epsilon_greedy(
+    q: FloatArray, mask: BoolArray | None, epsilon: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Actions ``[batch]``: uniformly among the allowed ones with probability ``epsilon``, else the best allowed one.
+
+    ``q`` ``[batch, actions]``, ``mask`` alike (None: all allowed). Raises ``ValueError`` on a row without any.
+    """
+    allowed = np.ones(q.shape, np.bool_) if mask is None else mask
+    if not allowed.any(axis=1).all():
+        raise ValueError("mask: a state without any allowed action cannot be acted in")
+    random = rng.random(len(q)) < epsilon
+    preference = np.where(random[:, None], rng.random(q.shape), q)
+    actions: NDArray[np.int64] = np.where(allowed, preference, -np.inf).argmax(axis=1)
+    return actions
+
+
+def bootstrap_value(
+    q_t_online: Tensor, q_t_target: Tensor, mask_t: Tensor | None, *, double: bool = True
+) -> Tensor:  # fmt: skip
+    """Value ``[batch]`` of the next state: the best *allowed* action's, 0 where none is allowed.
+
+    Double DQN: the action is the online network's best, the value the target network's.
+    """
+    chooser = q_t_online if double else q_t_target
+    if mask_t is None:
+        return q_t_target.gather(1, chooser.argmax(dim=1, keepdim=True)).squeeze(1)
+    chosen = chooser.masked_fill(~mask_t, -torch.inf).argmax(dim=1, keepdim=True)
+    value = q_t_target.gather(1, chosen).squeeze(1)
+    return torch.where(mask_t.any(dim=1), value, torch.zeros_like(value))
+
+
+class DqnLearner:
+    """An online and a target network, and the optimiser between them."""
+
+    def __init__(self, network: nn.Module, settings: DqnSettings) -> None:
+        self.settings = settings
+        self.online = network
+        self.target = copy.deepcopy(network)
+        self.target.requires_grad_(requires_grad=False)
+        self.updates = 0
+        self._optimiser = torch.optim.Adam(self.online.parameters(), lr=settings.learning_rate)
+        self._loss = nn.HuberLoss(delta=settings.huber_delta)
+
+    def q_values(self, s: FloatArray, present: BoolArray | None = None) -> FloatArray:
+        """Q ``[batch, actions]`` of the online network, without gradients."""
+        with torch.no_grad():
+            q = self.online(torch.from_numpy(s), None if present is None else torch.from_numpy(present))
+        values: FloatArray = q.numpy()
+        return values
+
+    def update(self, batch: Mapping[str, NDArray[Any]]) -> UpdateStats:
+        """One gradient step on a replay batch. Raises ``TrainingDiverged`` when it is not finite.
+
+        Loss: Huber(Q(s_tm1, a_tm1) - (r_t + discount_t * value(s_t))).
+        """
+        tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+        a_tm1 = tensors["a_tm1"]
+        q_tm1 = self.online(tensors["s_tm1"], tensors.get("present_tm1"))
+        assert q_tm1.ndim == 2, f"the network gives {tuple(q_tm1.shape)}, not [batch, actions]"
+        chosen = q_tm1.gather(1, a_tm1[:, None]).squeeze(1)
+        with torch.no_grad():
+            target = tensors["r_t"] + tensors["discount_t"] * self._value(tensors)
+        assert chosen.shape == target.shape
+        loss = self._loss(chosen, target)
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.online.parameters(), self.settings.gradient_norm)
+        stats = UpdateStats(float(loss.detach()), float(chosen.detach().mean()), float(norm))
+        if not (np.isfinite(stats.loss) and np.isfinite(stats.gradient_norm)):
+            raise TrainingDiverged(
+                f"dqn: loss {stats.loss}, gradient norm {stats.gradient_norm} after {self.updates} updates; "
+                "lower learning_rate or look at the rewards"
+            )
+        self._optimiser.step()
+        self.updates += 1
+        if self.updates % self.settings.target_period == 0:
+            self.target.load_state_dict(self.online.state_dict())
+        return stats
+
+    def _value(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        s_t, present_t = tensors["s_t"], tensors.get("present_t")
+        q_t_target = self.target(s_t, present_t)
+        q_t_online = self.online(s_t, present_t) if self.settings.double else q_t_target
+        mask_t = tensors.get("mask_t") if self.settings.mask_bootstrap else None
+        return bootstrap_value(q_t_online, q_t_target, mask_t, double=self.settings.double)
+
+    def get_state(self) -> dict[str, Any]:
+        """Both networks, the optimiser and the update count."""
+        return {
+            "online": self.online.state_dict(),
+            "target": self.target.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+            "updates": self.updates,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``get_state``'s answer."""
+        self.online.load_state_dict(state["online"])
+        self.target.load_state_dict(state["target"])
+        self._optimiser.load_state_dict(state["optimiser"])
+        self.updates = state["updates"]
