@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model.gpu import ANY_MODEL, GpuRequest, GpuStates, Ints
+from shared.model.gpu import ANY_MODEL, GpuRequest, Ints
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.twin.gpu_trace import GpuNodes
 
@@ -28,8 +28,6 @@ class GpuCluster:
         self.widest: Ints = self.states.free.max(1)
         self.whole: Ints = (self.states.free == MILLI_PER_DEVICE).sum(1)
         self.state_of: Ints = np.zeros(len(nodes.names), np.int64)
-        self.exemplar: list[int] = []
-        """A node that was in each state when the state was numbered; only a current node's entry is of use."""
         self._numbers: dict[bytes, int] = {}
         self._key = np.zeros(self.states.free.shape[1] + 5, np.int64)
         for node in range(len(nodes.names)):
@@ -88,7 +86,3 @@ class GpuCluster:
         """How many states have been numbered."""
         return len(self._numbers)
 
-
-def idle(states: GpuStates) -> Ints:
-    """int64 ``[states]``: free thousandths of a device."""
-    return states.free.sum(1)
