@@ -70,6 +70,15 @@ class GpuStates:
             self.cpu_total[rows], self.memory_total[rows],
         )  # fmt: skip
 
+    def joined(self, others: GpuStates) -> GpuStates:
+        """These states, then ``others``."""
+        return GpuStates(
+            np.concatenate((self.cpu, others.cpu)), np.concatenate((self.memory, others.memory)),
+            np.concatenate((self.free, others.free)), np.concatenate((self.devices, others.devices)),
+            np.concatenate((self.model, others.model)), np.concatenate((self.cpu_total, others.cpu_total)),
+            np.concatenate((self.memory_total, others.memory_total)),
+        )  # fmt: skip
+
     def accepted_by(self, models: int) -> NDArray[np.bool_]:
         """bool ``[states]``: whether the node's model is one of ``models``."""
         if models == ANY_MODEL:

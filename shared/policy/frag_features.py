@@ -42,14 +42,17 @@ FEATURES = (
     "fill_share",
     "model_wanted",
 )
-"""Names of the columns, in order; each is scaled to about 0..1."""
+"""Names of the columns, in order; each is scaled to about 0..1 by ``SCALE``."""
 
-NODE_GPUS = 8.0
-"""GPU counts are divided by this: openb's largest node."""
-MEMORY_UNIT = 4 * 131_072.0
-"""Memory in MiB is divided by this (512 GiB)."""
+SCALE: Floats = 1.0 / np.array(
+    [8, 8, 1000, 4, 8, 524_288, 8, 8000, 1, 1, 8, 1, 2, 4, 1, 8, 1, 1, 1, 1, 8000, 8000, 1, 1], np.float64
+)
+"""What each column is divided by: 8 GPUs and 512 GiB are a large node of openb, 8000 thousandths its GPUs."""
+
 RATIO_LIMIT, MODEL_LIMIT = 4.0, 4.0
 """Where ratios are cut, so that no feature leaves the range it was trained in by much."""
+
+NO_LIMIT = np.int64(1 << 40)
 
 
 class FragFeatures:
@@ -60,26 +63,32 @@ class FragFeatures:
 
     def __init__(self, demand: Demand, model_share: Floats) -> None:
         self.meeting = Meeting(demand)
-        gpu = demand.devices * demand.milli / MILLI_PER_DEVICE
-        asked = demand.frequency * gpu
-        whole = demand.milli == MILLI_PER_DEVICE
-        total = max(float(asked.sum()), 1e-9)
-        self._asks = demand.devices > 0
-        self._by_gpu = asked / total
-        self._gpu = gpu
-        cpu = demand.frequency * demand.cpu
-        self._cpu_of_gpu = max(float(cpu[self._asks].sum()) / total, 1.0)
-        self._demand_cpu_by_gpu_pods = self._cpu_of_gpu / max(float(cpu.sum()) / total, 1.0)
-        self._by_pod = np.where(self._asks, demand.frequency, 0.0)
-        self._by_pod /= max(float(self._by_pod.sum()), 1e-9)
-        self._cpu_only = np.where(self._asks, 0.0, demand.frequency)
-        self._cpu_only /= max(float(self._cpu_only.sum()), 1e-9)
-        self._whole_by_gpu = np.where(whole, self._by_gpu, 0.0)
-        self._shared_by_gpu = self._by_gpu - self._whole_by_gpu
-        self._demand_shared = float(self._shared_by_gpu.sum())
-        self._demand_several = float(self._by_gpu[demand.devices > 1].sum())
-        self._demand_four = float(self._by_gpu[demand.devices >= 4].sum())
-        self._wanted = _model_wanted(demand, self._by_gpu, model_share)
+        frequency, gpu = demand.frequency, demand.devices * demand.milli / MILLI_PER_DEVICE
+        asks = demand.devices > 0
+        total = max(float((frequency * gpu).sum()), 1e-9)
+        by_gpu = frequency * gpu / total
+        shared_by_gpu = np.where(demand.milli < MILLI_PER_DEVICE, by_gpu, 0.0)
+        cpu = frequency * demand.cpu
+        self._gpu_pods = max(float(frequency[asks].sum()), 1e-9)
+        self._cpu_pods = max(float(frequency[~asks].sum()), 1e-9)
+        self._gpu, self._by_gpu = gpu, by_gpu
+        self._cpu_of_gpu = max(float(cpu[asks].sum()) / total, 1.0)
+        self._cpu_each = np.maximum(demand.cpu, 1)
+        self._cpu_no_limit = np.where(demand.cpu > 0, 0, NO_LIMIT)
+        self._runs_weights = np.stack((by_gpu, np.where(asks, frequency, 0.0) / self._gpu_pods), 1)
+        self._lost_weights = np.stack((by_gpu - shared_by_gpu, shared_by_gpu), 1)
+        self._cpu_only = np.where(asks, 0.0, frequency) / self._cpu_pods
+        self._demand_figures = np.array(
+            [
+                shared_by_gpu.sum(),
+                by_gpu[demand.devices > 1].sum(),
+                self._cpu_of_gpu / max(float(cpu.sum()) / total, 1.0),
+                by_gpu[demand.devices >= 4].sum(),
+            ]
+        )
+        codes = np.arange(len(model_share))
+        self._accepted = ((demand.models[None, :] >> codes[:, None]) & 1).astype(np.float64) @ by_gpu
+        self._wanted = _model_wanted(demand, by_gpu, model_share)
 
     def constants(self) -> tuple[Floats, Floats]:
         """What training's loops need: demand by GPU float64 ``[typical]``, and the demand's constants.
@@ -87,13 +96,7 @@ class FragFeatures:
         The constants: CPU per GPU, the demand's four figures, one over the frequency of GPU pods and of CPU-only pods,
         then ``model_wanted`` per model.
         """
-        frequency = self.meeting.demand.frequency
-        gpu_pods = max(float(frequency[self._asks].sum()), 1e-9)
-        cpu_pods = float(frequency[~self._asks].sum())
-        figures = (
-            self._cpu_of_gpu, self._demand_shared, self._demand_several, self._demand_cpu_by_gpu_pods,
-            self._demand_four, 1 / gpu_pods, 1 / cpu_pods if cpu_pods > 0 else 0.0,
-        )  # fmt: skip
+        figures = (self._cpu_of_gpu, *self._demand_figures.tolist(), 1 / self._gpu_pods, 1 / self._cpu_pods)
         return self._by_gpu, np.array([*figures, *self._wanted.tolist()])
 
     def of(self, states: GpuStates) -> Floats:
@@ -102,39 +105,33 @@ class FragFeatures:
         found = self.meeting.usable(states)
         idle_milli = free.sum(1)
         idle = idle_milli / MILLI_PER_DEVICE
-        part = np.where(free < MILLI_PER_DEVICE, free, 0)
+        parts = np.where(free < MILLI_PER_DEVICE, free, 0)
         cpu = states.cpu / self._cpu_of_gpu
-        copies = np.minimum(found.slots, states.cpu[:, None] // np.maximum(demand.cpu, 1))
-        runs = found.runs
-        filled = np.where(runs, copies * self._gpu, 0.0)
-        lost = np.where(runs, found.short, idle_milli[:, None]) / MILLI_PER_DEVICE
-        accepted = ((demand.models[None, :] >> states.model[:, None]) & 1).astype(np.float64)
+        copies = np.minimum(found.slots, states.cpu[:, None] // self._cpu_each + self._cpu_no_limit)
+        filled = found.runs * copies * self._gpu
+        lost = np.where(found.runs, found.short, idle_milli[:, None])
         some = np.maximum(idle, 1e-9)
         x = np.empty((len(states), len(FEATURES)))
-        x[:, 0] = idle / NODE_GPUS
-        x[:, 1] = (free == MILLI_PER_DEVICE).sum(1) / NODE_GPUS
-        x[:, 2] = part.max(1) / MILLI_PER_DEVICE
-        x[:, 3] = (part > 0).sum(1) / 4
-        x[:, 4] = cpu / NODE_GPUS
-        x[:, 5] = states.memory / MEMORY_UNIT
-        x[:, 6] = np.minimum(cpu, idle) / NODE_GPUS
-        x[:, 7] = self.meeting.fragment(states, found) / MILLI_PER_DEVICE / NODE_GPUS
-        x[:, 8] = runs @ self._by_gpu
-        x[:, 9] = runs @ self._by_pod
-        x[:, 10] = filled @ self._by_gpu / NODE_GPUS
+        x[:, 0] = idle
+        x[:, 1] = (free == MILLI_PER_DEVICE).sum(1)
+        x[:, 2] = parts.max(1)
+        x[:, 3] = (parts > 0).sum(1)
+        x[:, 4] = cpu
+        x[:, 5] = states.memory
+        x[:, 6] = np.minimum(cpu, idle)
+        x[:, 7] = lost @ demand.frequency
+        x[:, 8:10] = found.runs.astype(np.float64) @ self._runs_weights
+        x[:, 10] = filled @ self._by_gpu
         x[:, 11] = (states.cpu[:, None] >= demand.cpu) @ self._cpu_only
-        x[:, 12] = np.minimum(cpu / some, RATIO_LIMIT) / 2
-        x[:, 13] = np.maximum(idle - cpu, 0.0) / 4
-        x[:, 14] = accepted @ self._by_gpu
-        x[:, 15] = states.devices / NODE_GPUS
-        x[:, 16] = self._demand_shared
-        x[:, 17] = self._demand_several
-        x[:, 18] = self._demand_cpu_by_gpu_pods
-        x[:, 19] = self._demand_four
-        x[:, 20] = lost @ self._whole_by_gpu / NODE_GPUS
-        x[:, 21] = lost @ self._shared_by_gpu / NODE_GPUS
+        x[:, 12] = np.minimum(cpu / some, RATIO_LIMIT)
+        x[:, 13] = np.maximum(idle - cpu, 0.0)
+        x[:, 14] = self._accepted[states.model]
+        x[:, 15] = states.devices
+        x[:, 16:20] = self._demand_figures
+        x[:, 20:22] = lost @ self._lost_weights
         x[:, 22] = np.where(filled >= 0.999 * idle[:, None], 1.0, filled / some[:, None]) @ self._by_gpu
-        x[:, 23] = self._wanted[np.minimum(states.model, len(self._wanted) - 1)]
+        x[:, 23] = self._wanted[states.model]
+        x *= SCALE
         return x
 
 

@@ -53,9 +53,12 @@ class WasteNet:
         Every state must have room. float64 and int64 ``[states]``; device -1 where there is none to choose.
         """
         ways = options(states, request)
-        growth = self.waste(ways.after) - self.waste(states)[ways.row]
+        waste = self.waste(states.joined(ways.after))
+        growth = waste[len(states) :] - waste[: len(states)][ways.row]
+        if len(growth) == len(states):
+            return growth, ways.device
         order = np.lexsort((growth, ways.row))
-        first = order[np.flatnonzero(np.r_[True, ways.row[1:] != ways.row[:-1]])]
+        first = order[np.searchsorted(ways.row, np.arange(len(states)))]
         return growth[first], ways.device[first]
 
 

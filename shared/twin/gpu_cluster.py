@@ -85,4 +85,3 @@ class GpuCluster:
     def state_count(self) -> int:
         """How many states have been numbered."""
         return len(self._numbers)
-
