@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test lint bench chaos wheels image lock clean
+.PHONY: env demo test lint bench chaos train-all evaluate-all wheels image lock clean
 
 .venv/.installed: requirements-dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -37,6 +37,22 @@ KILLS ?= 200
 SEED ?= 1
 chaos: .venv/.installed
 	$(BIN)/python -m bench.chaos --kills $(KILLS) --seed $(SEED)
+
+# Every shipped policy trained anew, one after the other, each with its run time. Goes on where it was interrupted.
+POLICIES ?= ee lb el single-dqn marl-dqn frag
+WORKERS ?= 2
+train-all: .venv/.installed
+	@for policy in $(POLICIES); do \
+		nice -n 10 $(BIN)/conclave train $$policy --out training/$$policy --workers $(WORKERS) --resume || exit $$?; \
+	done
+
+# The figures of the shipped weights, with a report each.
+SUITES ?= thesis deepsets openb
+evaluate-all: .venv/.installed
+	@mkdir -p evaluation
+	@for suite in $(SUITES); do \
+		$(BIN)/conclave evaluate --suite $$suite --json evaluation/$$suite.json --html evaluation/$$suite.html || exit $$?; \
+	done
 
 # Images are built from wheels, so that the build itself needs no network.
 BASE ?= python:3.11-slim-bookworm

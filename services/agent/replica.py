@@ -88,6 +88,7 @@ class Replica:
                 taints=tuple(entry.taints),
                 unschedulable=entry.unschedulable,
                 allocatable=entry.allocatable,
+                latency_us=entry.latency_us,
             )
         )
         if self._slots.setdefault(row, slot) != slot:

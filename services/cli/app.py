@@ -11,9 +11,11 @@ import click
 
 from services.cli.audit import audit
 from services.cli.demo import demo
+from services.cli.evaluate import evaluate
 from services.cli.explain import explain
 from services.cli.run import run
 from services.cli.status import status
+from services.cli.train import train
 from services.cli.twin import twin
 from services.cli.up import up
 from services.cli.version import version
@@ -28,5 +30,5 @@ def conclave() -> None:
     """A learned, highly available scheduler for Kubernetes: a mesh of agents, one coordinator, a binder."""
 
 
-for command in (audit, demo, explain, run, status, twin, up, version, wire):
+for command in (audit, demo, evaluate, explain, run, status, train, twin, up, version, wire):
     conclave.add_command(command)

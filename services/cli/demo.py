@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from services.cli.chaos import schedule
+from services.cli.output_file import check_writable
 from services.cli.state_dir import state_dir
 from shared.errors import ConfigError
 
@@ -92,7 +93,7 @@ def demo(
     if picture is None:
         picture = json_file.with_suffix(".png") if json_file is not None else Path(PICTURE)
     for flag, file in (("--json", json_file), ("--audit", audit_file), ("--picture", picture)):
-        _check_writable(flag, file)
+        check_writable(flag, file)
     with state_dir("demo", keep) as folder:
         settings = DemoSettings(
             workload=load,
@@ -136,22 +137,6 @@ def _check_extra() -> None:
     missing = [name for name in ("matplotlib", "rich") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"demo: {' and '.join(missing)} missing; install the extra: pip install 'conclave[demo]'")
-
-
-def _check_writable(flag: str, file: Path | None) -> None:
-    """Find out before the run, not after it. What was there stays: a device such as /dev/null is no file of ours."""
-    if file is None:
-        return
-    try:
-        if file.exists() and not file.is_file() and not file.is_dir():
-            return
-        new = not file.exists()
-        with file.open("ab"):
-            pass
-        if new:
-            file.unlink()
-    except OSError as error:
-        raise ConfigError(f"{flag}: {file}: {error.strerror}; give a file that can be written") from None
 
 
 async def until_signal(work: Coroutine[Any, Any, T]) -> T:

@@ -182,9 +182,12 @@ def oversize(node: Node) -> str:
 
 
 def decides(known: Node, node: Node) -> bool:
-    """Whether a node's change matters to scheduling; heartbeats, conditions and annotations do not."""
+    """Whether a node's change matters to scheduling; heartbeats, conditions and other annotations than the latency's
+    do not."""
     return _deciding(known) != _deciding(node)
 
 
 def _deciding(node: Node) -> tuple[object, ...]:
-    return node.allocatable, node.labels, node.taints, node.unschedulable, node.deleting, node.uid
+    return (
+        node.allocatable, node.labels, node.taints, node.unschedulable, node.deleting, node.uid, node.latency_us,
+    )  # fmt: skip

@@ -111,6 +111,7 @@ class AgentView:
             node.unschedulable or node.deleting,
             dict(node.allocatable),
             _usage(table, row),
+            node.latency_us,
         )
 
     def _drop(self, name: str, removed: list[int]) -> None:

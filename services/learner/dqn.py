@@ -105,6 +105,15 @@ class DqnLearner:
         self._optimiser = torch.optim.Adam(self.online.parameters(), lr=settings.learning_rate)
         self._loss = nn.HuberLoss(delta=settings.huber_delta)
 
+    @property
+    def learning_rate(self) -> float:
+        """Adam's present step size."""
+        return float(self._optimiser.param_groups[0]["lr"])
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self._optimiser.param_groups[0]["lr"] = value
+
     def q_values(self, s: FloatArray, present: BoolArray | None = None) -> FloatArray:
         """Q ``[batch, actions]`` of the online network, without gradients."""
         with torch.no_grad():

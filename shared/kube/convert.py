@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
+from shared.kube.convert_latency import latency_limits, node_latency
 from shared.kube.convert_relations import images_of, relations_of
 from shared.model.constraints import (
     HostPort,
@@ -21,7 +22,7 @@ from shared.model.constraints import (
     Taint,
     Toleration,
 )
-from shared.model.node import Node
+from shared.model.node import UNKNOWN_LATENCY, Node
 from shared.model.pod import DEVICES_ANNOTATION, Pod
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, Resources, parse_amount
 
@@ -88,7 +89,7 @@ def owner_of(meta: api.ObjectMeta) -> tuple[str, str, str]:
 
 
 def node_from_api(node: api.Node) -> Node:
-    """The model of ``node``; an unparsable allocatable is named in ``Node.invalid`` and counts as 0."""
+    """The model of ``node``; an unparsable field is named in ``Node.invalid`` and counts as 0 or unknown."""
     meta, invalid = node.metadata, ""
     allocatable = Resources()
     for name, quantity in (node.status.allocatable or {}).items():
@@ -96,6 +97,10 @@ def node_from_api(node: api.Node) -> Node:
             allocatable[name] = _amount(f"status.allocatable[{name}]", name, quantity)
         except ObjectError as error:
             invalid = str(error)
+    try:
+        latency_us = node_latency(meta)
+    except ObjectError as error:
+        latency_us, invalid = UNKNOWN_LATENCY, str(error)
     ready = any(item.type == "Ready" and item.status == "True" for item in node.status.conditions or ())
     return Node(
         name=meta.name,
@@ -108,6 +113,7 @@ def node_from_api(node: api.Node) -> Node:
         ready=ready,
         deleting=meta.deletion_timestamp is not None,
         invalid=invalid,
+        latency_us=latency_us,
     )
 
 
@@ -122,6 +128,7 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
     _check_gpu(requests.get(GPU_MILLI, 0))
     cpu, memory = _score_requests(pod, requests, bound=bool(spec.node_name) and not incoming)
     required, preferred = _node_affinity(spec.affinity)
+    soft_us, hard_us = latency_limits(pod.metadata)
     return PodClass(
         requests=tuple(sorted((name, amount) for name, amount in requests.items() if amount > 0)),
         score_cpu_millis=cpu,
@@ -135,6 +142,8 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
             for t in spec.tolerations or ()
         ),
         host_ports=_host_ports(spec),
+        latency_soft_us=soft_us,
+        latency_hard_us=hard_us,
     )
 
 

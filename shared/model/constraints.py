@@ -62,6 +62,8 @@ class PodClass(Struct, frozen=True, array_like=True):
     ``requests``: (resource, amount) sorted by name, amounts > 0 only; ``pods`` is not among them (each counts 1).
     ``score_cpu_millis`` and ``score_memory_bytes``: what scoring counts, with kube-scheduler's defaults of 100m and
     200 MiB for containers that request none. ``affinity_terms`` None: no required node affinity; () matches nothing.
+    ``latency_soft_us`` and ``latency_hard_us``: what latency to the users the pod would like and how much it bears, in
+    microseconds; 0: any. They guide the policies that know latency and never make a node infeasible.
     """
 
     requests: tuple[tuple[str, int], ...] = ()
@@ -73,6 +75,8 @@ class PodClass(Struct, frozen=True, array_like=True):
     preferred_terms: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
+    latency_soft_us: int = 0
+    latency_hard_us: int = 0
 
 
 class Norms(Struct, frozen=True, array_like=True):

@@ -6,9 +6,15 @@ from msgspec import Struct
 
 from shared.model.constraints import Taint
 
+LATENCY_ANNOTATION = "conclave.io/latency-ms"
+"""On a node: its network latency to the users, in milliseconds ("12" or "12.5"), as whoever measures it writes it."""
+
+UNKNOWN_LATENCY = -1
+
 
 class Node(Struct, frozen=True):
-    """One node. ``allocatable``: amounts by resource name, CPU in milli-cores."""
+    """One node. ``allocatable``: amounts by resource name, CPU in milli-cores. ``latency_us``: latency to the users in
+    microseconds, ``UNKNOWN_LATENCY`` where nobody says."""
 
     name: str
     uid: str = ""
@@ -20,3 +26,4 @@ class Node(Struct, frozen=True):
     ready: bool = True
     deleting: bool = False
     invalid: str = ""
+    latency_us: int = UNKNOWN_LATENCY

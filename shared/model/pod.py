@@ -12,6 +12,11 @@ FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 DEVICES_ANNOTATION = "conclave.io/gpu-devices"
 """On a bound pod: the indices of the GPU devices it uses, comma-separated ("0" or "2,5")."""
 
+LATENCY_SOFT_ANNOTATION = "latencySoftConstraint"
+LATENCY_HARD_ANNOTATION = "latencyHardConstraint"
+"""On a pod: the latency to its users that it would like, and the most it bears, in milliseconds ("20", "30"). The names
+are those of the thesis whose policy ``el`` reads them."""
+
 POLICY_ANNOTATION = "conclave.io/policy"
 """On a bound pod: the policy and version that placed it (``kube-default/1``)."""
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import HostPort, PodClass, Taint
-from shared.model.node import Node
+from shared.model.node import UNKNOWN_LATENCY, Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
 
 IntArray: TypeAlias = NDArray[np.int64]
@@ -64,6 +64,7 @@ class NodeTable:
         self.device_free: list[list[int]] = []
         self.device_max_free: IntArray = np.zeros(self.capacity, np.int64)
         self.device_whole: IntArray = np.zeros(self.capacity, np.int64)
+        self.latency_us: IntArray = np.full(self.capacity, UNKNOWN_LATENCY, np.int64)
         self._free_rows: list[int] = []
 
     # --- nodes --------------------------------------------------------------------------------------------------
@@ -86,6 +87,7 @@ class NodeTable:
         for name, column in self.column_of.items():
             self.allocatable[column, row] = node.allocatable.get(name, 0)
         self._resize_devices(row, node.allocatable.get(GPU_MILLI, 0) // MILLI_PER_DEVICE)
+        self.latency_us[row] = node.latency_us
         self._touch(row)
         return row
 
@@ -100,6 +102,7 @@ class NodeTable:
         self.allocatable[:, row] = 0
         self.requested[:, row] = 0
         self.score_requested[:, row] = 0
+        self.latency_us[row] = UNKNOWN_LATENCY
         self.ports[row] = {}
         self.device_free[row] = []
         self.device_max_free[row] = self.device_whole[row] = 0
@@ -140,6 +143,11 @@ class NodeTable:
                 ports[port] = count
             else:
                 ports.pop(port, None)
+        self._touch(row)
+
+    def set_latency(self, row: int, latency_us: int) -> None:
+        """The row's latency to the users from now on."""
+        self.latency_us[row] = latency_us
         self._touch(row)
 
     def clear_usage(self, row: int) -> None:
@@ -255,6 +263,7 @@ class NodeTable:
         self.taint_set = longer(self.taint_set)
         self.device_max_free = longer(self.device_max_free)
         self.device_whole = longer(self.device_whole)
+        self.latency_us = longer(self.latency_us, UNKNOWN_LATENCY)
         for key, codes in self.label_codes.items():
             self.label_codes[key] = longer(codes, ABSENT)
 

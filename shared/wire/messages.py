@@ -60,7 +60,7 @@ class NodeUsage(Struct, frozen=True, array_like=True, gc=False):
 
 
 class NodeRow(Struct, frozen=True, array_like=True, gc=False):
-    """A node that is new to the agent's view, or whose static half changed."""
+    """A node that is new to the agent's view, or whose static half changed; ``latency_us`` -1: not known."""
 
     name: Text
     labels: Annotated[dict[str, str], Meta(max_length=1024)]
@@ -68,6 +68,7 @@ class NodeRow(Struct, frozen=True, array_like=True, gc=False):
     unschedulable: bool
     allocatable: Annotated[dict[str, int], Meta(max_length=256)]
     usage: NodeUsage
+    latency_us: int = -1
 
 
 class View(Struct, frozen=True, array_like=True, gc=False):

@@ -1,0 +1,165 @@
+"""``conclave evaluate``: policies on fixed seeds, as figures in JSON and a report in HTML.
+
+Two kinds: a suite with its goals, or any file of openb's format. Nothing is written before all of it is done, so that a
+file that is there is whole. Exit codes: 0 the evaluation ran, whether its goals were met or not; 1 with
+``--require-goals`` when one was not; 2 bad input; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from services.cli.output_file import check_writable, write_whole
+from services.cli.run_progress import RunProgress
+from shared.errors import ConfigError
+from shared.evaluation.curves import Curves, parse_curves
+from shared.evaluation.results import SuiteResult
+from shared.evaluation.seeds import parse_seeds
+from shared.evaluation.suites import SUITES, SuiteInput, find_suite
+
+FILE = click.Path(path_type=Path)
+DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
+"""Where the traces lie when no flag says so: they are not part of this repository."""
+
+
+@click.command()
+@click.option("--suite", type=click.Choice(sorted(SUITES)), help="Which experiment, with its goals.")
+@click.option("--policies", help="Only these of the suite's policies, comma-separated.")
+@click.option("--trace-dir", type=FILE, help="Folder with the openb trace; default: data/openb in $CONCLAVE_SHARED.")
+@click.option("--trace", type=FILE, help="Instead of a suite: a pod list in openb's format.")
+@click.option("--nodes", type=FILE, help="The node list of --trace.")
+@click.option("--policy", help="Which policy places the pods of --trace.")
+@click.option("--seeds", default="42-51", show_default=True, help="Numbers and ranges, as in 42-51,60.")
+@click.option("--json", "json_file", type=FILE, help="Write the figures here.")
+@click.option("--html", "html_file", type=FILE, help="Write the report here: one file that needs no other.")
+@click.option("--placements", type=FILE, help="Write where each pod of --trace went, as CSV.")
+@click.option("--curves", type=FILE, multiple=True, help="Learning curves of a training run, for --html; repeatable.")
+@click.option("--require-goals", is_flag=True, help="Exit with 1 when a goal is not met.")
+@click.option("--quiet", is_flag=True, help="No progress, no table.")
+def evaluate(
+    suite: str | None,
+    policies: str | None,
+    trace_dir: Path | None,
+    trace: Path | None,
+    nodes: Path | None,
+    policy: str | None,
+    seeds: str,
+    json_file: Path | None,
+    html_file: Path | None,
+    placements: Path | None,
+    curves: tuple[Path, ...],
+    require_goals: bool,
+    quiet: bool,
+) -> int:
+    """Measure policies on the same seeds: mean and standard deviation, paired differences, goals met or not.
+
+    Either --suite, or --trace with --nodes and --policy for any file of openb's format.
+    """
+    chosen = parse_seeds(seeds)
+    if (suite is None) == (trace is None):
+        raise ConfigError("evaluate: give either --suite or --trace, one of them")
+    _check_fitting(suite is not None, given={"--policies": policies, "--trace-dir": trace_dir}, belongs_to="--suite")
+    of_trace = {"--nodes": nodes, "--policy": policy, "--placements": placements}
+    _check_fitting(trace is not None, given=of_trace, belongs_to="--trace")
+    for flag, file in (("--json", json_file), ("--html", html_file), ("--placements", placements)):
+        check_writable(flag, file)
+    learnt = [_curves(file) for file in curves]
+    with RunProgress(quiet=quiet) as progress:
+        if suite is not None:
+            given = SuiteInput(chosen, _command(), _names(policies), _trace_files(suite, trace_dir))
+            result = find_suite(suite)(given, progress)
+        else:
+            assert trace is not None
+            if nodes is None or policy is None:
+                missing = "--nodes" if nodes is None else "--policy"
+                raise ConfigError(f"{missing}: --trace needs a node list and a policy; give both")
+            evaluate_files = import_module("services.cli.evaluate_trace").evaluate_files
+            result = evaluate_files(
+                trace, nodes, policy=policy, seeds=chosen, command=_command(), placements=placements, progress=progress
+            )
+    if json_file is not None:
+        write_whole("--json", json_file, f"{json.dumps(result.to_json(), indent=2, allow_nan=False)}\n".encode())
+    if html_file is not None:
+        from shared.evaluation.report_html import render
+
+        write_whole("--html", html_file, render(result, curves=learnt).encode())
+    if not quiet:
+        for line in lines_of(result):
+            click.echo(line)
+    return 1 if require_goals and result.unmet else 0
+
+
+def lines_of(result: SuiteResult) -> list[str]:
+    """The figures for a terminal: one line per policy and metric, then the differences, then the goals."""
+    first = min(result.seeds), max(result.seeds)
+    lines = [f"{result.suite}: {len(result.seeds)} seeds from {first[0]} to {first[1]}"]
+    width = max((len(name) for metrics in result.policies.values() for name in metrics), default=0)
+    name_width = max((len(name) for name in result.policies), default=0)
+    lines += [
+        f"  {policy:<{name_width}}  {name:<{width}}  {metric.mean:12.4f} ± {metric.sd:.4f}"
+        for policy, metrics in result.policies.items()
+        for name, metric in metrics.items()
+    ]
+    lines += [
+        f"  {paired.metric}: {paired.a} less {paired.b} is {paired.mean_difference:+.4f} ± {paired.sd:.4f}"
+        f" (p = {paired.p:.2g})"
+        for paired in result.paired
+    ]
+    lines += [
+        f"  {'met    ' if goal.met else 'NOT met'} {goal.goal}: {goal.value:.4f}, wanted {goal.target}"
+        for goal in result.goals
+    ]
+    return lines + [f"  note: {note}" for note in result.notes]
+
+
+def _check_fitting(here: bool, *, given: Mapping[str, object], belongs_to: str) -> None:
+    for flag, value in given.items():
+        if value is not None and not here:
+            raise ConfigError(f"{flag}: only {belongs_to} uses it; add {belongs_to} or leave it out")
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in (text or "").split(",") if part.strip()))
+
+
+def _command() -> str:
+    return shlex.join(["conclave", *sys.argv[1:]])
+
+
+def _trace_files(suite: str, folder: Path | None) -> dict[str, str]:
+    """Text of every CSV in the trace folder, for a suite that needs it."""
+    if not SUITES[suite].needs_trace:
+        if folder is not None:
+            raise ConfigError(f"--trace-dir: the suite {suite} reads no trace; leave it out")
+        return {}
+    folder = folder or Path(os.environ.get(DATA_VARIABLE, DATA_DEFAULT)) / "data" / "openb"
+    try:
+        files = {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.iterdir()) if _is_csv(file)}
+    except OSError as error:
+        raise ConfigError(f"--trace-dir: {error.filename}: {error.strerror}; give the folder with the trace") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--trace-dir: {folder}: a file is not UTF-8 text ({error.reason}); give the trace") from None
+    if not files:
+        raise ConfigError(f"--trace-dir: {folder} holds no CSV file; give the folder with the openb trace")
+    return files
+
+
+def _curves(file: Path) -> Curves:
+    try:
+        return parse_curves(file.read_text(encoding="utf-8").splitlines(), str(file))
+    except OSError as error:
+        raise ConfigError(f"--curves: {file}: {error.strerror}; give the curves.jsonl of a training run") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--curves: {file}: not UTF-8 text; give the curves.jsonl of a training run") from None
+
+
+def _is_csv(file: Path) -> bool:
+    return file.suffix == ".csv" and file.is_file()

@@ -1,0 +1,40 @@
+"""Files a command writes at its end: looked at before the work begins, and there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from shared.errors import ConfigError
+
+
+def check_writable(flag: str, file: Path | None) -> None:
+    """Find out before the run, not after it. What was there stays: a device such as /dev/null is no file of ours."""
+    if file is None:
+        return
+    try:
+        if file.exists() and not file.is_file() and not file.is_dir():
+            return
+        new = not file.exists()
+        with file.open("ab"):
+            pass
+        if new:
+            file.unlink()
+    except OSError as error:
+        raise ConfigError(f"{flag}: {file}: {error.strerror}; give a file that can be written") from None
+
+
+def write_whole(flag: str, file: Path, data: bytes) -> None:
+    """Write ``data`` so that a reader finds the old file or the new one. ``ConfigError``: it cannot be written."""
+    partial = file.with_name(f"{file.name}.partial")
+    try:
+        if file.exists() and not file.is_file():
+            file.write_bytes(data)
+            return
+        partial.write_bytes(data)
+        partial.replace(file)
+    except OSError as error:
+        raise ConfigError(f"{flag}: {file}: {error.strerror}; give a file that can be written") from None
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)

@@ -1,0 +1,59 @@
+"""``python -m services.learner train POLICY``: train a policy from nothing, or go on after an interruption.
+
+What ``conclave train`` starts. A trainer takes a ``TrainRequest`` and writes weights, card and curves itself. Exit
+codes: 0 trained, 2 bad input, 130 interrupted with a checkpoint kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import torch
+
+from services.learner.deepsets_trainer import train_deep_sets
+from services.learner.request import Trainer, TrainRequest
+from shared.errors import ConclaveError
+from shared.evaluation.seeds import parse_seeds
+
+TRAINERS: dict[str, Trainer] = {
+    "ee": train_deep_sets,
+    "el": train_deep_sets,
+    "lb": train_deep_sets,
+}
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+@click.group()
+def main() -> None:
+    """The learner: training from the command line."""
+
+
+@main.command()
+@click.argument("policy", type=click.Choice(sorted(TRAINERS)))
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Weights, logs, state.")
+@click.option("--seeds", help="One run each, such as 1000-1002; default: those the shipped weights come from.")
+@click.option("--resume", is_flag=True, help="Go on from the state in --out.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes to train in.")
+@click.option("--warm-up", help="First imitate this policy, or the decisions recorded in this file.")
+@click.option("--steps", type=click.IntRange(min=1), help="How long; default: as the shipped weights.")
+def train(
+    policy: str, out: Path, seeds: str | None, resume: bool, workers: int, warm_up: str | None, steps: int | None
+) -> None:
+    """Train POLICY and write its weights and card to --out."""
+    torch.set_num_threads(1)
+    try:
+        chosen = parse_seeds(seeds) if seeds is not None else None
+        TRAINERS[policy](TrainRequest(policy, out, chosen, resume, workers, warm_up, steps))
+    except ConclaveError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        click.echo("interrupted; the last checkpoint is kept, go on with --resume", err=True)
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m services.learner")

@@ -1,0 +1,196 @@
+"""Runs the training of ``ee``, ``lb`` or ``el`` over some seeds: checkpoints, TensorBoard, progress, weights, card.
+
+The thin shell around ``DeepSetsRun``. In ``out`` it keeps ``seed-N.ckpt`` (written whole, removed by nobody),
+``curves-N.jsonl`` for the report, ``logs/seed-N`` (TensorBoard scalars), and at the end ``POLICY.npz`` with the best
+validated weights of all seeds and ``POLICY.json``, the card's contents. Scalars, against placements made:
+``train/reward`` (mean published reward of the episode, exploration included), ``train/epsilon``, ``train/loss``
+(Huber), ``train/q_mean`` (of the actions learned from), ``train/gradient_norm`` (before clipping),
+``validation/regret`` (to the oracle, greedy, seeds 500-509).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import click
+import msgspec
+import torch
+from torch.utils.tensorboard import SummaryWriter
+
+from services.learner.checkpoint import load_checkpoint, save_checkpoint, settings_digest
+from services.learner.deepsets_settings import FIRST_TRAINING_SEED, DeepSetsSettings, settings_for
+from services.learner.deepsets_training import VALIDATION_SEEDS, DeepSetsRun, Report
+from services.learner.request import TrainRequest
+from shared.errors import ConclaveError, ConfigError
+from shared.policy.weights import decode, encode
+
+VERSION = 1
+SHIPPED_SEEDS = tuple(range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 3))
+CHECKPOINT_EVERY = 5_000
+LIMITS = [
+    "trained on 2 to 16 nodes; larger clusters rest on the network's invariance and on the suite's measurements",
+    "trained with exact, current observations; late or noisy ones cost what the suite's lag and noise columns show",
+    "sees cpu, memory, pod counts and latency; GPUs, disks and network load are left to the filters",
+]
+
+
+def train_deep_sets(request: TrainRequest) -> None:
+    """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
+    if request.warm_up is not None:
+        raise ConfigError(f"--warm-up: {request.policy} is trained from nothing; leave it out")
+    seeds, out = request.seeds or SHIPPED_SEEDS, request.out
+    runs = [settings_for(request.policy, seed, request.steps) for seed in seeds]
+    known = [path for path in (_checkpoint(out, settings) for settings in runs) if path.exists()]
+    if known and not request.resume:
+        raise ConfigError(f"--out: {known[0]} is there already; go on with --resume, or give another folder")
+    if request.resume and not known:
+        raise ConfigError(f"--resume: {out} holds no checkpoint of seeds {list(seeds)}; leave it out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out: {out} cannot be made ({error.strerror}); give a folder") from error
+    if request.workers > 1 and len(runs) > 1:
+        _train_beside(runs, out, request.workers)
+    finished = [_train_seed(settings, out) for settings in runs]
+    best = min(finished, key=lambda run: run.best_regret)
+    regrets = {str(run.settings.seed): round(run.best_regret, 5) for run in finished}
+    weights = best.weights(
+        version=VERSION,
+        trained={
+            "command": f"python -m services.learner train {request.policy} --seeds {_spell(seeds)} --out DIR",
+            "seeds": {"training": list(seeds), "chosen": best.settings.seed, "validation": list(VALIDATION_SEEDS)},
+            "data": "none: scenarios drawn by shared.twin.placement_scenarios.training_scenario",
+            "settings": best.settings.as_json(),
+        },
+        figures={"validation regret to the oracle, by training seed": regrets},
+        limits=LIMITS,
+    )
+    data = encode(weights)
+    decode(data, policy=request.policy)
+    _write(out / f"{request.policy}.npz", data)
+    card = json.dumps(msgspec.to_builtins(weights.card), indent=2, sort_keys=True)
+    _write(out / f"{request.policy}.json", card.encode() + b"\n")
+    click.echo(
+        f"{request.policy}: seed {best.settings.seed} has the least validation regret, {best.best_regret:.4f};"
+        f" weights in {out / request.policy}.npz"
+    )
+
+
+def _checkpoint(out: Path, settings: DeepSetsSettings) -> Path:
+    return out / f"seed-{settings.seed}.ckpt"
+
+
+def _train_beside(runs: list[DeepSetsSettings], out: Path, workers: int) -> None:
+    """Train each seed in a process of its own, ``workers`` at a time; what they reach lies in their checkpoints."""
+    context = get_context("spawn")
+    waiting = [context.Process(target=_train_alone, args=(settings, out), daemon=True) for settings in runs]
+    running: list[SpawnProcess] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                waiting[0].start()
+                running.append(waiting.pop(0))
+            running[0].join()
+            if running[0].exitcode:
+                raise ConclaveError(
+                    f"train: the process of a seed ended with {running[0].exitcode}; look above, go on with --resume"
+                )
+            running.pop(0)
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.join()
+
+
+def _train_alone(settings: DeepSetsSettings, out: Path) -> None:
+    torch.set_num_threads(1)
+    try:
+        _train_seed(settings, out)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _train_seed(settings: DeepSetsSettings, out: Path) -> DeepSetsRun:
+    """Train one seed, or take over what its finished checkpoint holds."""
+    run = DeepSetsRun(settings)
+    path, digest = _checkpoint(out, settings), settings_digest(settings.as_json())
+    if path.exists():
+        run.set_state(load_checkpoint(path, digest=digest))
+    if run.finished:
+        return run
+    saved = run.decisions
+    label = f"{settings.policy} seed {settings.seed}"
+    shown = sys.stderr.isatty()
+    writer = SummaryWriter(str(out / "logs" / f"seed-{settings.seed}"), purge_step=run.decisions)
+    try:
+        with (
+            _ending_by_signal(),
+            (out / f"curves-{settings.seed}.jsonl").open("a", encoding="utf-8") as curves,
+            click.progressbar(length=settings.decisions, label=label, file=sys.stderr, hidden=not shown) as bar,
+        ):
+            bar.update(run.decisions)
+            for report in run.run():
+                scalars = _scalars(report)
+                for name, value in scalars.items():
+                    writer.add_scalar(name, value, report.decisions)
+                curves.write(json.dumps({"step": report.decisions} | scalars) + "\n")
+                bar.update(report.decisions - bar.pos)
+                if report.regret is not None and not shown:
+                    told = f"{label}: {report.decisions} of {settings.decisions} placements"
+                    click.echo(f"{told}, validation regret {report.regret:.4f}", err=True)
+                if run.decisions - saved >= CHECKPOINT_EVERY or run.finished:
+                    save_checkpoint(path, run.get_state(), digest=digest)
+                    saved = run.decisions
+    finally:
+        writer.close()
+    return run
+
+
+def _scalars(report: Report) -> dict[str, float]:
+    scalars = {"train/reward": report.reward, "train/epsilon": report.epsilon}
+    if report.update is not None:
+        scalars["train/loss"] = report.update.loss
+        scalars["train/q_mean"] = report.update.q_mean
+        scalars["train/gradient_norm"] = report.update.gradient_norm
+    if report.regret is not None:
+        scalars["validation/regret"] = report.regret
+    return scalars
+
+
+@contextmanager
+def _ending_by_signal() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: the last checkpoint is kept."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _write(path: Path, data: bytes) -> None:
+    partial = path.with_suffix(path.suffix + ".partial")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _spell(seeds: tuple[int, ...]) -> str:
+    """``1000-1002`` where they are consecutive, else a list."""
+    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ",".join(str(seed) for seed in seeds)

@@ -1,0 +1,69 @@
+"""Deciders to measure the Deep Sets policies against: oracles that see the truth, and two heuristics kept for reports.
+
+An oracle takes, at each decision, a node of the greatest published reward, knowing the true state and latency at once
+even where the policies see them late. It looks one decision ahead; a policy that plans may do better.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shared.policy.observation import Observation, Rng, Verdicts
+from shared.scheduling.node_features import node_load
+from shared.scheduling.node_table import IntArray
+from shared.scheduling.scores.allocation import balanced_allocation
+from shared.twin.placement_env import PlacementEnv
+from shared.twin.placement_rewards import CONTROL_PLANES, ON_ABOVE_PODS, SAME_LOAD
+
+
+class BalancedAllocation:
+    """kube-scheduler's NodeResourcesBalancedAllocation alone."""
+
+    name = "balanced-allocation"
+    version = 1
+    row_local = True
+
+    def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
+        """The plugin's score."""
+        score = balanced_allocation(observation.table, observation.pod_class, observation.rows)
+        return Verdicts(score.astype(np.float64))
+
+
+class GreedyLatency:
+    """The node of the least latency seen, whatever else."""
+
+    name = "greedy-latency"
+    version = 1
+    row_local = True
+
+    def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
+        """Minus the latency; an unknown one is worst."""
+        latency = observation.table.latency_us[observation.rows].astype(np.float64)
+        return Verdicts(-np.where(latency < 0, 1e12, latency))
+
+
+def ee_oracle(env: PlacementEnv, rows: IntArray) -> Verdicts:
+    """The fullest feasible node."""
+    return Verdicts(np.rint(node_load(env.table, rows) / SAME_LOAD))
+
+
+def lb_oracle(env: PlacementEnv, rows: IntArray) -> Verdicts:
+    """The least loaded feasible node."""
+    return Verdicts(-np.rint(node_load(env.table, rows) / SAME_LOAD))
+
+
+def el_oracle(env: PlacementEnv, rows: IntArray) -> Verdicts:
+    """The greatest r1 + r2 + r3 after the pod; among equals the fullest, which is what later pods want."""
+    pods, pod = env.pods, env.pod_class
+    nodes = len(pods) + CONTROL_PLANES
+    on = np.count_nonzero(pods > ON_ABOVE_PODS) + (pods[rows] == ON_ABOVE_PODS)
+    latency = env.table.latency_us[rows]
+    soft, hard = pod.latency_soft_us, pod.latency_hard_us
+    in_soft = (latency >= 0) & (latency <= soft) if soft else np.ones(len(rows), np.bool_)
+    in_hard = (latency >= 0) & (latency <= hard) if hard else np.ones(len(rows), np.bool_)
+    r3 = np.where(in_soft, 1.0, np.where(in_hard, 0.5, 0.0))
+    worth = (nodes - on) / nodes + (pods.sum() + 1) / np.maximum(on, 1) / 50 + r3
+    return Verdicts(np.round(worth, 9) + 1e-10 * pods[rows])
+
+
+ORACLES = {"ee": ee_oracle, "lb": lb_oracle, "el": el_oracle}

@@ -1,0 +1,62 @@
+"""Which suites there are, and where each is found. They are imported when asked for: each brings its own experiment.
+
+A suite is a function of seeds: the same seeds give the same figures. It reads nothing but what it is handed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Protocol
+
+from shared.errors import ConfigError
+from shared.evaluation.results import Progress, SuiteResult
+
+
+@dataclass(frozen=True)
+class SuiteInput:
+    """What a suite is handed. ``policies`` empty: all that it compares. ``files``: text of trace files by name."""
+
+    seeds: Sequence[int]
+    command: str
+    policies: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+class Suite(Protocol):
+    """Runs the experiment. Raises ``ConfigError`` naming a policy it does not compare or a file it misses."""
+
+    def __call__(self, given: SuiteInput, progress: Progress) -> SuiteResult: ...
+
+
+@dataclass(frozen=True)
+class SuiteEntry:
+    """``function`` in ``module``; ``needs_trace``: it is handed the CSV files of the trace folder."""
+
+    module: str
+    about: str
+    needs_trace: bool = False
+    function: str = "run_suite"
+
+
+SUITES: Mapping[str, SuiteEntry] = {
+    "thesis": SuiteEntry("shared.evaluation.thesis", "marl-dqn on the 105 pods of the thesis (targets T3)"),
+    "deepsets": SuiteEntry("shared.evaluation.deepsets", "ee, lb and el on the experiments of targets T2"),
+    "openb": SuiteEntry("shared.evaluation.openb", "placement on the openb GPU trace (targets T1)", needs_trace=True),
+}
+
+
+def find_suite(name: str) -> Suite:
+    """The suite called ``name``. Raises ``ConfigError`` naming those there are."""
+    entry = SUITES.get(name)
+    if entry is None:
+        raise ConfigError(f"--suite: {name!r} is not known; choose one of {', '.join(sorted(SUITES))}")
+    try:
+        module = import_module(entry.module)
+    except ModuleNotFoundError as error:
+        if error.name != entry.module:
+            raise
+        raise ConfigError(f"--suite: {name} is not part of this build ({entry.module} is missing)") from None
+    suite: Suite = getattr(module, entry.function)
+    return suite
