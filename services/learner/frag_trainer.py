@@ -1,11 +1,11 @@
 """Runs the training of ``frag``: reads the openb lists, checkpoints, TensorBoard, progress, weights and card.
 
-The thin shell around ``FragRun``. In ``out`` it keeps ``frag.ckpt`` (written whole, after every validation),
-``curves.jsonl`` and ``logs`` (TensorBoard; the same scalars), and at the end ``frag.npz`` with the best validated
-weights and ``frag.json``, the card. Scalars, against steps of the search (rounds of policy iteration are 0 and below):
-``train/relative_error`` (squared error of the value over its variance), ``train/pair_difference`` (mean difference
-within an antithetic pair, percentage points), ``validation/gain`` and ``validation/least_gain`` (over FGD on the same
-seeds, points, mean and least over traces), ``validation/<trace>`` (allocated percent).
+The thin shell around ``FragRun``. In ``out`` it keeps ``seed-N.ckpt`` (written whole, after every validation),
+``curves-N.jsonl`` for the report, ``logs/seed-N`` (TensorBoard; the same scalars), and at the end ``frag.npz`` with the
+best validated weights and ``frag.json``, the card. Scalars, against steps of the search (rounds of policy iteration
+are 0 and below): ``train/relative_error`` (squared error of the value over its variance), ``train/pair_difference``
+(mean difference within an antithetic pair, percentage points), ``validation/gain`` and ``validation/least_gain`` (over
+FGD on the same seeds, points, mean and least over traces), ``validation/<trace>`` (allocated percent).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from torch.utils.tensorboard import SummaryWriter
 from services.learner.checkpoint import load_checkpoint, save_checkpoint, settings_digest
 from services.learner.compiled import NUMBA
 from services.learner.frag_fit import arrays_of
-from services.learner.frag_training import VALIDATION_SEEDS, FragRun, Report, Settings
+from services.learner.frag_training import FIRST_SEED, VALIDATION_SEEDS, FragRun, Report, Settings
+from services.learner.request import TrainRequest
 from shared.errors import ConfigError
 from shared.policy.frag_features import FEATURES
 from shared.policy.frag_value import NAME, SHAPES
@@ -38,8 +39,6 @@ VERSION = 1
 NODE_LIST = "openb_node_list_gpu_node.csv"
 POD_LIST = "openb_pod_list_{}.csv"
 TRACES = ("default", "multigpu20", "gpushare40", "gpuspec10", "cpu050", "cpu200")
-PODS_PER_STEP = 60_000
-"""About so many placements one step of the search plays: 16 episodes on a third of the nodes."""
 LIMITS = [
     "trained on openb's machines and requests; other machines rest on features that are relative to the demand",
     "no pod departs in training: value is what will be left when the cluster is full",
@@ -47,36 +46,44 @@ LIMITS = [
 ]
 
 
-def train_frag(policy: str, seeds: tuple[int, ...], out: Path, resume: bool, decisions: int | None) -> None:
-    """Train one run, seeded by the first of ``seeds``. Raises ``ConfigError`` on what cannot be used."""
-    if min(seeds) < 1000:
-        raise ConfigError(f"seeds: {min(seeds)} is kept for choosing and reporting; train on 1000 and above")
-    settings = Settings(seed=seeds[0])
-    if decisions is not None:
-        settings = replace(settings, steps=max(1, decisions // PODS_PER_STEP))
-    path = out / f"{policy}.ckpt"
-    if path.exists() and not resume:
-        raise ConfigError(f"out: {path} is there already; go on with --resume, or give another --out")
-    if resume and not path.exists():
-        raise ConfigError(f"resume: {out} holds no checkpoint; leave out --resume")
+def train_frag(request: TrainRequest) -> None:
+    """Train one run per seed and write the best. Raises ``ConfigError`` on what cannot be used."""
+    if request.warm_up is not None:
+        raise ConfigError(f"--warm-up: {request.policy} always begins with FGD's episodes; leave it out")
+    seeds, out = request.seeds or (FIRST_SEED,), request.out
+    if min(seeds) < FIRST_SEED:
+        raise ConfigError(f"--seeds: {min(seeds)} is kept for choosing and reporting; train on {FIRST_SEED} and above")
+    runs = {seed: out / f"seed-{seed}.ckpt" for seed in seeds}
+    known = [path for path in runs.values() if path.exists()]
+    if known and not request.resume:
+        raise ConfigError(f"--out: {known[0]} is there already; go on with --resume, or give another folder")
+    if request.resume and not known:
+        raise ConfigError(f"--resume: {out} holds no checkpoint of seeds {list(seeds)}; leave it out")
     nodes, lists = read_lists(data_folder())
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"out: {out} cannot be made ({error.strerror}); give a directory") from error
+        raise ConfigError(f"--out: {out} cannot be made ({error.strerror}); give a folder") from error
     if not NUMBA:
         click.echo(
             "frag: numba is not installed; training runs some hundred times slower (pip install numba)", err=True
         )
-    run = FragRun(nodes, lists, settings)
-    digest = settings_digest(settings.as_json())
-    if resume:
-        run.set_state(load_checkpoint(path, digest=digest))
-    _run(run, out, path, digest)
-    write_weights(run, out)
+    finished: list[FragRun] = []
+    for seed, path in runs.items():
+        settings = Settings(seed=seed) if request.steps is None else Settings(seed=seed, steps=request.steps)
+        run, digest = FragRun(nodes, lists, settings), settings_digest(settings.as_json())
+        if path.exists():
+            run.set_state(load_checkpoint(path, digest=digest))
+        _run(run, out, path, digest)
+        finished.append(run)
+    write_weights(max(finished, key=_gain), seeds, out)
 
 
-def write_weights(run: FragRun, out: Path) -> None:
+def _gain(run: FragRun) -> float:
+    return run.best_validation.gain if run.best_validation is not None else -inf
+
+
+def write_weights(run: FragRun, seeds: tuple[int, ...], out: Path) -> None:
     """``frag.npz`` and ``frag.json`` with the best validated weights of ``run``."""
     assert run.best is not None
     assert run.best_validation is not None
@@ -87,9 +94,9 @@ def write_weights(run: FragRun, out: Path) -> None:
         version=VERSION,
         features=list(FEATURES),
         trained={
-            "command": f"python -m services.learner train {NAME} --seeds {run.settings.seed}"
-            f" --decisions {steps * PODS_PER_STEP} --out DIR",
-            "seeds": {"training": "1000 and above, drawn", "run": run.settings.seed, "validation": VALIDATION_SEEDS},
+            "command": f"python -m services.learner train {NAME} --seeds {','.join(map(str, seeds))}"
+            f" --steps {steps} --out DIR",
+            "seeds": {"training": list(seeds), "chosen": run.settings.seed, "validation": list(VALIDATION_SEEDS)},
             "data": [NODE_LIST, *(POD_LIST.format(name) for name in TRACES)],
             "settings": {**run.settings.as_json(), "steps": steps, "chosen at step": run.best_step},
         },
@@ -131,12 +138,14 @@ def _text(file: Path) -> str:
 
 
 def _run(run: FragRun, out: Path, path: Path, digest: str) -> None:
-    writer = SummaryWriter(str(out / "logs"), purge_step=run.search.steps if run.search is not None else 0)
+    writer = SummaryWriter(
+        str(out / "logs" / f"seed-{run.settings.seed}"), purge_step=run.search.steps if run.search is not None else 0
+    )
     try:
         with (
             _ending_by_signal(),
             click.progressbar(length=run.settings.steps, label=NAME, file=sys.stderr) as bar,
-            (out / "curves.jsonl").open("a") as curves,
+            (out / f"curves-{run.settings.seed}.jsonl").open("a") as curves,
         ):
             bar.update(run.search.steps if run.search is not None else 0)
             for report in run.run():
