@@ -7,6 +7,7 @@ there is whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from services.cli.output_file import write_whole
@@ -14,7 +15,6 @@ from shared.errors import ConfigError
 from shared.evaluation.placement import Episode
 from shared.evaluation.results import Progress, SuiteResult
 from shared.evaluation.trace_run import (
-    FRAG,
     PLACEMENTS_HEADER,
     Trace,
     frag_weights,
@@ -23,6 +23,7 @@ from shared.evaluation.trace_run import (
     play,
     scorer_of,
 )
+from shared.policy.frag_value import NAME as FRAG
 
 NOTES = (
     "allocated_130: percent of all GPU thousandths allocated when pods asking for 130 % had been submitted",
@@ -50,8 +51,8 @@ def evaluate_files(
     episodes: list[Episode] = []
     lines = [PLACEMENTS_HEADER]
     for done, seed in enumerate(seeds):
-        where = done, len(seeds), f"{policy}, seed {seed}"
-        episode = play(parsed, policy, seed, weights=weights, tick=lambda where=where: progress(*where))  # type: ignore[misc]
+        tick = partial(progress, done, len(seeds), f"{policy}, seed {seed}")
+        episode = play(parsed, policy, seed, weights=weights, tick=tick)
         if placements is not None:
             lines.extend(placement_rows(parsed, episode))
         episodes.append(episode)

@@ -8,13 +8,15 @@ learned policy promises counts only beside that. Goals on published means and pr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from shared.errors import ConfigError
 from shared.evaluation.published_fgd import LEARNED_AT_LEAST, NOT_BELOW_FGD, PUBLISHED, TOLERANCE
 from shared.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
 from shared.evaluation.seeds import TEST_SEEDS
 from shared.evaluation.suites import SuiteInput
-from shared.evaluation.trace_run import FRAG, POLICIES, Trace, frag_weights, metrics_of, play
+from shared.evaluation.trace_run import POLICIES, Trace, frag_weights, metrics_of, play
+from shared.policy.frag_value import NAME as FRAG
 from shared.twin.gpu_trace import parse_gpu_nodes
 
 NODE_LIST = "openb_node_list_gpu_node.csv"
@@ -41,8 +43,8 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         for policy in policies:
             episodes = []
             for seed in given.seeds:
-                where = done, total, f"{policy} on {name}, seed {seed}"
-                episodes.append(play(trace, policy, seed, weights=weights, tick=lambda where=where: progress(*where)))
+                tick = partial(progress, done, total, f"{policy} on {name}, seed {seed}")
+                episodes.append(play(trace, policy, seed, weights=weights, tick=tick))
                 done += 1
             found[policy] |= metrics_of(episodes, f"{name}/")
     progress(total, total, "done")

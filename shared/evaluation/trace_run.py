@@ -14,13 +14,12 @@ from shared.evaluation.frag_scorer import Frag
 from shared.evaluation.placement import NO_NODE, Episode, Scorer, run_episode
 from shared.evaluation.placers import HEURISTICS
 from shared.evaluation.results import Metric
-from shared.policy.frag_value import NAME as FRAG
-from shared.policy.frag_value import SHAPES
+from shared.policy.frag_value import NAME, SHAPES
 from shared.policy.fragmentation import Demand, Meeting, typical_demand
 from shared.policy.weights import WeightsFile, decode, shipped_bytes
 from shared.twin.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods
 
-POLICIES = (*sorted(HEURISTICS), FRAG)
+POLICIES = (*sorted(HEURISTICS), NAME)
 PLACEMENTS_HEADER = "seed,order,pod_row,node_sn,devices"
 
 
@@ -46,12 +45,12 @@ class Trace:
 
 def frag_weights() -> WeightsFile:
     """The weights of ``frag`` that come with the package."""
-    return decode(shipped_bytes(FRAG), policy=FRAG, expect_shapes=SHAPES)
+    return decode(shipped_bytes(NAME), policy=NAME, expect_shapes=SHAPES)
 
 
 def scorer_of(policy: str, trace: Trace, weights: WeightsFile | None = None) -> Scorer | None:
     """The scorer of ``policy``; None places at random. ``weights``: of ``frag``, default the shipped ones."""
-    if policy == FRAG:
+    if policy == NAME:
         return Frag(weights if weights is not None else frag_weights(), trace.demand, trace.nodes.states)
     if policy not in HEURISTICS:
         raise ConfigError(f"--policy: {policy!r} does not place GPU traces; choose one of {', '.join(POLICIES)}")
@@ -75,7 +74,8 @@ def metrics_of(episodes: Sequence[Episode], prefix: str = "") -> dict[str, Metri
     """The figures of some episodes, one per seed.
 
     ``allocated_130``, ``allocated_100``: percent of all GPU thousandths allocated at the end (130 % demand) and when
-    100 % had been asked for; ``fragment``: expected fragment at the end, percent of all; ``failed``, ``submitted``: pods.
+    100 % had been asked for; ``fragment``: expected fragment at the end, percent of all; ``failed`` and ``submitted``:
+    numbers of pods.
     """
     return {
         f"{prefix}allocated_130": Metric.of([episode.allocation() for episode in episodes]),
