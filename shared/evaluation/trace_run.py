@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shared.errors import ConfigError
-from shared.evaluation.frag_scorer import Frag
 from shared.evaluation.placement import NO_NODE, Episode, Scorer, run_episode
 from shared.evaluation.placers import HEURISTICS
 from shared.evaluation.results import Metric
+from shared.policy.frag_features import model_share
 from shared.policy.frag_value import NAME, SHAPES
 from shared.policy.fragmentation import Demand, Meeting, typical_demand
+from shared.policy.gpu_scorers import Frag
 from shared.policy.weights import WeightsFile, decode, shipped_bytes
 from shared.twin.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods
 
@@ -51,7 +52,7 @@ def frag_weights() -> WeightsFile:
 def scorer_of(policy: str, trace: Trace, weights: WeightsFile | None = None) -> Scorer | None:
     """The scorer of ``policy``; None places at random. ``weights``: of ``frag``, default the shipped ones."""
     if policy == NAME:
-        return Frag(weights if weights is not None else frag_weights(), trace.demand, trace.nodes.states)
+        return Frag(weights if weights is not None else frag_weights(), trace.demand, model_share(trace.nodes.states))
     if policy not in HEURISTICS:
         raise ConfigError(f"--policy: {policy!r} does not place GPU traces; choose one of {', '.join(POLICIES)}")
     return HEURISTICS[policy](trace.demand)

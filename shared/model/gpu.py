@@ -99,14 +99,17 @@ class Options:
     after: GpuStates
 
 
-def options(states: GpuStates, request: GpuRequest) -> Options:
+def options(states: GpuStates, request: GpuRequest, *, fullest_only: bool = False) -> Options:
     """Every way to put ``request`` on each of ``states``, all of which must have room for it.
 
-    A share has one way per device with room; devices with the same amount free count once, the first. Whole devices
-    are all alike: the first free ones are taken.
+    A share has one way per device with room; devices with the same amount free count once, the first. With
+    ``fullest_only`` it has one way, the fullest device with room. Whole devices are all alike: the first free ones are
+    taken.
     """
     count, width = states.free.shape
-    if request.shared:
+    if request.shared and fullest_only:
+        row, device = np.arange(count), fullest(states, request)
+    elif request.shared:
         fits = states.free >= request.milli
         for column in range(1, width):
             same = (states.free[:, :column] == states.free[:, column : column + 1]).any(1)
@@ -123,3 +126,11 @@ def options(states: GpuStates, request: GpuRequest) -> Options:
         whole = after.free == MILLI_PER_DEVICE
         after.free[whole & (whole.cumsum(1) <= request.devices)] = 0
     return Options(row.astype(np.int64), device.astype(np.int64), after)
+
+
+def fullest(states: GpuStates, request: GpuRequest) -> Ints:
+    """int64 ``[states]``: the fullest device with room for the share, the first of equals; -1 without a share."""
+    if not request.shared:
+        return np.full(len(states), -1, np.int64)
+    room = np.where(states.free >= request.milli, states.free, np.iinfo(np.int64).max)
+    return np.asarray(room.argmin(1), np.int64)

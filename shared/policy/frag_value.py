@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest, GpuStates, Ints, options
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.policy.frag_features import FEATURES, FragFeatures
@@ -37,6 +38,7 @@ class WasteNet:
     """The waste of node states under one demand, by the arrays of a weights file."""
 
     def __init__(self, weights: WeightsFile, demand: Demand, model_share: Floats) -> None:
+        check_weights(weights)
         self.features = FragFeatures(demand, model_share)
         self._arrays = weights.arrays
 
@@ -47,12 +49,13 @@ class WasteNet:
         result: Floats = states.free.sum(1) / MILLI_PER_DEVICE / (1 + np.exp(-logit))
         return result
 
-    def growth(self, states: GpuStates, request: GpuRequest) -> tuple[Floats, Ints]:
+    def growth(self, states: GpuStates, request: GpuRequest, *, fullest_only: bool = False) -> tuple[Floats, Ints]:
         """The least growth of waste that ``request`` causes on each state, in GPUs, and the device of a share.
 
-        Every state must have room. float64 and int64 ``[states]``; device -1 where there is none to choose.
+        Every state must have room. ``fullest_only``: a share goes to the fullest device with room, whatever it costs.
+        float64 and int64 ``[states]``; device -1 where there is none to choose.
         """
-        ways = options(states, request)
+        ways = options(states, request, fullest_only=fullest_only)
         waste = self.waste(states.joined(ways.after))
         growth = waste[len(states) :] - waste[: len(states)][ways.row]
         if len(growth) == len(states):
@@ -60,6 +63,17 @@ class WasteNet:
         order = np.lexsort((growth, ways.row))
         first = order[np.searchsorted(ways.row, np.arange(len(states)))]
         return growth[first], ways.device[first]
+
+
+def check_weights(weights: WeightsFile) -> None:
+    """Raises ``ConfigError`` unless the weights are this network's, made for these features."""
+    card = weights.card
+    if {name: tuple(array.shape) for name, array in weights.arrays.items()} != dict(SHAPES):
+        raise ConfigError(f"weights of {card.policy}: arrays are not those of {SIZES}; train again")
+    if tuple(card.features) != FEATURES:
+        raise ConfigError(
+            f"weights of {card.policy}: made for inputs {card.features}, not {list(FEATURES)}; train again"
+        )
 
 
 def steps(growth: Floats) -> Floats:

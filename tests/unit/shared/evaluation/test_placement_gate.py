@@ -7,8 +7,9 @@ import csv
 import pytest
 
 from shared.evaluation.placement import run_episode
-from shared.evaluation.placers import HEURISTICS, Fgd
+from shared.evaluation.placers import HEURISTICS
 from shared.policy.fragmentation import Meeting, typical_demand
+from shared.policy.gpu_scorers import Fgd
 from tests.openb_trace import DATA, needs, openb_nodes, openb_pods
 
 ONE_SEED = 0.6
