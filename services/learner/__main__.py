@@ -13,6 +13,7 @@ import click
 import torch
 
 from services.learner.deepsets_trainer import train_deep_sets
+from services.learner.frag_trainer import train_frag
 from services.learner.request import Trainer, TrainRequest
 from shared.errors import ConclaveError
 from shared.evaluation.seeds import parse_seeds
@@ -20,6 +21,7 @@ from shared.evaluation.seeds import parse_seeds
 TRAINERS: dict[str, Trainer] = {
     "ee": train_deep_sets,
     "el": train_deep_sets,
+    "frag": train_frag,
     "lb": train_deep_sets,
 }
 
