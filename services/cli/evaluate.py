@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from shared.evaluation.behaviour import Behaviour
 
 FILE = click.Path(path_type=Path)
+MOST_LINES = 80
+"""Of figures on a terminal."""
 DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 """Where the traces lie when no flag says so: they are not part of this repository."""
 
@@ -96,7 +97,8 @@ def evaluate(
             if nodes is None or policy is None:
                 missing = "--nodes" if nodes is None else "--policy"
                 raise ConfigError(f"{missing}: --trace needs a node list and a policy; give both")
-            evaluate_files = import_module("services.cli.evaluate_trace").evaluate_files
+            from services.cli.evaluate_trace import evaluate_files
+
             result = evaluate_files(
                 trace, nodes, policy=policy, seeds=chosen, command=_command(), placements=placements, progress=progress
             )
@@ -124,11 +126,12 @@ def lines_of(result: SuiteResult) -> list[str]:
     lines = [f"{result.suite}: {len(result.seeds)} seeds from {first[0]} to {first[1]}"]
     width = max((len(name) for metrics in result.policies.values() for name in metrics), default=0)
     name_width = max((len(name) for name in result.policies), default=0)
-    lines += [
+    figures = [
         f"  {policy:<{name_width}}  {name:<{width}}  {metric.mean:12.4f} ± {metric.sd:.4f}"
         for policy, metrics in result.policies.items()
         for name, metric in metrics.items()
     ]
+    lines += figures if len(figures) <= MOST_LINES else [f"  {len(figures)} figures; --json and --html have them"]
     lines += [
         f"  {paired.metric}: {paired.a} less {paired.b} is {paired.mean_difference:+.4f} ± {paired.sd:.4f}"
         f" (p = {paired.p:.2g})"
