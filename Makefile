@@ -39,7 +39,7 @@ chaos: .venv/.installed
 	$(BIN)/python -m bench.chaos --kills $(KILLS) --seed $(SEED)
 
 # Every shipped policy trained anew, one after the other, each with its run time. Goes on where it was interrupted.
-POLICIES ?= ee lb el single-dqn marl-dqn frag
+POLICIES ?= ee lb el single-dqn marl-dqn marl-dqn-published frag
 WORKERS ?= 2
 train-all: .venv/.installed
 	@for policy in $(POLICIES); do \

@@ -14,6 +14,7 @@ import torch
 
 from services.learner.deepsets_trainer import train_deep_sets
 from services.learner.frag_trainer import train_frag
+from services.learner.marl_trainer import train_marl
 from services.learner.request import Trainer, TrainRequest
 from shared.errors import ConclaveError
 from shared.evaluation.seeds import parse_seeds
@@ -23,6 +24,10 @@ TRAINERS: dict[str, Trainer] = {
     "el": train_deep_sets,
     "frag": train_frag,
     "lb": train_deep_sets,
+    "marl-dqn": train_marl,
+    "marl-dqn-per-node": train_marl,
+    "marl-dqn-published": train_marl,
+    "single-dqn": train_marl,
 }
 
 BAD_INPUT, INTERRUPTED = 2, 130
