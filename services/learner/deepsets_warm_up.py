@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from services.learner.deepsets_network import DeepSetsQ, SetLayer
 from services.learner.deepsets_settings import DeepSetsSettings
 from services.learner.deepsets_training import DeepSetsRun
 from services.learner.imitation import ImitationReport, ImitationSettings, imitate
@@ -23,11 +25,13 @@ from shared.policy.observation import Observation
 from shared.scheduling.node_features import node_features
 from shared.twin.capture import decode
 from shared.twin.placement_env import PlacementEnv
+from shared.twin.placement_rewards import REWARDS, place_and_judge
 from shared.twin.placement_scenarios import MOST_TRAINING_NODES, training_scenario
 
 KUBE_DEFAULT = "kube-default"
 EPISODES = 40
 """Of up to 150 decisions each: some 5,000, DL2's order of magnitude."""
+CALIBRATION_EPISODES = 20
 
 
 def spelled(source: str) -> str:
@@ -54,7 +58,52 @@ def warm_up(run: DeepSetsRun, source: str, settings: ImitationSettings | None = 
     decisions = decisions_to_imitate(source, run.settings)
     rng = np.random.default_rng((run.settings.seed, 6))
     yield from imitate(run.learner.online, decisions, settings or ImitationSettings(), rng)
+    level, spread = worth(run.settings)
+    assert isinstance(run.learner.online, DeepSetsQ)
+    calibrate(run.learner.online, decisions, level=level, spread=spread)
     run.learner.target.load_state_dict(run.learner.online.state_dict())
+
+
+def worth(settings: DeepSetsSettings) -> tuple[float, float]:
+    """(what acting as kube-default is worth, deviation of the rewards of random choices): the scale of Q-values.
+
+    The first is the mean reward over 1 - discount, the value of going on like that for ever.
+    """
+    reward, teacher = REWARDS[settings.policy], KubeDefault()
+    taught, random = [], []
+    for episode in range(CALIBRATION_EPISODES):
+        rng = np.random.default_rng((settings.seed, 8, episode))
+        env = PlacementEnv(training_scenario(rng, latency=settings.policy == "el"), int(rng.integers(2**31)))
+        while not env.finished:
+            rows = env.rows()
+            if not len(rows):
+                env.skip()
+            elif episode % 2:
+                random.append(place_and_judge(env, int(rng.choice(rows)), reward)[1].reward)
+            else:
+                verdicts = teacher.decide(Observation(env.seen, env.pod_class, rows), rng)
+                taught.append(place_and_judge(env, int(rows[choose(verdicts, rng)]), reward)[1].reward)
+    scale = settings.reward_scale
+    return float(np.mean(taught)) * scale / (1 - settings.discount), float(np.std(random)) * scale
+
+
+def calibrate(network: DeepSetsQ, decisions: Decisions, *, level: float, spread: float) -> None:
+    """Scale and shift the last layer: the mean Q over ``decisions`` becomes ``level``, their mean deviation ``spread``.
+
+    The ranking stays as it was. Without this, gradient steps would first have to take the logits down to the size of
+    values, and the ranking is lost on the way (docs/policies/README.md has the figures).
+    """
+    with torch.no_grad():
+        present = torch.from_numpy(decisions.present)
+        q = network(torch.from_numpy(decisions.features), present).masked_fill(~present, torch.nan)
+        means = q.nanmean(dim=1, keepdim=True)
+        deviation = float((q - means).square().nanmean(dim=1).sqrt().mean())
+        factor = spread / deviation if deviation > 0 else 1.0
+        last = network.layers[-1]
+        assert isinstance(last, SetLayer)
+        for parameter in last.parameters():
+            parameter.mul_(factor)
+        last.own.bias.add_(level - factor * float(means.mean()))
 
 
 def _of_kube_default(settings: DeepSetsSettings) -> Iterator[Example]:

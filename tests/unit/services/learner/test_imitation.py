@@ -9,7 +9,7 @@ import torch
 from services.learner.deepsets_network import DeepSetsQ
 from services.learner.deepsets_settings import DeepSetsSettings
 from services.learner.deepsets_training import DeepSetsRun
-from services.learner.deepsets_warm_up import decisions_to_imitate, spelled, warm_up
+from services.learner.deepsets_warm_up import calibrate, decisions_to_imitate, spelled, warm_up, worth
 from services.learner.dqn import TrainingDiverged
 from services.learner.imitation import ImitationSettings, imitate
 from shared.errors import ConfigError
@@ -93,3 +93,27 @@ def test_a_captures_history_can_be_imitated_and_is_known_by_its_digest(tmp_path)
 def test_settings_without_a_warm_up_are_what_they_were() -> None:
     assert "warm_up" not in DeepSetsSettings("lb").as_json()
     assert DeepSetsSettings("lb", warm_up="kube-default").as_json()["warm_up"] == "kube-default"
+
+
+def test_calibrated_values_have_the_size_of_returns_and_the_ranking_stays() -> None:
+    """Logits are several times too far apart for values; unscaled, learning from rewards first undoes the ranking."""
+    network, decisions = DeepSetsQ((3, 16, 1), seed=1), least_of(300, 5)
+    list(imitate(network, decisions, ImitationSettings(learning_rate=1e-2, epochs=5), np.random.default_rng(1)))
+    features, present = torch.from_numpy(decisions.features), torch.from_numpy(decisions.present)
+
+    def outputs() -> torch.Tensor:
+        return network(features, present).detach().masked_fill(~present, torch.nan)
+
+    before = outputs()
+    calibrate(network, decisions, level=5.0, spread=0.4)
+    after = outputs()
+    assert torch.equal(before.nan_to_num(-torch.inf).argmax(1), after.nan_to_num(-torch.inf).argmax(1))
+    assert float(after.nanmean(1).mean()) == pytest.approx(5.0, abs=1e-3)
+    deviation = (after - after.nanmean(1, keepdim=True)).square().nanmean(1).sqrt()
+    assert float(deviation.mean()) == pytest.approx(0.4, abs=1e-3)
+
+
+def test_what_a_choice_is_worth_is_measured_by_playing() -> None:
+    level, spread = worth(DeepSetsSettings("lb"))
+    assert 3.0 < level < 5.0  # at most 10 points a decision, times 0.1, over 1 - 0.8
+    assert 0.1 < spread < 0.6
