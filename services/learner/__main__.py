@@ -6,6 +6,9 @@ codes: 0 trained, 2 bad input, 130 interrupted with a checkpoint kept.
 
 from __future__ import annotations
 
+import shared.runtime.one_core  # noqa: F401  first: it must be set before numpy is loaded
+
+# isort: split
 import sys
 from pathlib import Path
 

@@ -59,6 +59,8 @@ class MarlRun:
         self._rng = np.random.default_rng((settings.seed, 3))
         self.rounds = 0
         self.best_imbalance = float("inf")
+        self.stale = 0
+        """Validations since the best one."""
         self.averaged: Arrays = self._stack.arrays()
         self.best: Arrays = self.averaged
         explored = max(1, int(settings.rounds * settings.exploration_share))
@@ -67,8 +69,8 @@ class MarlRun:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done."""
-        return self.rounds >= self.settings.rounds
+        """Whether all rounds are done, or nothing has got better for long enough."""
+        return self.rounds >= self.settings.rounds or self.stale >= self.settings.patience
 
     def run(self, workers: Workers) -> Iterator[Report]:
         """Round by round to the end; stop at any report and go on later."""
@@ -137,7 +139,9 @@ class MarlRun:
         ]
         played = workers.map(_play_one, [(episode, self.averaged) for episode in episodes])
         imbalance = float(np.mean([p.imbalance for p in played]))
+        self.stale += 1
         if imbalance < self.best_imbalance:
+            self.stale = 0
             self.best_imbalance, self.best = imbalance, dict(self.averaged)
         return imbalance
 
@@ -149,6 +153,7 @@ class MarlRun:
             "rng": self._rng.bit_generator.state,
             "rounds": self.rounds,
             "best_imbalance": self.best_imbalance,
+            "stale": self.stale,
             "best": self.best,
             "averaged": self.averaged,
         }
@@ -158,7 +163,7 @@ class MarlRun:
         self.learner.set_state(state["learner"])
         self.replay.set_state(state["replay"])
         self._rng.bit_generator.state = state["rng"]
-        self.rounds, self.best_imbalance = state["rounds"], state["best_imbalance"]
+        self.rounds, self.best_imbalance, self.stale = state["rounds"], state["best_imbalance"], state["stale"]
         self.best, self.averaged = dict(state["best"]), dict(state["averaged"])
 
 
