@@ -13,12 +13,15 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from shared.errors import ConfigError
 from shared.evaluation.placement_oracles import ORACLES, BalancedAllocation, GreedyLatency
 from shared.evaluation.placement_rollout import Decider, policy_decider, roll_out
 from shared.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
+from shared.evaluation.suites import SuiteInput
 from shared.policy.deepsets import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated
 from shared.policy.observation import Policy
+from shared.policy.weights import shipped
 from shared.twin.placement_env import Scenario
 from shared.twin.placement_rewards import REWARDS
 from shared.twin.placement_scenarios import moving_latency, replacing, waves
@@ -38,6 +41,14 @@ LAGGED_DECISIONS = 1_500
 HEURISTICS: tuple[Policy, ...] = (KubeDefault(), LeastAllocated(), MostAllocated(), BalancedAllocation())
 COUNTERPART: Mapping[str, str] = {"ee": "most-allocated", "lb": "least-allocated", "el": "greedy-latency"}
 """The heuristic that pursues the objective."""
+
+ALWAYS = ("reward", "regret", "infeasible", "unplaceable")
+TOLD: Mapping[str, tuple[str, ...]] = {
+    "ee": (*ALWAYS, "active_nodes", "active_ratio"),
+    "lb": (*ALWAYS, "balanced", "worst_spread"),
+    "el": (*ALWAYS, "within_soft", "hard_avoidable", "decisions_to_move", "latency_ms", "active_nodes"),
+}
+"""Which figures are told per objective."""
 
 ACTIVE_BOUND, BALANCED_BOUND, SOFT_BOUND, REGRET_BOUND = 1.05, 0.99, 0.99, 0.02
 """targets.md T2."""
@@ -88,6 +99,21 @@ def _sized(objective: str, nodes: int, share: float) -> list[Experiment]:
     ]
 
 
+def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
+    """The suite with the weights that come with the package; ``given.policies`` empty: all three.
+
+    Raises ``ConfigError`` for a policy that is none of them, or whose weights are missing.
+    """
+    names = tuple(given.policies) or DEEP_SETS_POLICIES
+    for name in names:
+        if name not in DEEP_SETS_POLICIES:
+            raise ConfigError(f"--policies: {name!r} is not compared here; choose from {', '.join(DEEP_SETS_POLICIES)}")
+    files = {name: shipped(name) for name in names}
+    policies = {name: DeepSetsPolicy(file) for name, file in files.items()}
+    digests = {name: file.sha256 for name, file in files.items()}
+    return run(given.seeds, policies, progress=progress, command=given.command, digests=digests)
+
+
 def run(
     seeds: Sequence[int],
     policies: Mapping[str, DeepSetsPolicy],
@@ -114,8 +140,9 @@ def run(
                 decisions += found.decisions if name in policies else 0
                 rewards.setdefault(name, []).append(found.reward)
                 for metric, value in asdict(found).items():
-                    key = f"{experiment.objective}/{experiment.name}/{metric}"
-                    values.setdefault(name, {}).setdefault(key, []).append(value)
+                    if metric in TOLD[experiment.objective]:
+                        key = f"{experiment.objective}/{experiment.name}/{metric}"
+                        values.setdefault(name, {}).setdefault(key, []).append(value)
         for name in experiment.deciders:
             key = f"{experiment.objective}/{experiment.name}/regret"
             values[name][key] = [_regret(a, b) for a, b in zip(rewards[name], rewards["oracle"], strict=True)]
