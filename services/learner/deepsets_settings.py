@@ -62,5 +62,5 @@ def settings_for(policy: str, seed: int = FIRST_TRAINING_SEED, decisions: int | 
     """The settings the shipped weights were trained with."""
     settings = DeepSetsSettings(policy, seed)
     if policy == "el":
-        settings = replace(settings, reward_scale=0.5, discount=0.9)
+        settings = replace(settings, reward_scale=0.5)
     return settings if decisions is None else replace(settings, decisions=decisions)

@@ -25,7 +25,7 @@ class Rollout:
     """Counts of one run."""
 
     reward: float
-    """Mean published reward per decision; endings are not acted upon."""
+    """Mean reward per decision; endings are not acted upon."""
     active_nodes: float
     """Mean number of nodes with a pod, over the creations and deletions that leave any pod."""
     active_ratio: float

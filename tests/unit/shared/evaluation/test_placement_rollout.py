@@ -1,4 +1,4 @@
-"""Roll-outs count the truth, oracles take the greatest published reward, and every figure can go bad."""
+"""Roll-outs count the truth, oracles take the greatest reward, and every figure can go bad."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_ties_fall_on_each_alike():
 
 
 @pytest.mark.parametrize("objective", ["ee", "lb", "el"])
-def test_an_oracle_takes_the_greatest_published_reward(objective):
+def test_an_oracle_takes_the_greatest_reward(objective):
     """Against trying every node on a copy of the run, in 200 states that nobody arranged."""
     for seed in range(10):
         rng = np.random.default_rng(seed)
