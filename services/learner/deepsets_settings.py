@@ -22,7 +22,7 @@ class DeepSetsSettings:
 
     policy: str
     seed: int = FIRST_TRAINING_SEED
-    decisions: int = 30_000
+    decisions: int = 20_000
     """Placements to learn from."""
     learning_starts: int = 1_000
     """Placements before the first gradient step."""
