@@ -30,17 +30,24 @@ from shared.twin.placement_scenarios import moving_latency, replacing, waves
 SUITE = "deepsets"
 SIZES = (3, 10, 100, 1_000)
 WAVES = 500
-"""Waves of test 1 on three nodes; fewer on more nodes, so that about as many pods are placed."""
+"""Waves of test 1 on three nodes."""
 
-TEST_2_DECISIONS = 3_000
-"""Placements of test 2 after the pods are there: at the thesis' pace of one each 4 s, three hours and twenty."""
+MORE_DECISIONS = 3_000
+"""Placements of test 1 on more nodes: as many whole waves as fit, at least one."""
+
+TEST_2_DECISIONS = 1_000
+"""Placements of test 2 after the pods are there: at the thesis' pace of one each 4 s, more than an hour."""
+
+MOST_NODES_FILLED = 100
+MOST_PODS = 3_000
+"""On more nodes than that there are this many pods in all, to bound the run time."""
 
 PUBLISHED_SIZES = (3, 100)
 """Where ``el`` is also judged by the published reward."""
 
 LAGS = (1, 5, 10)
 NOISE = 0.1
-LAGGED_DECISIONS = 1_500
+LAGGED_DECISIONS = 600
 
 HEURISTICS: tuple[Policy, ...] = (KubeDefault(), LeastAllocated(), MostAllocated(), BalancedAllocation())
 COUNTERPART: Mapping[str, str] = {"ee": "most-allocated", "lb": "least-allocated", "el": "greedy-latency"}
@@ -100,23 +107,22 @@ def experiments(
 
 
 def _sized(objective: str, nodes: int, share: float) -> list[Experiment]:
-    heuristics = (*(h.name for h in HEURISTICS), "greedy-latency") if nodes <= 10 else ("kube-default",)
-    deciders = tuple(dict.fromkeys((objective, "oracle", COUNTERPART[objective], *heuristics)))
+    few = tuple(dict.fromkeys((objective, "oracle", "kube-default")))
+    many = tuple(dict.fromkeys((*few, COUNTERPART[objective], *(h.name for h in HEURISTICS), "greedy-latency")))
+    kept = max(2, int(TEST_2_DECISIONS * share))
+    full = nodes * (20 if objective == "el" else 30) // 3 if nodes <= MOST_NODES_FILLED else MOST_PODS
     if objective == "el":
-        pods = 20 * nodes // 3
-        decisions = pods + max(3 * nodes if nodes <= 100 else 0, int(TEST_2_DECISIONS * share))
-        scenario = moving_latency(nodes, decisions)
-        found = [Experiment(objective, f"test2-{nodes}", scenario, deciders)]
+        scenario = moving_latency(nodes, full + max(kept, 3), pods=full)
+        found = [Experiment(objective, f"test2-{nodes}", scenario, many if nodes <= 10 else few)]
         if nodes in PUBLISHED_SIZES:
-            few = (objective, "greedy-latency", "oracle")
-            found.append(Experiment(objective, f"published-{nodes}", scenario, few, promised=False, published=True))
+            both = (objective, "greedy-latency", "oracle")
+            found.append(Experiment(objective, f"published-{nodes}", scenario, both, promised=False, published=True))
         return found
-    pods = 10 * nodes
-    repeats = max(1, int(WAVES * 30 * share) // pods)
-    kept = pods + int(TEST_2_DECISIONS * share)
+    repeats = max(1, int(WAVES * share)) if nodes == 3 else max(1, int(MORE_DECISIONS * share) // full)
+    test_2 = replacing(nodes, full + kept, pods=full)
     return [
-        Experiment(objective, f"test1-{nodes}", waves(nodes, repeats * pods), deciders),
-        Experiment(objective, f"test2-{nodes}", replacing(nodes, kept), deciders),
+        Experiment(objective, f"test1-{nodes}", waves(nodes, repeats * full, pods=full), few),
+        Experiment(objective, f"test2-{nodes}", test_2, many if nodes <= 10 else few),
     ]
 
 

@@ -41,8 +41,8 @@ SAME_LOAD = 1e-9
 @dataclass(frozen=True, slots=True)
 class Placement:
     """What the rewards judge. ``load`` float64 ``[feasible]`` before the pod, ``chosen`` an index into it; ``pods``
-    int64 ``[nodes]`` and ``total_load`` (sum over all nodes) after it; latencies in microseconds, -1 unknown, limits 0
-    for none."""
+    int64 ``[nodes]`` and ``total_load`` (sum over all nodes; 0 without limits) after it; latencies in microseconds, -1
+    unknown, limits 0 for none."""
 
     load: NDArray[np.float64]
     chosen: int
@@ -135,9 +135,10 @@ def place_and_judge(env: PlacementEnv, row: int, reward: Reward) -> tuple[Placed
     load = node_load(env.table, rows)
     pods = env.pods.copy()
     pods[row] += 1
-    total = float(node_load(env.table, env.table.live_rows()).sum()) + env.step_of(row)
     latency_us = int(env.table.latency_us[row])
-    pod = env.pod_class
+    pod, total = env.pod_class, 0.0
+    if pod.latency_soft_us or pod.latency_hard_us:  # only ``el`` asks for it
+        total = float(node_load(env.table, env.table.live_rows()).sum()) + env.step_of(row)
     worth = reward(Placement(load, chosen, pods, latency_us, pod.latency_soft_us, pod.latency_hard_us, total))
     return env.place(row), worth
 

@@ -84,7 +84,8 @@ def test_bounded_energy_counts_every_node_with_a_pod_and_their_mean_load():
 
 
 def test_the_total_load_is_that_of_all_nodes_with_the_pod():
-    env = PlacementEnv(Scenario((NodeSize(cpu_millis=250), NodeSize(), NodeSize()), pods=9, decisions=20), 1)
+    sizes = (NodeSize(cpu_millis=250), NodeSize(), NodeSize())
+    env = PlacementEnv(Scenario(sizes, pods=9, decisions=20, latency_soft_us=20_000), 1)
     env.place(0)
     told = []
     place_and_judge(env, 1, lambda judged: told.append(judged.total_load) or Worth(0.0, False))
