@@ -22,7 +22,7 @@ class DeepSetsSettings:
 
     policy: str
     seed: int = FIRST_TRAINING_SEED
-    decisions: int = 30_000
+    decisions: int = 20_000
     """Placements to learn from."""
     learning_starts: int = 1_000
     """Placements before the first gradient step."""
@@ -67,5 +67,5 @@ def settings_for(policy: str, seed: int = FIRST_TRAINING_SEED, decisions: int | 
     """The settings the shipped weights were trained with."""
     settings = DeepSetsSettings(policy, seed)
     if policy == "el":
-        settings = replace(settings, reward_scale=0.5, discount=0.9)
+        settings = replace(settings, reward_scale=0.5)
     return settings if decisions is None else replace(settings, decisions=decisions)

@@ -35,7 +35,7 @@ from shared.errors import ConclaveError, ConfigError
 from shared.policy.weights import decode, encode
 
 VERSION = 1
-SHIPPED_SEEDS = tuple(range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 3))
+SHIPPED_SEEDS = (FIRST_TRAINING_SEED,)
 CHECKPOINT_EVERY = 5_000
 EPSILON_AFTER_WARM_UP = 0.4
 """DL2's exploration (learning by doing begins where imitation ended); acting at random would forget it."""
