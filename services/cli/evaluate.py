@@ -13,7 +13,6 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,13 +71,13 @@ def evaluate(
 
     Either --suite, or --trace with --nodes and --policy for any file of openb's format; --behaviour beside or alone.
     """
-    from shared.evaluation.behaviour_run import watch
-    from shared.policy.registry import make_policy
+    from shared.evaluation.behaviour_run import named_policy, watch
+    from shared.policy.utilisation import UtilisationStore
 
     chosen = parse_seeds(seeds)
     watched = _names(behaviour)
     for name in watched:
-        make_policy(name)
+        named_policy(name, UtilisationStore())
     if (suite is not None) + (trace is not None) > 1 or (suite is None and trace is None and not watched):
         raise ConfigError("evaluate: give --suite or --trace, one of them, or --behaviour")
     _check_fitting(suite is not None, given={"--policies": policies, "--trace-dir": trace_dir}, belongs_to="--suite")
@@ -104,7 +103,7 @@ def evaluate(
             )
         else:
             result = SuiteResult("behaviour", _command(), chosen, {})
-        behaviours = [watch(partial(make_policy, name), chosen, progress=progress) for name in watched]
+        behaviours = [watch(name, chosen, progress=progress) for name in watched]
     if json_file is not None:
         document = result.to_json()
         if behaviours:

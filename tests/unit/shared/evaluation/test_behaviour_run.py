@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from random import Random
 
 import numpy as np
 import pytest
 
+from shared.errors import ConfigError
 from shared.evaluation.behaviour_run import choice_of, fullness_ranks, run_scene, thesis_scene, watch
 from shared.evaluation.table_run import Job, PolicyChooser, TableRun
 from shared.model.constraints import PodClass
@@ -28,14 +28,14 @@ def job(name: str, at_s: float, cpu: int, duration_s: float | None = None) -> Jo
 
 
 def test_a_policy_agrees_with_itself() -> None:
-    found = watch(partial(make_policy, "kube-default"), [42])
+    found = watch("kube-default", [42])
     assert found.agreement == 1.0
     assert found.regret == 0.0
     assert all(own == pytest.approx(other) for own, other in found.costs.values())
 
 
 def test_packing_uses_fewer_nodes_and_is_less_even() -> None:
-    found = watch(partial(make_policy, "most-allocated"), [42])
+    found = watch("most-allocated", [42])
     assert found.agreement < 0.5
     assert found.groups[0].means[-1] > 0.65
     own, other = found.costs["nodes in use"]
@@ -48,7 +48,7 @@ def test_packing_uses_fewer_nodes_and_is_less_even() -> None:
 
 def test_same_seed_gives_the_same_run() -> None:
     scene = thesis_scene(7)
-    runs = [run_scene(scene, make_policy("random"), make_policy("kube-default"), 7) for _ in range(2)]
+    runs = [run_scene(scene, "random", "kube-default", 7) for _ in range(2)]
     assert runs[0] == runs[1]
 
 
@@ -80,3 +80,14 @@ def test_a_choice_the_baseline_holds_equally_good_agrees() -> None:
     found = choice_of(next(iter(run)), make_policy("least-allocated"), Random(1))
     assert found.agrees
     assert found.regret == 0.0
+
+
+def test_a_policy_that_reads_measurements_is_fed_with_them() -> None:
+    """marl-dqn balances what is really used; where nothing is measured it cannot do better than by requests."""
+    own, other = watch("marl-dqn", [42]).costs["imbalance of true use"]
+    assert own < 0.9 * other
+
+
+def test_an_unknown_policy_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"'crystal-ball' is not known; choose among .*kube-default, .*marl-dqn"):
+        watch("crystal-ball", [42])
