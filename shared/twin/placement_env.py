@@ -170,6 +170,11 @@ class PlacementEnv:
         """The feasible rows, ascending."""
         return np.flatnonzero(self.mask())
 
+    def step_of(self, row: int) -> float:
+        """The load that the current pod adds to ``row``."""
+        scenario, size = self.scenario, self.scenario.sizes[row]
+        return (scenario.pod_cpu_millis / size.cpu_millis + scenario.pod_memory_bytes / size.memory_bytes) / 2
+
     def place(self, row: int) -> Placed:
         """Bind the current pod to ``row`` and go on to the next decision."""
         if not 0 <= row < len(self.pods):
