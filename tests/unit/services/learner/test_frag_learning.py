@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is in the extra 'learn'")
+import torch
 
 from services.learner import frag_training
 from services.learner.checkpoint import load_checkpoint, save_checkpoint
@@ -168,7 +167,7 @@ def test_test_seeds_are_refused_for_training(tmp_path):
 
 def test_a_missing_trace_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("CONCLAVE_SHARED", str(tmp_path))
-    with pytest.raises(ConfigError, match="openb_node_list_gpu_node.csv"):
+    with pytest.raises(ConfigError, match=r"openb_node_list_gpu_node\.csv"):
         train_frag(TrainRequest("frag", tmp_path / "out"))
 
 

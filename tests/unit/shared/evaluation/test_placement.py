@@ -53,7 +53,7 @@ def test_a_pod_on_a_full_device_is_seen():
     first = next(line for line in lines if line.endswith(":1000") and ";" not in line)
     at = lines.index(first)
     for later, line in enumerate(lines[at + 1 :], start=at + 1):
-        seed, order, row, node, devices = line.split(",")
+        seed, order, row, _, devices = line.split(",")
         if devices and ";" not in devices and devices.split(":")[1] == "1000":
             lines[later] = ",".join((seed, order, row, *first.split(",")[3:]))
             break
@@ -123,7 +123,7 @@ def test_the_suite_gives_each_policy_its_figures_per_trace():
 
 
 def test_the_suite_refuses_a_folder_without_its_lists():
-    with pytest.raises(ConfigError, match="openb_node_list_gpu_node.csv is missing"):
+    with pytest.raises(ConfigError, match=r"openb_node_list_gpu_node\.csv is missing"):
         read_traces({})
     with pytest.raises(ConfigError, match="no openb_pod_list"):
         read_traces({"openb_node_list_gpu_node.csv": node_list()})
