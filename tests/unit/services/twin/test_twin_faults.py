@@ -67,7 +67,7 @@ def test_unusable_plan_names_the_field(body: Any, named: str) -> None:
         FaultPlan.parse(body)
 
 
-def test_a_forbidden_request_is_refused_with_403():
+def test_a_forbidden_request_is_refused_with_403() -> None:
     fault = plan({"kind": "forbid", "path": "/eviction$"}).decide("POST", "/pods/a/eviction", Random(1))
     assert fault is not None
     assert fault.error().code == 403

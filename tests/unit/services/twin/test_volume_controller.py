@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
 
 from services.twin.bootstrap import make_registry
 from services.twin.volume_controller import CLAIMS, CLASSES, VOLUMES, VolumeController
@@ -26,26 +27,28 @@ class Cluster:
         self.changed = asyncio.Event()
         self.registry.subscribe(lambda _accepted: self.changed.set())
 
-    def create(self, resource: str, kind: str, name: str, *, version: str = "v1", namespace: str = "", **body) -> Json:
+    def create(
+        self, resource: str, kind: str, name: str, *, version: str = "v1", namespace: str = "", **body: Any
+    ) -> Json:
         metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **body.pop("metadata", {})}
         obj = {"apiVersion": version, "kind": kind, "metadata": metadata, **body}
         return self.registry.create(
             self.registry.context("create", resource, namespace, name), resource, namespace, obj
         )
 
-    def storage_class(self, name: str, *, delayed: bool = True, after: str = "", **body) -> None:
+    def storage_class(self, name: str, *, delayed: bool = True, after: str = "", **body: Any) -> None:
         mode = "WaitForFirstConsumer" if delayed else "Immediate"
         metadata = {"annotations": {PROVISION_ANNOTATION: after}} if after else {}
         body = {"provisioner": DRIVER, "volumeBindingMode": mode, **body}
         self.create(CLASSES, "StorageClass", name, version="storage.k8s.io/v1", metadata=metadata, **body)
 
-    def claim(self, name: str, storage_class: str, *, size: str = "1Gi", selected: str = "", **spec) -> None:
+    def claim(self, name: str, storage_class: str, *, size: str = "1Gi", selected: str = "", **spec: Any) -> None:
         metadata = {"annotations": {SELECTED_NODE: selected}} if selected else {}
         wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}, **spec}
         wanted["storageClassName"] = storage_class
         self.create(CLAIMS, "PersistentVolumeClaim", name, namespace="default", metadata=metadata, spec=wanted)
 
-    def volume(self, name: str, storage_class: str, *, size: str = "1Gi", **spec) -> None:
+    def volume(self, name: str, storage_class: str, *, size: str = "1Gi", **spec: Any) -> None:
         offered = {
             "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": storage_class,
             "csi": {"driver": DRIVER, "volumeHandle": name}, **spec,
@@ -56,7 +59,7 @@ class Cluster:
         node = node_json(name, {"cpu": "4", "memory": "8Gi", "pods": "110"}, labels={ZONE: zone} if zone else None)
         self.registry.create(self.registry.context("create", "nodes", "", name), "nodes", "", node)
 
-    def pod(self, name: str, **volume) -> None:
+    def pod(self, name: str, **volume: Any) -> None:
         spec = {"containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "data", **volume}]}
         self.create("pods", "Pod", name, namespace="default", spec=spec)
 
@@ -64,7 +67,7 @@ class Cluster:
         patch = {"metadata": {"annotations": {SELECTED_NODE: node}}}
         self.registry.patch(self.registry.context("patch", CLAIMS, "default", claim), CLAIMS, "default", claim, patch)
 
-    def delete(self, resource: str, namespace: str, name: str, **options) -> None:
+    def delete(self, resource: str, namespace: str, name: str, **options: Any) -> None:
         ctx = self.registry.context("delete", resource, namespace, name)
         self.registry.delete(ctx, resource, namespace, name, options)
 
@@ -83,7 +86,7 @@ class Cluster:
     def made(self) -> list[Json]:
         return [volume for volume in self.registry.list(VOLUMES) if volume["metadata"]["name"].startswith("pvc-")]
 
-    async def until(self, condition) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
             while not condition():
                 self.changed.clear()

@@ -67,7 +67,7 @@ def spread(*nodes: str, zones: tuple[str, ...] = ("a", "b"), **rule: Any) -> His
 def closed(policy: str) -> History:
     """Two zones, the second of which has a taint; both pods go to the first."""
     history = cluster("a").node("n1", labels={HOST: "n1", ZONE: "b"}, taints=[{"key": "t", "effect": "NoSchedule"}])
-    rule = {"nodeTaintsPolicy": policy}
+    rule: Json = {"nodeTaintsPolicy": policy}
     return pod(pod(history.wait(LATER_S), "p", "n0", **even(**rule)), "q", "n0", **even(**rule))
 
 
