@@ -115,9 +115,8 @@ def main(
         registry.subscribe(writer)
         flush = writer.flush
     try:
-        players: Sequence[Kubelets | VolumeController] = ()
-        if simulate:
-            players = (Kubelets(registry, speed=speed), VolumeController(registry, speed=speed))
+        kubelets = Kubelets(registry, speed=speed) if simulate else None
+        volumes = VolumeController(registry, speed=speed) if simulate else None
     except ConfigError as error:
         _give_up(str(error))
         return
@@ -138,7 +137,7 @@ def main(
         sys.stdout.flush()
 
     try:
-        uvloop.run(_serve(server, host, port, announce, flush, players))
+        uvloop.run(_serve(server, host, port, announce, flush, [p for p in (kubelets, volumes) if p is not None]))
     finally:
         if writer is not None:
             writer.close()
