@@ -129,6 +129,8 @@ class LearnerCore:
             case Gated():
                 return self._gated(event)
             case Published():
+                if not event.problem:
+                    self.pointer = None  # it has changed: nothing is begun before it is seen
                 self._end("published" if not event.problem else "unpublished")
         return self._begin()
 

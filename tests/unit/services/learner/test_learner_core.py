@@ -38,6 +38,16 @@ def test_enough_transitions_are_trained_on_gated_and_published_as_the_next_versi
     assert machine.outcomes == {"published": 1}
 
 
+def test_after_publishing_nothing_is_begun_before_the_pointer_is_seen():
+    machine = core()
+    for event in (Taken(100), Trained(), Gated(0.0), Taken(500)):
+        machine.handle(event)
+    assert machine.handle(Published()) == []
+    candidate = PolicyRef("marl-dqn", 4, "b" * 64)
+    assert machine.handle(PointerSeen(PolicyPointer(active=ACTIVE, candidate=candidate, stage="shadow"))) == []
+    assert machine.handle(PointerSeen(PolicyPointer(active=candidate))) == [Train(candidate, 5)]
+
+
 def test_one_thing_at_a_time_and_what_comes_meanwhile_counts_for_the_next():
     machine = core()
     machine.handle(Taken(100))
