@@ -67,12 +67,13 @@ class Case:
         rows = len(states) * snapshots
         seen, seen_free = np.zeros((rows, 3), np.int64), np.zeros((rows, WIDTH), np.int64)
         pods = self.pods.of[submission(self.pods, self.nodes.capacity, seed)]
-        allocated, idle_end, used = episode(
-            FGD if weights is None else LEARNED,
-            states.cpu[order], states.memory[order], states.devices[order], states.model[order],
-            self.classes, pods, self.typical, self.demand.frequency, self.by_gpu, self.constants,
-            np.zeros(1) if weights is None else weights, *HIDDEN, step, explore, seed, snapshots, seen, seen_free,
-        )  # fmt: skip
+        with np.errstate(over="ignore"):  # hashes wrap around; loops that are not compiled would tell
+            allocated, idle_end, used = episode(
+                FGD if weights is None else LEARNED,
+                states.cpu[order], states.memory[order], states.devices[order], states.model[order],
+                self.classes, pods, self.typical, self.demand.frequency, self.by_gpu, self.constants,
+                np.zeros(1) if weights is None else weights, *HIDDEN, step, explore, seed, snapshots, seen, seen_free,
+            )  # fmt: skip
         return allocated, idle_end, seen[:used], seen_free[:used], order
 
 

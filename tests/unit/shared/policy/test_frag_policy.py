@@ -1,4 +1,4 @@
-"""GPU placement in the mesh: the experiment's scores on the node table, in a fixed order, for the demand seen so far."""
+"""GPU placement in the mesh: the experiment's scores on the node table, in a fixed order, under the demand seen."""
 
 from __future__ import annotations
 
