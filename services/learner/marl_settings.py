@@ -65,6 +65,8 @@ class MarlSettings:
     """An episode draws the noise of its measurements among these."""
     blind_share: float = 0.05
     """Share of the episodes without any measurement."""
+    warm_up: str = ""
+    """What is imitated before anything is learned from rewards: kube-default, a twin file's digest, or nothing."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -78,7 +80,10 @@ class MarlSettings:
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON values: what a checkpoint's digest is taken of."""
-        return asdict(self)
+        found = asdict(self)
+        if not self.warm_up:
+            del found["warm_up"]  # as in runs from before there was a warm-up: their checkpoints stay usable
+        return found
 
 
 def settings_for(policy: str, seed: int, rounds: int | None = None) -> MarlSettings:

@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -25,6 +26,7 @@ from torch.utils.tensorboard import SummaryWriter
 from services.learner.checkpoint import load_checkpoint, save_checkpoint, settings_digest
 from services.learner.marl_settings import FIRST_TRAINING_SEED, MarlSettings, settings_for
 from services.learner.marl_training import VALIDATION_SEEDS, MarlRun, Report
+from services.learner.marl_warm_up import spelled, warm_up
 from services.learner.request import TrainRequest
 from services.learner.vector import Workers
 from shared.errors import ConfigError
@@ -43,10 +45,12 @@ SINGLE_LIMITS = ["a baseline, for exactly the number of nodes it was trained on"
 
 def train_marl(request: TrainRequest) -> None:
     """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
-    if request.warm_up is not None:
-        raise ConfigError(f"--warm-up: {request.policy} is trained from nothing; leave it out")
+    source = request.warm_up or ""
     seeds, out = request.seeds or SHIPPED_SEEDS, request.out
     settings = [settings_for(request.policy, seed, request.steps) for seed in seeds]
+    if source:
+        taught = spelled(source)
+        settings = [replace(one, warm_up=taught, epsilon_begin=one.epsilon_end) for one in settings]
     known = [path for path in (_checkpoint(out, one) for one in settings) if path.exists()]
     if known and not request.resume:
         raise ConfigError(f"--out: {known[0]} is there already; go on with --resume, or give another folder")
@@ -55,9 +59,9 @@ def train_marl(request: TrainRequest) -> None:
     except OSError as error:
         raise ConfigError(f"--out: {out} cannot be made ({error.strerror}); give a folder") from error
     with Workers(request.workers) as workers:
-        finished = [_train_seed(one, out, workers) for one in settings]
+        finished = [_train_seed(one, out, workers, source) for one in settings]
     best = min(finished, key=lambda run: run.best_imbalance)
-    weights = _weights(best, finished, seeds)
+    weights = _weights(best, finished, seeds, source)
     data = encode(weights)
     decode(data, policy=request.policy)
     _write(out / f"{request.policy}.npz", data)
@@ -69,12 +73,13 @@ def train_marl(request: TrainRequest) -> None:
     )
 
 
-def _weights(best: MarlRun, finished: list[MarlRun], seeds: tuple[int, ...]) -> WeightsFile:
+def _weights(best: MarlRun, finished: list[MarlRun], seeds: tuple[int, ...], source: str) -> WeightsFile:
     policy = best.settings.policy
     return best.weights(
         version=VERSION,
         trained={
-            "command": f"python -m services.learner train {policy} --seeds {_spell(seeds)} --out DIR",
+            "command": f"python -m services.learner train {policy} --seeds {_spell(seeds)} --out DIR"
+            + (f" --warm-up {Path(source).name}" if source else ""),
             "seeds": {"training": list(seeds), "chosen": best.settings.seed, "validation": list(VALIDATION_SEEDS)},
             "data": "none: pods drawn by shared.twin.thesis_workload, seeds from 100,000,000 on",
             "settings": best.settings.as_json(),
@@ -92,7 +97,7 @@ def _checkpoint(out: Path, settings: MarlSettings) -> Path:
     return out / f"seed-{settings.seed}.ckpt"
 
 
-def _train_seed(settings: MarlSettings, out: Path, workers: Workers) -> MarlRun:
+def _train_seed(settings: MarlSettings, out: Path, workers: Workers, source: str) -> MarlRun:
     """Train one seed, or take over what its checkpoint holds."""
     run = MarlRun(settings)
     path, digest = _checkpoint(out, settings), settings_digest(settings.as_json())
@@ -110,6 +115,10 @@ def _train_seed(settings: MarlSettings, out: Path, workers: Workers) -> MarlRun:
             click.progressbar(length=settings.rounds, label=label, file=sys.stderr, hidden=not shown) as bar,
         ):
             bar.update(run.rounds)
+            if source and not run.rounds:
+                for taught in warm_up(run, source):
+                    writer.add_scalar("warm_up/agreement", taught.agreement, taught.epoch)
+                click.echo(f"{label}: agrees with {source} in {taught.agreement:.1%} of what was held back", err=True)
             for report in run.run(workers):
                 scalars = _scalars(report)
                 for name, value in scalars.items():

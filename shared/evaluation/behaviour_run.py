@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
 
 import msgspec
 import numpy as np
@@ -25,12 +24,13 @@ from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_class_of
 from shared.model.workload_key import workload_key
 from shared.policy.deepsets import DEEP_SETS_POLICIES, shipped_deep_sets
-from shared.policy.observation import Observation, Policy
+from shared.policy.observation import Observation, Policy, Rng
 from shared.policy.registry import POLICIES, make_policy
 from shared.policy.utilisation import UtilisationStore
 from shared.scheduling.node_table import IntArray, NodeTable
 from shared.twin.power import energy_wh
 from shared.twin.replay import Placed, usage_over_time
+from shared.twin.thesis_workload import Draws
 from shared.twin.usage import LIMITS_ANNOTATION, NO_USAGE, USAGE_ANNOTATION, Limits, limits_from_json, profile_from_json
 from shared.twin.workload import arrivals, thesis_nodes
 
@@ -66,7 +66,7 @@ def thesis_scene(seed: int) -> Scene:
     """The random workload of targets T3, at twice its size."""
     nodes = [msgspec.convert(node, api.Node) for node in thesis_nodes(NODES)]
     jobs, used = [], {}
-    for arrival in arrivals("random", Random(seed), count=PODS):
+    for arrival in arrivals("random", Draws(seed), count=PODS):
         pod = msgspec.convert(arrival.pod, api.Pod)
         profile = profile_from_json((pod.metadata.annotations or {})[USAGE_ANNOTATION])
         uid = pod.metadata.name
@@ -112,7 +112,7 @@ def watch(name: str, seeds: Sequence[int], *, baseline: str = BASELINE, progress
 def run_scene(scene: Scene, name: str, baseline: str | None, seed: int) -> Outcome:
     """Let a policy place the scene's pods; each choice beside what ``baseline`` would have done there."""
     world = _World(scene)
-    choose = PolicyChooser(named_policy(name, world.store), Random(seed))
+    choose = PolicyChooser(named_policy(name, world.store), np.random.default_rng(seed))
 
     def informed(job: Job, observation: Observation) -> int:
         world.advance(run.now_s)
@@ -120,7 +120,7 @@ def run_scene(scene: Scene, name: str, baseline: str | None, seed: int) -> Outco
 
     run = TableRun([node_from_api(node) for node in scene.nodes], scene.jobs, informed)
     beside = None if baseline is None else make_policy(baseline)
-    rng = Random(seed)
+    rng = np.random.default_rng(seed)
     choices = []
     for step in run:
         if beside is not None and len(step.observation.rows) > 1:
@@ -168,7 +168,7 @@ class _World:
         return np.array([(one.cpu, one.memory, one.disk, one.network) for one in shares])
 
 
-def choice_of(step: Step, baseline: Policy, rng: Random) -> Choice:
+def choice_of(step: Step, baseline: Policy, rng: Rng) -> Choice:
     """The step beside the baseline. Its rank is the mean over its equally best nodes."""
     seen = step.observation
     ranks = fullness_ranks(seen.table, seen.rows)

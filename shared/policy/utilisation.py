@@ -97,7 +97,8 @@ class UtilisationStore:
 
     def limits(self, node: str, scale: FloatArray) -> None:
         """The node's limits [PARTS] in reference nodes (``REFERENCE``); 1 where nobody tells."""
-        self._scale[self.slot(node)] = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
+        slot = self.slot(node)  # first: it may grow the arrays
+        self._scale[slot] = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
 
     def measure(self, node: str, values: FloatArray, *, at_s: float, pods: int | None = None) -> None:
         """A sample [PARTS] taken ``at_s``. ``pods``: how many pods the node's table counts at this moment, for a

@@ -108,3 +108,11 @@ def test_a_node_without_a_sample_or_with_an_old_one_says_so() -> None:
     store.advance(60.0 + OLD_SAMPLE_S)
     assert not store.look(np.array([0])).known[0]
     assert not UtilisationStore().look(np.array([-1, -1])).known.any()
+
+
+def test_limits_of_a_node_never_heard_of_are_kept() -> None:
+    """The slot was made after the array was taken hold of: the first node ended in an IndexError."""
+    store = UtilisationStore()
+    for name in ("n1", "n2", "n3"):
+        store.limits(name, np.array([2.0, 1.0, 1.0, 1.0]))
+    assert store.look(np.array([0, 1, 2])).scale[:, 0].tolist() == [2.0, 2.0, 2.0]
