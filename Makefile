@@ -39,11 +39,12 @@ chaos: .venv/.installed
 	$(BIN)/python -m bench.chaos --kills $(KILLS) --seed $(SEED)
 
 # Every shipped policy trained anew, one after the other, each with its run time. Goes on where it was interrupted.
-POLICIES ?= ee lb el single-dqn marl-dqn frag
+POLICIES ?= ee lb el single-dqn marl-dqn marl-dqn-published frag
 WORKERS ?= 2
 train-all: .venv/.installed
 	@for policy in $(POLICIES); do \
-		nice -n 10 $(BIN)/conclave train $$policy --out training/$$policy --workers $(WORKERS) --resume || exit $$?; \
+		again=$$(ls training/$$policy/*.ckpt >/dev/null 2>&1 && echo --resume); \
+		nice -n 10 $(BIN)/conclave train $$policy --out training/$$policy --workers $(WORKERS) $$again || exit $$?; \
 	done
 
 # The figures of the shipped weights, with a report each.

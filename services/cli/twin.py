@@ -1,12 +1,20 @@
-"""``conclave twin serve``: the twin's API server as a process of its own, for tests and for trying things out."""
+"""``conclave twin``: the simulated cluster.
+
+``serve`` runs its API server as a process of its own, ``capture`` records a real cluster into a twin file, ``replay``
+plays one in the cluster model.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 
 import click
 
+from services.cli.durations import SECONDS
 from services.cli.run import become
+from shared.errors import ConfigError
 
 
 @click.group()
@@ -55,3 +63,89 @@ def serve(
     if simulate:
         flags += ["--simulate", "--speed", f"{speed:g}"]
     become("services.twin", tuple(flags))
+
+
+@twin.command()
+@click.option("--kubeconfig", type=click.Path(path_type=Path), required=True, help="Which cluster.")
+@click.option("--context", help="Context of the kubeconfig; default: its current one.")
+@click.option("--prometheus", help="URL of the Prometheus that scrapes the cluster's node-exporters.")
+@click.option("--prometheus-token-file", type=click.Path(path_type=Path), help="A bearer token for it.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The twin file, such as twin.json.gz.")
+@click.option("--duration", type=SECONDS, default="0", show_default=True, help="Watch for so long, as in 90s or 10m.")
+@click.option("--history", type=SECONDS, default="1h", show_default=True, help="How far back the metrics reach.")
+@click.option("--step", type=SECONDS, default="15s", show_default=True, help="Time between two metrics.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def capture(
+    kubeconfig: Path,
+    context: str | None,
+    prometheus: str | None,
+    prometheus_token_file: Path | None,
+    out: Path,
+    duration: float,
+    history: float,
+    step: float,
+    quiet: bool,
+) -> None:
+    """Record a cluster's nodes and pods, and what its nodes really use, into a twin file. Reads only.
+
+    Ctrl-C ends --duration early; what was seen until then is written.
+    """
+    from services.cli.output_file import check_writable, write_whole
+    from services.cli.run_progress import RunProgress
+    from services.cli.twin_capture import CaptureSettings, capture_cluster
+    from shared.runtime.logging import configure
+    from shared.twin.capture import encode
+
+    configure("cli", level="error")
+    if step < 1:
+        raise ConfigError(f"--step: {step:g} s is too short; node-exporters are scraped every 15 s, give 1s or more")
+    check_writable("--out", out)
+    settings = CaptureSettings(
+        kubeconfig=kubeconfig,
+        context=context,
+        prometheus=prometheus,
+        token="" if prometheus_token_file is None else _read("--prometheus-token-file", prometheus_token_file).strip(),
+        duration_s=duration,
+        history_s=history,
+        step_s=step,
+    )
+    with RunProgress(quiet=quiet) as progress:
+        found = asyncio.run(capture_cluster(settings, progress))
+    data = encode(found)
+    write_whole("--out", out, data)
+    click.echo(
+        f"{out}: {len(found.nodes)} nodes, {len(found.pods)} pods, {len(found.series)} nodes with metrics,"
+        f" {found.length_s:.0f} s, {len(data)} bytes"
+    )
+    for note in found.notes:
+        click.echo(f"  {note}")
+
+
+@twin.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--policy", help="Also say what this policy would have made of the same pods.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Breaks the policy's ties."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+def replay(file: Path, policy: str | None, seed: int, json_file: Path | None) -> None:
+    """Play a twin file in the cluster model and say how far the twin's utilisation is from the recorded one.
+
+    The error is the mean absolute difference in percent of what the node offers, over the second half of the file.
+    """
+    from services.cli.output_file import check_writable, write_whole
+    from services.cli.twin_replay import figures_of, lines_of, replay_file
+
+    check_writable("--json", json_file)
+    found = replay_file(file, policy=policy, seed=seed)
+    if json_file is not None:
+        write_whole("--json", json_file, f"{json.dumps(figures_of(found), indent=2)}\n".encode())
+    for line in lines_of(found):
+        click.echo(line)
+
+
+def _read(flag: str, file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{flag}: {file}: {error}; give a readable text file") from None

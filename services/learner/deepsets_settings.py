@@ -42,6 +42,8 @@ class DeepSetsSettings:
     dqn: DqnSettings = field(default_factory=lambda: DqnSettings(batch_size=64, target_period=200))
     final_learning_rate: float = 1e-5
     """Adam's step falls on a straight line to this."""
+    warm_up: str = ""
+    """What is imitated before anything is learned from rewards: kube-default, a twin file's digest, or nothing."""
 
     def __post_init__(self) -> None:
         if self.policy not in DEEP_SETS_POLICIES:
@@ -55,7 +57,10 @@ class DeepSetsSettings:
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON values: what a checkpoint's digest is taken of."""
-        return asdict(self)
+        found = asdict(self)
+        if not self.warm_up:
+            del found["warm_up"]  # as in runs from before there was a warm-up: their checkpoints stay usable
+        return found
 
 
 def settings_for(policy: str, seed: int = FIRST_TRAINING_SEED, decisions: int | None = None) -> DeepSetsSettings:

@@ -1,0 +1,78 @@
+"""``conclave evaluate --trace``: any pod list and node list of openb's format, by one policy, over some seeds.
+
+Placements go to a file beside the one asked for and take its name only when all seeds are done, so that a file that is
+there is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from services.cli.output_file import write_whole
+from shared.errors import ConfigError
+from shared.evaluation.placement import Episode
+from shared.evaluation.results import Progress, SuiteResult
+from shared.evaluation.trace_run import (
+    PLACEMENTS_HEADER,
+    Trace,
+    frag_weights,
+    metrics_of,
+    placement_rows,
+    play,
+    scorer_of,
+)
+from shared.policy.frag_value import NAME as FRAG
+
+NOTES = (
+    "allocated_130: percent of all GPU thousandths allocated when pods asking for 130 % had been submitted",
+    "placements: order and pod_row count from 0; pod_row is the row of the pod list under its header",
+)
+
+
+def evaluate_files(
+    trace: Path,
+    nodes: Path,
+    *,
+    policy: str,
+    seeds: Sequence[int],
+    command: str,
+    placements: Path | None,
+    progress: Progress,
+) -> SuiteResult:
+    """Place the pods of ``trace`` on ``nodes`` by ``policy``, once per seed; rows of all seeds go to ``placements``.
+
+    Raises ``ConfigError`` naming the file, line and column it cannot use, or the policy.
+    """
+    parsed = Trace.parse(_text("--trace", trace), str(trace), _text("--nodes", nodes), str(nodes))
+    weights = frag_weights() if policy == FRAG else None
+    scorer_of(policy, parsed, weights)
+    episodes: list[Episode] = []
+    lines = [PLACEMENTS_HEADER]
+    for done, seed in enumerate(seeds):
+        tick = partial(progress, done, len(seeds), f"{policy}, seed {seed}")
+        episode = play(parsed, policy, seed, weights=weights, tick=tick)
+        if placements is not None:
+            lines.extend(placement_rows(parsed, episode))
+        episodes.append(episode)
+    progress(len(seeds), len(seeds), "done")
+    if placements is not None:
+        write_whole("--placements", placements, ("\n".join(lines) + "\n").encode())
+    return SuiteResult(
+        suite=f"trace {trace.name}",
+        command=command,
+        seeds=tuple(seeds),
+        policies={policy: metrics_of(episodes)},
+        card_digests={FRAG: weights.sha256} if weights is not None else {},
+        notes=NOTES,
+    )
+
+
+def _text(flag: str, file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{flag}: {file}: {error.strerror}; give a file of openb's format") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{flag}: {file}: not UTF-8 text; give a file of openb's format") from None

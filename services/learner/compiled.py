@@ -1,0 +1,24 @@
+"""Compiles plain loops when numba is there, and leaves them as they are when it is not.
+
+Training the placement policy plays thousands of episodes. The same functions run without numba, some hundred times
+slower, so the lock does not need it; ``pip install numba`` beside the ``learn`` extra is enough.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NUMBA = importlib.util.find_spec("numba") is not None
+
+
+def compiled(function: F) -> F:
+    """``function``, compiled at its first call where numba is installed."""
+    if not NUMBA:
+        return function
+    njit: Callable[..., Callable[[F], F]] = importlib.import_module("numba").njit
+    return njit(cache=True, fastmath=True)(function)

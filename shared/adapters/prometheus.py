@@ -1,0 +1,120 @@
+"""Reads series from a Prometheus over its HTTP API (``/api/v1/query_range``), and nothing else.
+
+Only what a capture needs: range queries whose answer is a matrix, with a deadline and bounded size. Every failure is a
+``ConfigError`` of one line, since the one caller is a command that a person has just typed. Source of the format:
+prometheus.io, "HTTP API".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+
+from shared.errors import ConfigError
+
+MAX_BYTES = 256 << 20
+"""A matrix of 10,000 nodes and 1,000 steps is 250 MB; more is asked for in parts."""
+
+
+class _Sample(msgspec.Struct, array_like=True):
+    time_s: float
+    value: str
+
+
+class _Row(msgspec.Struct):
+    metric: dict[str, str] = {}
+    values: list[_Sample] = []
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+    result: list[_Row] = []
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    status: str = ""
+    error: str = ""
+    data: _Data | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """``samples``: (unix seconds, value) ascending; a value may be NaN."""
+
+    labels: Mapping[str, str]
+    samples: tuple[tuple[float, float], ...]
+
+
+class PrometheusClient:
+    """One server. Use as an async context manager. ``token``: a bearer token, "" for none."""
+
+    def __init__(self, url: str, *, token: str = "") -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"--prometheus: {url!r} is no URL; give one such as http://prometheus:9090")
+        self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> PrometheusClient:
+        self._session = aiohttp.ClientSession(headers=self._headers)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def query_range(
+        self, query: str, *, start_s: float, end_s: float, step_s: float, timeout_s: float = 60.0
+    ) -> list[Series]:
+        """The series of ``query`` from ``start_s`` to ``end_s`` (unix seconds). ``ConfigError``: no usable answer."""
+        assert self._session is not None, "use the client as a context manager"
+        fields = {"query": query, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.post(f"{self._url}/api/v1/query_range", data=fields) as response,
+            ):
+                status, body = response.status, await _limited(response)
+        except TimeoutError:
+            raise self._error(f"no answer within {timeout_s:g} s; is it overloaded?") from None
+        except aiohttp.ClientError as error:
+            raise self._error(f"{_brief(error)}; check that it runs and the URL") from None
+        return self._series(status, body)
+
+    def _series(self, status: int, body: bytes) -> list[Series]:
+        try:
+            answer = msgspec.json.decode(body, type=_Answer)
+        except (msgspec.DecodeError, RecursionError):
+            raise self._error(f"HTTP {status} and no JSON of Prometheus; check the URL") from None
+        if answer.status != "success":
+            raise self._error(f"HTTP {status}: {answer.error[:200] or 'no success'}; check the server")
+        if answer.data is None or answer.data.result_type != "matrix":
+            raise self._error("the answer is no matrix; is this a Prometheus?")
+        try:
+            return [
+                Series(row.metric, tuple((sample.time_s, float(sample.value)) for sample in row.values))
+                for row in answer.data.result
+            ]
+        except ValueError:
+            raise self._error("a sample is no number; is this a Prometheus?") from None
+
+    def _error(self, text: str) -> ConfigError:
+        return ConfigError(f"--prometheus: {self._url}: {text}")
+
+
+async def _limited(response: aiohttp.ClientResponse) -> bytes:
+    parts, total = [], 0
+    async for part in response.content.iter_any():
+        total += len(part)
+        if total > MAX_BYTES:
+            raise aiohttp.ClientPayloadError(f"more than {MAX_BYTES} bytes; ask for a longer step or less time")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _brief(error: BaseException) -> str:
+    return str(error)[:200] or type(error).__name__

@@ -1,0 +1,57 @@
+"""A small capture whose truth is known: the use of pods and nodes is chosen here, and the series follow from it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shared.kube import objects as api
+from shared.twin.capture import PARTS, SCHEMA, Capture, CapturedPod
+
+STEP_S = 15.0
+TRUE_USE = {"web": (300.0, 40e6, 0.0, 4e5), "job": (50.0, 120e6, 5e5, 0.0)}
+BASE = (100.0, 500e6, 1e4, 2e4)
+
+
+def node(name: str, cpu: str = "4", memory: str = "8Gi") -> api.Node:
+    labels = {"kubernetes.io/hostname": name}
+    annotations = {"conclave.io/twin-limits": '{"disk":10000000,"net":10000000}'}
+    return api.Node(
+        api.ObjectMeta(name=name, labels=labels, annotations=annotations),
+        status=api.NodeStatus(allocatable={"cpu": cpu, "memory": memory, "pods": "110"}),
+    )
+
+
+def pod(name: str, owner: str, node_name: str, cpu: str = "100m") -> api.Pod:
+    owners = [api.OwnerReference("apps/v1", "ReplicaSet", owner, owner, controller=True)]
+    requests = {"cpu": cpu, "memory": "64Mi"}
+    return api.Pod(
+        api.ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", owner_references=owners),
+        api.PodSpec(
+            node_name=node_name, containers=[api.Container("main", resources=api.ResourceRequirements(requests))]
+        ),
+    )
+
+
+def make_capture(*, steps: int = 80, pods: int = 24, seed: int = 1, metrics: bool = True) -> Capture:
+    """Two nodes; web and job pods come and go; each pod uses what ``TRUE_USE`` says, each node ``BASE`` besides."""
+    rng = np.random.default_rng(seed)
+    length_s = (steps - 1) * STEP_S
+    names = ("n1", "n2")
+    found = []
+    truth = np.tile(np.array(BASE), (len(names), steps, 1))
+    times = np.arange(steps) * STEP_S
+    for number in range(pods):
+        owner, on = ("web", "job")[number % 2], int(rng.integers(2))
+        start = float(np.round(rng.uniform(-100, length_s * 0.8), 3))
+        end = float(np.round(start + rng.uniform(100, 100 + length_s / 2), 3))
+        found.append(CapturedPod(pod(f"{owner}-{number}", owner, names[on]), start, start, end))
+        running = (times >= start) & (times < end)
+        truth[on, running] += TRUE_USE[owner]
+    series = {
+        name: {part: [float(value) for value in truth[row, :, column]] for column, part in enumerate(PARTS)}
+        for row, name in enumerate(names)
+    }
+    return Capture(
+        SCHEMA, "2026-01-01T00:00:00+00:00", length_s, [node(name) for name in names], found,
+        STEP_S if metrics else 0.0, series if metrics else {},
+    )  # fmt: skip

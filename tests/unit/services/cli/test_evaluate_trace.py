@@ -1,0 +1,68 @@
+"""``conclave evaluate --trace``: figures and placements of any lists, and refusals that name the cell."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from services.cli.__main__ import main
+from services.cli.evaluate_trace import evaluate_files
+from shared.errors import ConfigError
+from shared.evaluation.results import silent
+from tests.placements_check import recompute
+from tests.small_trace import node_list, pod_list
+
+
+@pytest.fixture
+def lists(tmp_path):
+    (tmp_path / "pods.csv").write_text(pod_list())
+    (tmp_path / "nodes.csv").write_text(node_list(24))
+    return tmp_path
+
+
+def evaluate(folder, **given):
+    asked = {"policy": "best-fit", "seeds": (42, 43), "command": "c", "placements": None, "progress": silent} | given
+    return evaluate_files(folder / "pods.csv", folder / "nodes.csv", **asked)
+
+
+def test_placements_of_all_seeds_recompute_to_the_figures(lists):
+    result = evaluate(lists, placements=lists / "out.csv")
+    allocated = result.policies["best-fit"]["allocated_130"].values
+    found = recompute((lists / "out.csv").read_text(), pod_list(), node_list(24))
+    assert found == {42: pytest.approx(allocated[0]), 43: pytest.approx(allocated[1])}
+
+
+def test_a_bad_cell_leaves_no_placements(lists):
+    (lists / "pods.csv").write_text(pod_list().replace(",LS,Running,0,1,0\n", ",LS,Running,0,1\n", 1))
+    with pytest.raises(ConfigError, match=r"pods.csv, line 2, column scheduled_time"):
+        evaluate(lists, placements=lists / "out.csv")
+    assert not (lists / "out.csv").exists()
+
+
+def test_an_interrupted_run_leaves_no_placements(lists):
+    def stop(done, total, doing):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(lists, placements=lists / "out.csv", progress=stop)
+    assert not (lists / "out.csv").exists()
+
+
+def test_a_file_that_is_no_text_is_refused(lists):
+    (lists / "nodes.csv").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"--nodes: .*not UTF-8"):
+        evaluate(lists)
+
+
+def test_the_command_line_writes_both_files(lists, capsys, monkeypatch):
+    argv = ["evaluate", "--trace", str(lists / "pods.csv"), "--nodes", str(lists / "nodes.csv"), "--policy", "fgd"]
+    argv += ["--seeds", "42", "--json", str(lists / "o.json"), "--placements", str(lists / "o.csv")]
+    monkeypatch.setattr("sys.argv", ["conclave", *argv])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    figures = json.loads((lists / "o.json").read_text())["policies"]["fgd"]["metrics"]
+    found = recompute((lists / "o.csv").read_text(), pod_list(), node_list(24))
+    assert found[42] == pytest.approx(figures["allocated_130"]["mean"])

@@ -1,0 +1,128 @@
+"""GPU placement in the mesh: the experiment's scores on the node table, in a fixed order, under the demand seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared.errors import ConfigError
+from shared.model.gpu import GpuRequest
+from shared.policy.frag import GpuPolicy, best_fit, fgd, frag, request_of
+from shared.policy.frag_features import FEATURES
+from shared.policy.frag_value import SHAPES
+from shared.policy.observation import Observation
+from shared.policy.ranking import Ranker
+from shared.policy.weights import Card, WeightsFile
+from shared.scheduling.cache import ClusterCache
+from shared.scheduling.feasibility import FeasibilityCache
+from tests.builders import make_node, make_pod
+
+MODEL = "conclave.io/gpu-model"
+
+
+def some_weights(seed: int = 0) -> WeightsFile:
+    rng = np.random.default_rng(seed)
+    arrays = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in SHAPES.items()}
+    return WeightsFile(arrays, Card(policy="frag", version=7, features=list(FEATURES)))
+
+
+def cluster(gpus: list[int], **amounts: str) -> ClusterCache:
+    cache = ClusterCache()
+    for index, count in enumerate(gpus):
+        cache.upsert_node(make_node(f"n{index}").allocatable(**amounts).gpus(count).node())
+    return cache
+
+
+def share(milli: int = 500, cpu: str = "1"):
+    return make_pod().cpu(cpu).memory("1Gi").gpu_milli(milli).pod().pod_class
+
+
+def decide(policy: GpuPolicy, cache: ClusterCache, pod_class) -> np.ndarray:
+    rows = cache.table.live_rows()
+    return policy.decide(Observation(cache.table, pod_class, rows), np.random.default_rng(0)).score
+
+
+def ranker(policy, cache: ClusterCache, seed: int) -> Ranker:
+    return Ranker(cache.table, FeasibilityCache(cache.table), policy, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("make", [fgd, best_fit, lambda: frag(some_weights())])
+def test_equal_nodes_are_taken_in_the_same_order_whatever_the_draws(make):
+    pod_class = share()
+    first, second = (
+        [slot.row for slot in ranker(make(), cluster([2] * 6), seed).slots(pod_class, 1, extra=5)] for seed in (1, 2)
+    )
+    assert first == second
+    assert sorted(first) == list(range(6))
+
+
+def test_the_order_is_the_same_for_agents_that_own_different_nodes():
+    whole, part = cluster([2] * 6), ClusterCache()
+    for index in (4, 1, 3):
+        part.upsert_node(make_node(f"n{index}").gpus(2).node())
+    of_whole = dict(zip(whole.table.names, decide(best_fit(), whole, share()), strict=True))
+    of_part = dict(zip(part.table.names, decide(best_fit(), part, share()), strict=True))
+    assert of_part == {name: of_whole[name] for name in part.table.names}
+
+
+def test_the_fixed_order_never_outweighs_a_step():
+    order = decide(best_fit(), cluster([2] * 200), share())
+    assert float(np.ptp(order)) < 1
+
+
+def test_a_share_joins_the_device_that_is_used_already():
+    cache = cluster([2, 2])
+    pod_class = share()
+    (slot,) = ranker(best_fit(), cache, 0).slots(pod_class, 1, extra=0)
+    cache.table.add_usage(slot.row, pod_class, cache.table.pick_devices(slot.row, 500))
+    (again,) = ranker(best_fit(), cache, 0).slots(pod_class, 1, extra=0)
+    assert again.row == slot.row
+
+
+def test_scores_kept_of_unchanged_rows_are_those_of_a_new_policy():
+    cache, pod_class = cluster([1, 2, 4, 8, 8]), share()
+    kept, weights = frag(some_weights()), some_weights()
+    for row in (3, 1, 3):
+        decide(kept, cache, pod_class)
+        cache.table.add_usage(row, pod_class, cache.table.pick_devices(row, 500))
+    assert np.array_equal(decide(kept, cache, pod_class), decide(frag(weights), cache, pod_class))
+
+
+def test_the_demand_follows_what_is_asked_for():
+    """With only half devices asked for, a lone half is no fragment; once whole devices are asked for, it is."""
+    cache = cluster([1, 2])
+    cache.table.add_usage(1, share(), cache.table.pick_devices(1, 500))
+    halves, mixed = fgd(), fgd()
+    whole = share(1000)
+    for _ in range(40):
+        decide(halves, cache, share())
+        decide(mixed, cache, whole)
+    before, after = decide(halves, cache, share()), decide(mixed, cache, share())
+    assert after[1] - after[0] > before[1] - before[0]
+
+
+def test_a_node_without_gpus_is_judged_too():
+    cache = cluster([0, 8])
+    scores = decide(frag(some_weights()), cache, make_pod().cpu("1").pod().pod_class)
+    assert np.isfinite(scores).all()
+
+
+def test_models_named_by_affinity_or_selector_count_in_the_demand():
+    models = {"T4": 0, "G2": 1}
+    selected = make_pod().gpu_milli(2000).select(**{MODEL: "G2"}).pod().pod_class
+    assert request_of(selected, models) == GpuRequest(0, 0, 2, 1000, 0b10)
+    unknown = make_pod().gpu_milli(300).select(**{MODEL: "H100"}).pod().pod_class
+    assert request_of(unknown, models) == GpuRequest(0, 0, 1, 300, 0)
+
+
+def test_weights_for_other_features_are_refused():
+    good = some_weights()
+    other = WeightsFile(good.arrays, Card(policy="frag", version=1, features=["idle"]))
+    with pytest.raises(ConfigError, match="train again"):
+        frag(other)
+
+
+def test_weights_of_another_shape_are_refused():
+    arrays = {**some_weights().arrays, "l0.b": np.zeros(3, np.float32)}
+    with pytest.raises(ConfigError, match="arrays are not those"):
+        frag(WeightsFile(arrays, Card(policy="frag", version=1, features=list(FEATURES))))
