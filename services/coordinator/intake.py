@@ -167,7 +167,7 @@ class Intake:
             self._mark(ClusterEvent.NODE_ADDED, node.name)
             return
         events = changes_of(known, node)
-        if not events:
+        if not events and known.latency_us == node.latency_us:
             return
         if known.uid != node.uid:
             self._state.log("node_recreated", node=node.name)
@@ -266,7 +266,8 @@ def oversize(node: Node) -> str:
 
 
 def changes_of(known: Node, node: Node) -> list[ClusterEvent]:
-    """What of a node's change matters to scheduling; nothing for heartbeats, conditions and annotations."""
+    """What of a node's change matters to scheduling; nothing for heartbeats, conditions and annotations
+    (a latency guides policies and makes no pod feasible: it is taken over without waking anybody)."""
     events = []
     if known.allocatable != node.allocatable:
         events.append(ClusterEvent.NODE_ALLOCATABLE)
