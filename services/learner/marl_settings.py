@@ -21,6 +21,8 @@ PER_NODE = "marl-dqn-per-node"
 """The switch: a network of its own for every node. Trained and compared, not shipped."""
 POLICIES = (NAME, PUBLISHED, SINGLE, PER_NODE)
 ROUNDS = 60
+PUBLISHED_ROUNDS = 15
+"""The reproduced variant is there to compare with; it gets fewer."""
 EPISODES_OF_A_SEED = 100_000
 """Room for a run's episodes: run 1000 plays the pods of seeds from 100,000,000 on."""
 
@@ -83,7 +85,7 @@ def settings_for(policy: str, seed: int, rounds: int | None = None) -> MarlSetti
     """The settings that the shipped weights of ``policy`` come from, for one seed."""
     length = ROUNDS if rounds is None else rounds
     if policy == PUBLISHED:
-        own = AgentsSettings(bootstrap="own")
+        own, length = AgentsSettings(bootstrap="own"), PUBLISHED_ROUNDS if rounds is None else rounds
         return MarlSettings(policy, seed, length, reward="band", agents=own, discount=0.9, epsilon_end=0.1)
     if policy == SINGLE:
         return MarlSettings(policy, seed, length, kind="single", reward="balance", hidden=(128, 128))
