@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from services.cli.demo import COUNT, until_signal
+from services.cli.demo import COUNT, until_signal, wants_learner
 from services.cli.state_dir import state_dir
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 
@@ -27,6 +27,7 @@ from shared.wire.keys import DEFAULT_PREFIX, Keys
 @click.option("--etcd", help="Endpoints of an etcd, comma-separated; default: a private one on this machine.")
 @click.option("--etcd-prefix", default=DEFAULT_PREFIX, show_default=True, help="Where the mesh keeps its keys.")
 @click.option("--policy", default="kube-default", show_default=True, help="Which policy the agents decide by.")
+@click.option("--learner/--no-learner", default=False, help="Learn while running; needs a learned --policy and torch.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Breaks ties.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep logs and the private etcd's data here.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
@@ -40,6 +41,7 @@ def up(
     etcd: str | None,
     etcd_prefix: str,
     policy: str,
+    learner: bool,
     seed: int,
     keep: Path | None,
     log_level: str,
@@ -53,6 +55,7 @@ def up(
     # Each service logs to its own file; what we say ourselves is the ready line and, in one line, what is wrong.
     configure("cli", level="error")
     make_policy(policy)
+    learns = learner and wants_learner(policy, learner)
     check_scheduler_name(scheduler_name)
     Keys.under(etcd_prefix)
     asyncio.run(until_signal(check_cluster(kubeconfig, context)))
@@ -67,6 +70,7 @@ def up(
             agents=agents,
             binders=binders,
             policy=policy,
+            learner=learns,
             seed=seed,
             state_dir=folder.path,
             log_level=log_level,

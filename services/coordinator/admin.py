@@ -108,6 +108,7 @@ class Admin:
                 "plans_open": len(core.ledger.plans),
                 "placements_open": len(core.ledger.placed),
                 "intents_held": len(core.takeover.held),
+                "policies": core.rolling.figures(),
             }
         return answer
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from typing import Any
 
 from services.coordinator.instructions import WritePointer
 from services.coordinator.lanes import Lanes, Sample
@@ -140,6 +141,36 @@ class Rolling:
         if self._rollout is None or not self._rollout.windows_wanted():
             return None
         return max(self._opened + self._settings.window_s, self._state.now + 0.5)
+
+    def figures(self) -> dict[str, Any]:
+        """The pointer, the windows of the present stage and the last one, for ``/v1/status``."""
+        pointer, last, rollout = self._lanes.pointer, self.last, self._rollout
+        if pointer is None or rollout is None:
+            return {}
+        figures: dict[str, Any] = {
+            "active": pointer.active.title,
+            "candidate": pointer.candidate.title if pointer.candidate is not None else "",
+            "stage": pointer.stage,
+            "percent": pointer.percent,
+            "reason": pointer.reason,
+            "windows": self.windows,
+            "good": rollout.good,
+            "bad": rollout.bad,
+            "samples": len(self._samples),
+            "failures": dict(self.failures),
+        }
+        if last is not None:
+            figures["last_window"] = {
+                "value": last.candidate.value,
+                "active_value": last.active.value,
+                "samples": last.samples,
+                "agreed": last.agreed,
+                "p99_ms": last.candidate.p99_ms,
+                "active_p99_ms": last.active.p99_ms,
+                "fallbacks": last.candidate.fallbacks,
+                "rejected": last.candidate.rejected,
+            }
+        return figures
 
     def _failed(self, rollout: Rollout, decisions: Decisions) -> None:
         known = {(ref.title, ref.sha256): ref for ref in self._refs(rollout.pointer)}

@@ -213,6 +213,10 @@ def test_windows_are_told_with_both_values():
     scene = Rolled("terrible")
     scene.shadow()
     scene.pods_come(20)
+    figures = scene.core.rolling.figures()
+    assert (figures["active"], figures["candidate"]) == ("kube-default@1", "")
+    assert figures["windows"] >= 3
+    assert figures["last_window"]["value"] < figures["last_window"]["active_value"]
     told = [dict(log.facts) for log in scene.of(Log) if log.event == "policy_window"]
     assert told
     assert all(window["value"] < 0.5 < window["active_value"] for window in told)
