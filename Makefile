@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test lint bench chaos train-all evaluate-all wheels image lock clean
+.PHONY: env demo test test-scenarios lint bench chaos train-all evaluate-all wheels image lock clean
 
 .venv/.installed: requirements-dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -24,6 +24,12 @@ lint: .venv/.installed
 
 test: lint
 	$(BIN)/pytest
+
+# The black-box scenarios RUNS times in a row, with their waits as they are written; `make test` runs each once, shortened.
+LENGTH ?= full
+test-scenarios: .venv/.installed
+	@for run in $$(seq $(RUNS)); do echo "scenarios, run $$run of $(RUNS)"; \
+		SCENARIO_LENGTH=$(LENGTH) $(BIN)/pytest -q tests/scenarios || exit 1; done
 
 # Figures: medians of RUNS runs each, with the machine's load beside them. TRACES holds the openb trace.
 RUNS ?= 5

@@ -14,18 +14,22 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+import numpy as np
+
 from services.agent.replica import Replica
 from shared.errors import WireError
 from shared.model.constraints import PodClass
 from shared.policy.observation import Policy, Rng
 from shared.policy.ranking import Ranker
 from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.slot_sets import unpack
 from shared.wire.messages import (
     VERSION,
     Answer,
     Decisions,
     Offer,
     Refusal,
+    RowGuidance,
     UnitGroup,
     ViewAck,
     ViewUpdate,
@@ -115,6 +119,9 @@ class AgentCore:
         self, group: UnitGroup, pod_class: PodClass, extra: int, answers: list[Answer], refusals: list[Refusal]
     ) -> None:
         units = group.units
+        if group.guidance is not None:
+            self._judge_guided(group, group.guidance, pod_class, answers, refusals)
+            return
         slots = self._ranker.slots(pod_class, len(units), extra=extra, norms=group.norms)
         if not slots:
             refusals.append(self._refusal(group.class_id, pod_class))
@@ -131,6 +138,28 @@ class AgentCore:
                     version,
                 )
             )
+
+    def _judge_guided(
+        self,
+        group: UnitGroup,
+        guidance: RowGuidance,
+        pod_class: PodClass,
+        answers: list[Answer],
+        refusals: list[Refusal],
+    ) -> None:
+        """The best different nodes among those allowed, for the first unit; the coordinator deals them to all."""
+        rows = self.replica.rows_of(unpack(guidance.allowed))
+        added = np.zeros(self.replica.table.rows)
+        for value, slots_of_level in guidance.levels:
+            added[self.replica.rows_of(unpack(slots_of_level))] = value
+        slots = self._ranker.guided(pod_class, guidance.distinct, rows, added, norms=group.norms)
+        if not slots:
+            refusals.append(self._refusal(group.class_id, pod_class))
+            return
+        version, unit, slot_of_row = self.policy.version, group.units[0], self.replica.slot_of_row
+        answers.extend(
+            Answer(unit, slot_of_row(s.row), s.accept, score_to_wire(s.score), s.generation, version) for s in slots
+        )
 
     def _refusal(self, class_id: int, pod_class: PodClass) -> Refusal:
         diagnosis = self._feasibility.diagnosis(pod_class)

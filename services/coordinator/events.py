@@ -6,6 +6,7 @@ delivered twice (I9). Times are not part of them: ``now`` is an argument of ``Co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -44,12 +45,31 @@ class PodDeleted:
 
 @dataclass(frozen=True, slots=True)
 class NodeUpserted:
+    """``images``: bytes by name of what the node has; None: as before."""
+
     node: Node
+    images: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDeleted:
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChanged:
+    """An object of another kind came or changed; ``item`` None: it is gone. See ``scheduling.object_changes``."""
+
+    kind: str
+    key: str
+    item: object | None
+
+
+@dataclass(frozen=True, slots=True)
+class KindSynced:
+    """The first complete list of another kind has been delivered, or there is none to be had."""
+
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +162,14 @@ class PodFetched:
 
 
 @dataclass(frozen=True, slots=True)
+class NominationStored:
+    """A ``PatchCondition`` with a nominated node got through."""
+
+    uid: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConditionFailed:
     """A ``PatchCondition`` did not get through."""
 
@@ -158,6 +186,8 @@ Event = (
     | PodDeleted
     | NodeUpserted
     | NodeDeleted
+    | ObjectChanged
+    | KindSynced
     | Synced
     | AgentsChanged
     | DecisionsReceived
@@ -170,5 +200,6 @@ Event = (
     | IntentGone
     | PodFetched
     | ConditionFailed
+    | NominationStored
     | Tick
 )

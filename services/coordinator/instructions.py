@@ -41,7 +41,8 @@ class PatchCondition:
     """PodScheduled=False with this reason and message; answer with ``ConditionFailed`` when it fails.
 
     ``resource_version`` is a precondition: a patch that comes late must not overwrite what a Binding wrote.
-    ``transition``: the condition's status changes by this, and with it the time of its last transition.
+    ``transition``: the condition's status changes by this, and with it the time of its last transition. ``nominated``:
+    the node to nominate ("": none any more), answered with ``NominationStored``; None leaves the nomination as it is.
     """
 
     uid: str
@@ -51,6 +52,7 @@ class PatchCondition:
     reason: str
     message: str
     transition: bool = True
+    nominated: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -35,6 +35,8 @@ class CoordinatorSettings(ProcessSettings):
     """Plans at the binder at a time; more rounds wait."""
     offer_deadline_ms: Annotated[int, msgspec.Meta(ge=10, le=10_000)] = 300
     """A round goes on without agents that are silent for so long."""
+    preemption_pdb: Literal["best-effort", "strict"] = "best-effort"
+    """Whether preemption may violate a disruption budget when no other victims would do, as kube-scheduler does."""
     api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     """Conditions, events and lookups in flight to the API server."""
 
@@ -45,6 +47,7 @@ class CoordinatorSettings(ProcessSettings):
     def core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
+            preemption_strict=self.preemption_pdb == "strict",
             batch_units=self.batch_units,
             plans_in_flight=self.plans_in_flight,
             offer_deadline_s=self.offer_deadline_ms / 1000,

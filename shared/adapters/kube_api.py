@@ -196,6 +196,19 @@ class KubeClient:
         # after a wait the node may be another: the binder looks at it again, then asks again
         await self._http.request("bind", "POST", path, body=body, timeout_s=timeout_s, wait_when_busy=False)
 
+    async def evict(self, *, namespace: str, name: str, uid: str, timeout_s: float = 5.0) -> None:
+        """See ``KubeApi.evict``."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        path = PODS.path(quote(namespace), quote(name), "eviction")
+        await self._http.request(
+            "evict", "POST", path, body=msgspec.json.encode(body), timeout_s=timeout_s, wait_when_busy=False
+        )
+
     async def patch(
         self,
         resource: Resource[Any],

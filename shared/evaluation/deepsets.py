@@ -40,7 +40,7 @@ TEST_2_DECISIONS = 1_000
 
 MOST_NODES_FILLED = 100
 MOST_PODS = 3_000
-"""On more nodes than that there are this many pods in all, to bound the run time."""
+"""On more nodes than that there are this many pods in all, and test 2 alone, to bound the run time."""
 
 PUBLISHED_SIZES = (3, 100)
 """Where ``el`` is also judged by the published reward."""
@@ -118,12 +118,12 @@ def _sized(objective: str, nodes: int, share: float) -> list[Experiment]:
             both = (objective, "greedy-latency", "oracle")
             found.append(Experiment(objective, f"published-{nodes}", scenario, both, promised=False, published=True))
         return found
-    repeats = max(1, int(WAVES * share)) if nodes == 3 else max(1, int(MORE_DECISIONS * share) // full)
     test_2 = replacing(nodes, full + kept, pods=full)
-    return [
-        Experiment(objective, f"test1-{nodes}", waves(nodes, repeats * full, pods=full), few),
-        Experiment(objective, f"test2-{nodes}", test_2, many if nodes <= 10 else few),
-    ]
+    found = [Experiment(objective, f"test2-{nodes}", test_2, many if nodes <= 10 else few)]
+    if nodes <= MOST_NODES_FILLED:
+        repeats = max(1, int(WAVES * share)) if nodes == 3 else max(1, int(MORE_DECISIONS * share) // full)
+        found.insert(0, Experiment(objective, f"test1-{nodes}", waves(nodes, repeats * full, pods=full), few))
+    return found
 
 
 def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:

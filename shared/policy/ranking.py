@@ -8,7 +8,7 @@ A policy that fails (exception aside: NaN, wrong shape) is replaced by the fallb
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Policy, Rng, Verdicts
 from shared.scheduling.feasibility import FeasibilityCache, class_limit
 from shared.scheduling.filters.gpu_devices import gpu_milli_of
-from shared.scheduling.node_table import BoolArray, NodeTable
+from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
 
 INFEASIBLE = -np.inf
 
@@ -86,6 +86,15 @@ class Ranker:
             for slot, picked in zip(taken, devices, strict=True):
                 self._use(slot, pod_class, picked, sign=-1)
         return taken
+
+    def guided(
+        self, pod_class: PodClass, wanted: int, allowed: IntArray, added: NDArray[np.float64], *, norms: Norms
+    ) -> list[Slot]:
+        """Up to ``wanted`` different rows of ``allowed``, best first, by the policy's score plus ``added [rows]``."""
+        ranking = self._ranking(pod_class, norms)
+        score = np.full(len(ranking.score), INFEASIBLE)
+        score[allowed] = ranking.score[allowed] + added[allowed]
+        return self._best(replace(ranking, score=score), wanted)
 
     def _use(self, slot: Slot, pod_class: PodClass, devices: tuple[int, ...], *, sign: int) -> None:
         self.table.add_usage(slot.row, pod_class, devices, sign=sign)

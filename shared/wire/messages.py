@@ -93,12 +93,29 @@ class ClassDefinition(Struct, frozen=True, array_like=True, gc=False):
     pod_class: PodClass
 
 
+SlotSet = Annotated[list[Count], Meta(max_length=MAX_USAGES)] | Annotated[bytes, Meta(max_length=MAX_USAGES // 8)]
+"""Slots, as numbers or as a bitmap (bit i of byte n: slot 8n + i), whichever is smaller."""
+
+
+class RowGuidance(Struct, frozen=True, array_like=True, gc=False):
+    """What an agent cannot see from its own nodes, about one unit: ``allowed``: the only slots to look at; ``levels``:
+    what is added to the scores of slots, 0 elsewhere; ``distinct``: how many different nodes are wanted, best first."""
+
+    allowed: SlotSet
+    levels: Annotated[list[tuple[int, SlotSet]], Meta(max_length=MAX_USAGES)] = []
+    distinct: Annotated[int, Meta(ge=1, le=2 * MAX_UNITS)] = 1
+
+
 class UnitGroup(Struct, frozen=True, array_like=True, gc=False):
-    """Units of one class that are to be placed, in queue order; ``norms`` are the class's cluster-wide maxima."""
+    """Units of one class that are to be placed, in queue order; ``norms`` are the class's cluster-wide maxima.
+
+    With ``guidance`` the answer names different nodes for the first unit, and the coordinator deals them to all.
+    """
 
     class_id: Count
     units: Annotated[list[Count], Meta(min_length=1, max_length=MAX_UNITS)]
     norms: Norms = NO_NORMS
+    guidance: RowGuidance | None = None
 
 
 class Offer(Message, frozen=True, tag=1):
@@ -174,11 +191,24 @@ class Placement(Struct, frozen=True, array_like=True, gc=False):
     waited_us: Count = 0
 
 
+class Eviction(Struct, frozen=True, array_like=True, gc=False):
+    """A victim: it is to leave ``node`` for the pod with uid ``preemptor``. ``force``: delete it where its disruption
+    budget forbids an eviction, since no choice without that violation was left."""
+
+    uid: Text
+    namespace: Text
+    name: Text
+    preemptor: Text
+    node: Text
+    force: bool = False
+
+
 class Plan(Message, frozen=True, tag=5):
     """Coordinator to binder: commit and bind these. ``plan_id`` with the term makes it idempotent."""
 
     plan_id: Count
-    placements: Annotated[list[Placement], Meta(min_length=1, max_length=MAX_UNITS)]
+    placements: Annotated[list[Placement], Meta(max_length=MAX_UNITS)]
+    evictions: Annotated[list[Eviction], Meta(max_length=MAX_UNITS)] = []
 
 
 class Outcome(IntEnum):
@@ -210,12 +240,32 @@ class PlacementResult(Struct, frozen=True, array_like=True, gc=False):
     conflicts: Count = 0
 
 
+class EvictionOutcome(IntEnum):
+    """What became of a victim."""
+
+    EVICTED = 0
+    """The API server has taken the eviction or deletion; the pod is leaving."""
+    GONE = 1
+    """There is no such pod any more."""
+    REFUSED = 2
+    """A disruption budget forbids it and it was not to be forced, or it is not allowed (``reason``)."""
+    UNKNOWN = 3
+    """No answer: it may be leaving; the watch tells."""
+
+
+class EvictionResult(Struct, frozen=True, array_like=True, gc=False):
+    uid: Text
+    outcome: Annotated[int, Meta(ge=0, le=15)]
+    reason: LongText = ""
+
+
 class PlanResult(Message, frozen=True, tag=6):
     """Binder to coordinator, the answer to a plan. ``elapsed_us``: from arrival to this answer."""
 
     plan_id: Count
     results: Annotated[list[PlacementResult], Meta(max_length=MAX_UNITS)]
     elapsed_us: Count = 0
+    evictions: Annotated[list[EvictionResult], Meta(max_length=MAX_UNITS)] = []
 
 
 AnyMessage = Offer | Decisions | ViewUpdate | ViewAck | Plan | PlanResult

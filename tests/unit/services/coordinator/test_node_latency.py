@@ -1,12 +1,14 @@
-"""What agents are told of a node's latency, and that its change matters to scheduling."""
+"""What agents are told of a node's latency, and that its change is taken over without waking anybody."""
 
 from __future__ import annotations
 
-from services.coordinator.intake import decides
+from services.coordinator.events import NodeUpserted
+from services.coordinator.intake import changes_of
 from services.coordinator.views import AgentView
 from shared.scheduling.node_table import NodeTable
 from shared.wire.records import AgentRecord
 from tests.builders import make_node
+from tests.unit.services.coordinator.scene import Scene
 
 
 def node(latency: str | None, **annotations: str):
@@ -16,10 +18,16 @@ def node(latency: str | None, **annotations: str):
     return builder.node()
 
 
-def test_a_change_of_latency_matters_and_of_another_annotation_does_not():
-    assert decides(node("12"), node("25"))
-    assert decides(node(None), node("25"))
-    assert not decides(node("12", note="a"), node("12", note="b"))
+def test_a_change_of_latency_helps_no_parked_pod():
+    assert changes_of(node("12"), node("25")) == []
+
+
+def test_a_change_of_latency_is_taken_over():
+    core = Scene().core
+    for latency, expected in (("12", 12_000), ("25", 25_000)):
+        core.handle([NodeUpserted(node(latency))], 100.0)
+        table = core.state.cache.table
+        assert table.latency_us[table.row_of["n"]] == expected
 
 
 def test_agents_are_told_the_latency_and_each_change_of_it():
