@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test lint bench chaos train-all evaluate-all wheels image lock clean
+.PHONY: env demo test test-scenarios lint bench chaos train-all evaluate-all wheels image lock clean
 
 .venv/.installed: requirements-dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -25,6 +25,12 @@ lint: .venv/.installed
 test: lint
 	$(BIN)/pytest
 
+# The black-box scenarios RUNS times in a row, with their waits as they are written; `make test` runs each once, shortened.
+LENGTH ?= full
+test-scenarios: .venv/.installed
+	@for run in $$(seq $(RUNS)); do echo "scenarios, run $$run of $(RUNS)"; \
+		SCENARIO_LENGTH=$(LENGTH) $(BIN)/pytest -q tests/scenarios || exit 1; done
+
 # Figures: medians of RUNS runs each, with the machine's load beside them. TRACES holds the openb trace.
 RUNS ?= 5
 TRACES ?= ../shared/data/openb
@@ -39,11 +45,12 @@ chaos: .venv/.installed
 	$(BIN)/python -m bench.chaos --kills $(KILLS) --seed $(SEED)
 
 # Every shipped policy trained anew, one after the other, each with its run time. Goes on where it was interrupted.
-POLICIES ?= ee lb el single-dqn marl-dqn frag
+POLICIES ?= ee lb el single-dqn marl-dqn marl-dqn-published frag
 WORKERS ?= 2
 train-all: .venv/.installed
 	@for policy in $(POLICIES); do \
-		nice -n 10 $(BIN)/conclave train $$policy --out training/$$policy --workers $(WORKERS) --resume || exit $$?; \
+		again=$$(ls training/$$policy/*.ckpt >/dev/null 2>&1 && echo --resume); \
+		nice -n 10 $(BIN)/conclave train $$policy --out training/$$policy --workers $(WORKERS) $$again || exit $$?; \
 	done
 
 # The figures of the shipped weights, with a report each.

@@ -210,6 +210,10 @@ class KubeApi(Protocol):
         """POST pods/NAME/binding. Returning means bound; the API server's answer is a Status."""
         ...
 
+    async def evict(self, *, namespace: str, name: str, uid: str, timeout_s: float = 5.0) -> None:
+        """POST pods/NAME/eviction with a uid precondition. 429: a budget forbids it now; not tried again here."""
+        ...
+
     async def patch(
         self,
         resource: Resource[Any],

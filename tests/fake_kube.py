@@ -123,6 +123,9 @@ class FakeKube:
         uid = patch.get("metadata", {}).get("uid", self.pods[key]["metadata"]["uid"])
         if uid != self.pods[key]["metadata"]["uid"]:
             raise KubeRejected("uid in precondition", status=409, reason="Conflict")
+        version = self.pods[key]["metadata"]["resourceVersion"]
+        if patch.get("metadata", {}).get("resourceVersion", version) != version:
+            raise KubeRejected("the object has been modified", status=409, reason="Conflict")
         pod = self._copy(key)
         conditions = {c["type"]: c for c in pod["status"].get("conditions", ())}
         conditions.update({c["type"]: dict(c) for c in patch["status"]["conditions"]})
@@ -210,6 +213,9 @@ class AsyncKube:
         strategy: str = "strategic", timeout_s: float = 5.0,
     ) -> None:  # fmt: skip
         await self._call("patch", lambda: self.server.patch_status(namespace, name, patch))
+
+    async def evict(self, *, namespace: str, name: str, uid: str, timeout_s: float = 5.0) -> None:
+        await self._call("evict", lambda: self.server.remove_pod(name))
 
     async def create(
         self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0

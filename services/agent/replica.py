@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from shared.errors import WireError
 from shared.model.node import Node
-from shared.scheduling.node_table import NodeTable
+from shared.scheduling.node_table import ABSENT, IntArray, NodeTable
 from shared.wire.messages import NodeRow, NodeUsage, View
 
 
@@ -27,6 +29,7 @@ class Replica:
         self.row_of_slot: dict[int, int] = {}
         self._slots: dict[int, int] = {}
         self._resources: Sequence[str] = ()
+        self._places: IntArray | None = None
 
     def apply(self, view: View) -> bool:
         """Take over a piece. False: it does not continue what is here (a gap); revision is 0 then.
@@ -64,14 +67,26 @@ class Replica:
         """The coordinator's name for a row of our table."""
         return self._slots[row]
 
+    def rows_of(self, slots: IntArray) -> IntArray:
+        """Our rows for the coordinator's slots; those not known here are left out."""
+        if self._places is None:
+            known = np.fromiter(self.row_of_slot, np.int64, len(self.row_of_slot))
+            self._places = np.full(int(known.max()) + 1 if len(known) else 0, ABSENT, np.int64)
+            self._places[known] = np.fromiter(self.row_of_slot.values(), np.int64, len(known))
+        places: IntArray = self._places[slots[slots < len(self._places)]]
+        found: IntArray = places[places != ABSENT]
+        return found
+
     def _restart(self) -> None:
         self.table = NodeTable()
         self.row_of_slot = {}
         self._slots = {}
         self._resources = ()
+        self._places = None
 
     def _remove(self, slot: int) -> None:
         row = self.row_of_slot.pop(slot, None)
+        self._places = None
         if row is not None:
             del self._slots[row]
             self.table.remove(self.table.names[row])
@@ -94,6 +109,7 @@ class Replica:
         if self._slots.setdefault(row, slot) != slot:
             raise WireError(f"node {entry.name} came under slots {self._slots[row]} and {slot}", code="wire_invalid")
         self.row_of_slot[slot] = row
+        self._places = None
         self._use(row, entry.usage)
 
     def _use(self, row: int, usage: NodeUsage) -> None:

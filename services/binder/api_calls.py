@@ -7,7 +7,7 @@ anything, or deciding what an answer means; the core does (``binding.py``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 from prometheus_client import Histogram
@@ -17,15 +17,18 @@ from services.binder.events import (
     BindingRefused,
     BindingUnknown,
     Event,
+    Evicted,
     PodMarked,
     PodRead,
     PodReadFailed,
 )
-from services.binder.instructions import Bind, MarkPod, ReadPod
+from services.binder.evicting import evict
+from services.binder.instructions import Bind, Evict, MarkPod, PatchObject, ReadPod
 from services.binder.sources import compared
 from shared.errors import KubeError, KubeRejected, LeadershipLost
 from shared.kube.convert import pod_from_api
 from shared.kube.resources import PODS
+from shared.kube.scheduling_kinds import STORAGE_KINDS
 from shared.ports import KubeApi
 from shared.runtime.failpoints import Failpoints
 from shared.runtime.metrics import Quantiles
@@ -40,7 +43,10 @@ class Validity(Protocol):
 
 
 class ApiCalls:
-    """Carries out ``Bind``, ``ReadPod``, ``MarkPod`` and ``ListPods`` of one term. ``log``: a bound logger."""
+    """Carries out ``Bind``, ``ReadPod``, ``MarkPod``, ``ListPods``, ``Evict`` and ``PatchObject`` of one term.
+
+    ``log``: a bound logger.
+    """
 
     def __init__(
         self,
@@ -120,6 +126,26 @@ class ApiCalls:
             self._post((PodMarked(mark.uid, done=False),))
             return
         self._post((PodMarked(mark.uid, done=True),))
+
+    async def evict(self, asked: Evict, scheduler_name: str, may_act: Callable[[], Awaitable[bool]]) -> None:
+        """Answers ``Evicted``. ``may_act``: whether the plan's terms still hold, as etcd says."""
+        self._failpoints.reach("before_evict")
+        result = await evict(self._api, asked.eviction, scheduler_name=scheduler_name, may_act=may_act)
+        self._post((Evicted(asked.plan, result),))
+
+    async def patch_object(self, write: PatchObject) -> None:
+        """Not answered: the watch shows what came of it."""
+        if not self._leadership.is_valid():
+            return
+        resource = next(kind.resource for kind in STORAGE_KINDS if kind.name == write.kind)
+        try:
+            await self._api.patch(
+                resource, namespace=write.namespace, name=write.name, patch=write.patch, strategy="merge"
+            )
+        except KubeError as error:
+            self._log.warning(
+                "volume_unwritten", kind=write.kind, name=write.name, namespace=write.namespace, error=error
+            )
 
     async def list_pods(self) -> None:
         """Answers ``Compared``, or not at all: the next sweep lists again."""

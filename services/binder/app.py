@@ -17,13 +17,14 @@ from services.binder.admin import Admin
 from services.binder.core import BinderCore
 from services.binder.settings import BinderSettings
 from services.binder.shell import Shell
-from services.binder.sources import node_events, pod_events
+from services.binder.sources import node_events, object_events, pod_events
 from shared.adapters.kube_api import KubeClient
 from shared.adapters.kube_config import KubeConfig
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost
 from shared.kube.resources import NODES, PODS
+from shared.kube.scheduling_kinds import STORAGE_KINDS, SchedulingKind
 from shared.ports import Store
 from shared.runtime.failpoints import Failpoints
 from shared.runtime.http import build_app
@@ -169,3 +170,11 @@ async def _lead(
         group.create_task(shell.run())
         group.create_task(nodes.run(lambda batch: shell.post(node_events(batch))))
         group.create_task(pods.run(lambda batch: shell.post(pod_events(batch))))
+        for kind in STORAGE_KINDS:
+            group.create_task(_follow_objects(api, kind, shell))
+
+
+async def _follow_objects(api: KubeClient, kind: SchedulingKind, shell: Shell) -> None:
+    """One of the kinds that volume rules read; one that is not served or not ours to read counts as empty."""
+    source = Reflector(api, kind.resource, optional=True)
+    await source.run(lambda batch: shell.post(object_events(kind, batch)))

@@ -14,7 +14,10 @@ from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.scheduling.conflicts import check_placement, within
+from shared.scheduling.feasibility import Rejection
+from shared.scheduling.filters import volume_binding, volume_limits, volume_restrictions, volume_zone
 from shared.scheduling.filters.gpu_devices import gpu_milli_of
+from shared.scheduling.prefilter import Prepare
 from shared.wire.messages import Outcome
 
 
@@ -42,6 +45,33 @@ def may_bind(state: State, pod: Pod) -> Verdict | None:
     return None
 
 
+VOLUME_RULES: tuple[Prepare, ...] = (
+    volume_restrictions.prepare,
+    volume_limits.prepare,
+    volume_binding.prepare,
+    volume_zone.prepare,
+)
+
+
+def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
+    """Every rule that the node, its pods and the pod's volumes decide: None when the node takes the pod.
+
+    Rules about other pods' labels and domains are the coordinator's alone: it sees all that is on its way.
+    """
+    rejection = check_placement(state.feasibility, pod.pod_class, node_name)
+    if rejection is not None or pod.relations is None or not (pod.relations.claims or pod.relations.disks):
+        return rejection
+    row = state.cache.table.row_of[node_name]
+    for prepare in VOLUME_RULES:
+        rule = prepare(state.cluster, pod)
+        if isinstance(rule, Rejection):
+            return rule
+        verdict = rule.verdict(row) if rule is not None else None
+        if rule is not None and verdict is not None:
+            return Rejection(rule.name, *verdict)
+    return None
+
+
 def choose(state: State, transit: Transit, pod: Pod) -> Verdict | None:
     """Assume the pod on the first candidate that takes it, devices picked; None when one did.
 
@@ -51,9 +81,10 @@ def choose(state: State, transit: Transit, pod: Pod) -> Verdict | None:
     candidates = (placement.node, *placement.alternatives) if placement is not None else (transit.node,)
     transit.conflicts, transit.reason = 0, ""
     for node in candidates:
-        rejection = check_placement(state.feasibility, pod.pod_class, node) if state.settings.check_placements else None
+        rejection = check_node(state, pod, node) if state.settings.check_placements else None
         if rejection is None:
             account = state.cache.assume(pod.uid, node, pod.pod_class, state.now)
+            state.hold_volumes(pod, node)
             transit.node, transit.devices, transit.pod_class = node, account.devices, pod.pod_class
             transit.rv = pod.resource_version
             transit.checked_node = _node(state, node)
@@ -69,7 +100,7 @@ def still_fits(state: State, transit: Transit, pod: Pod) -> str:
     For an inherited intent, and for a pod that changed after it was committed.
     """
     if state.settings.check_placements:
-        rejection = check_placement(state.feasibility, pod.pod_class, transit.node)
+        rejection = check_node(state, pod, transit.node)
         if rejection is not None:
             return f"{transit.node}: {', '.join(rejection.reasons)}"[:512]
     milli = gpu_milli_of(pod.pod_class)
@@ -99,7 +130,7 @@ def outdated(state: State, transit: Transit) -> str:
         return ""  # the Binding itself will tell what became of the pod
     if table.nodes[row] is transit.checked_node and within(table, pod_class, row):
         return ""
-    state.cache.forget(transit.uid)
+    state.cluster.forget(transit.uid)
     reason = still_fits(state, transit, pod)
     hold(state, transit, pod)
     return reason
@@ -108,6 +139,7 @@ def outdated(state: State, transit: Transit) -> str:
 def hold(state: State, transit: Transit, pod: Pod) -> None:
     """Assume the unit exactly as its intent says."""
     state.cache.assume(pod.uid, transit.node, pod.pod_class, state.now, devices=transit.devices)
+    state.hold_volumes(pod, transit.node)
     transit.pod_class = pod.pod_class
     transit.checked_node = _node(state, transit.node)
 

@@ -24,11 +24,13 @@ from services.binder.events import (
     CommitUnknown,
     Compared,
     Event,
+    Evicted,
     IntentsListed,
     LookedUp,
     LookUpFailed,
     NodeDeleted,
     NodeUpserted,
+    ObjectChanged,
     PlanReceived,
     PodDeleted,
     PodMarked,
@@ -39,13 +41,14 @@ from services.binder.events import (
     Synced,
     Tick,
 )
-from services.binder.instructions import Instruction, LookUp, Refuse, Stop
+from services.binder.instructions import Evict, Instruction, LookUp, Refuse, Stop
 from services.binder.passage import Passage
 from services.binder.plans import Plans
 from services.binder.reconcile import Reconciler
 from services.binder.state import CoreSettings, Stage, State, Stats, Transit, newer
 from services.binder.takeover import Takeover, adopt, judge
 from shared.model.pod import Pod
+from shared.scheduling.object_changes import drop_object, put_object
 from shared.wire.keys import Keys
 from shared.wire.messages import Outcome, Placement
 
@@ -118,8 +121,17 @@ class BinderCore:
                 self._pod_gone(event.uid)
             case NodeUpserted():
                 self.state.cache.upsert_node(event.node)
+                self.passage.recall(event.node.name)
+            case ObjectChanged():
+                if event.item is None:
+                    drop_object(self.state.cluster, event.kind, event.key)
+                else:
+                    put_object(self.state.cluster, event.kind, event.key, event.item)
+                if event.kind == "persistentvolumeclaims" and self.state.await_volumes:
+                    self.passage.volumes_changed()
             case NodeDeleted():
                 self.state.cache.remove_node(event.name)
+                self.passage.recall(event.name)
             case PlanReceived():
                 self._plan(event)
             case Committed():
@@ -137,6 +149,8 @@ class BinderCore:
                 self.passage.pod_read(event.uid, event.pod)
             case PodReadFailed():
                 self.passage.pod_unread(event.uid)
+            case Evicted():
+                self.plans.evicted(event.plan, event.result)
             case PodMarked():
                 self.passage.pod_marked(event)
             case Synced():
@@ -172,7 +186,7 @@ class BinderCore:
         state, transit = self.state, self.state.transits.get(pod.uid)
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)
-            state.cache.observe(pod)
+            state.observe(pod)
             self.reconciler.confirmed(pod.uid)
             if transit is not None:
                 self.passage.bound_or_gone(transit, pod)
@@ -194,7 +208,7 @@ class BinderCore:
 
     def _pod_gone(self, uid: str) -> None:
         self.state.pending.pop(uid, None)
-        self.state.cache.forget(uid)
+        self.state.cluster.forget(uid)
         self.reconciler.confirmed(uid)
         transit = self.state.transits.get(uid)
         if transit is not None:
@@ -223,6 +237,8 @@ class BinderCore:
             return
         for placement in plan.placements:
             self._place(plan.term, plan.plan_id, placement)
+        for eviction in plan.evictions:
+            state.emit(Evict((plan.term, plan.plan_id), eviction))
 
     def _new_coordinator(self, term: int) -> None:
         """Nothing of an older coordinator's is committed any more; what is committed goes on."""
@@ -252,7 +268,7 @@ class BinderCore:
             unit=placement.unit,
             coordinator_term=term,
             plan_id=plan_id,
-            policy=f"{placement.policy}/{placement.policy_version}" if placement.policy else "",
+            policy=f"{placement.policy}@{placement.policy_version}" if placement.policy else "",
             arrived=state.now,
             placement=placement,
         )
@@ -349,7 +365,7 @@ class BinderCore:
     def _foreign(self, key: str, stored: StoredIntent) -> None:
         """Another intent of the pod is in etcd: that one is resolved, and the plans hear its end."""
         transit = self.state.transits.pop(key, None)
-        self.state.cache.forget(key)
+        self.state.cluster.forget(key)
         self.stats.intents_orphaned += 1
         self._inherit(key, stored)
         if transit is not None and key not in self.state.transits:

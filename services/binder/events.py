@@ -12,7 +12,7 @@ from enum import Enum
 
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.wire.messages import Plan
+from shared.wire.messages import EvictionResult, Plan
 from shared.wire.records import Intent
 
 
@@ -49,6 +49,15 @@ class NodeUpserted:
 @dataclass(frozen=True, slots=True)
 class NodeDeleted:
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChanged:
+    """An object that volume rules read came or changed; ``item`` None: it is gone. See ``object_changes``."""
+
+    kind: str
+    key: str
+    item: object | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +172,14 @@ class PodMarked:
 
 
 @dataclass(frozen=True, slots=True)
+class Evicted:
+    """What became of a victim; ``plan``: (coordinator's term, plan_id)."""
+
+    plan: tuple[int, int]
+    result: EvictionResult
+
+
+@dataclass(frozen=True, slots=True)
 class BoundPod:
     """A pod on a node, not finished, as a full list showed it."""
 
@@ -188,6 +205,7 @@ Event = (
     | PodDeleted
     | NodeUpserted
     | NodeDeleted
+    | ObjectChanged
     | Synced
     | IntentsListed
     | PlanReceived
@@ -202,6 +220,7 @@ Event = (
     | PodRead
     | PodReadFailed
     | PodMarked
+    | Evicted
     | Compared
     | Tick
 )

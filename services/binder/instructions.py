@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shared.ports import BindRequest, Compare, Op
-from shared.wire.messages import PlanResult
+from shared.wire.messages import Eviction, PlanResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,32 @@ class MarkPod:
     """Patch the pod's PodScheduled condition to ``message``, so that Bindings sent before get 409.
 
     Answer ``PodMarked``. The message is new each time: a patch that changes nothing would leave the resourceVersion.
+    ``rv``: only while the pod is at this resourceVersion, lest a pod that was bound meanwhile be marked; "": whatever.
     """
 
     uid: str
     namespace: str
     name: str
     message: str
+    rv: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchObject:
+    """Merge-patch a claim or a volume. Not answered: the watch shows what came of it, and a net asks again."""
+
+    kind: str
+    namespace: str
+    name: str
+    patch: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict the victim of a plan; answer ``Evicted``."""
+
+    plan: tuple[int, int]
+    eviction: Eviction
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,4 +123,18 @@ class Log:
     level: str = "info"
 
 
-Instruction = Commit | LookUp | Bind | ReadPod | MarkPod | Answer | Refuse | ListIntents | ListPods | Stop | Log
+Instruction = (
+    Commit
+    | LookUp
+    | Bind
+    | Evict
+    | PatchObject
+    | ReadPod
+    | MarkPod
+    | Answer
+    | Refuse
+    | ListIntents
+    | ListPods
+    | Stop
+    | Log
+)

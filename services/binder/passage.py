@@ -20,6 +20,7 @@ from services.binder.plans import Plans
 from services.binder.reconcile import Reconciler
 from services.binder.state import Stage, State, Transit, newer
 from services.binder.takeover import Takeover
+from services.binder.volumes import unbound_claims, writes_for
 from shared.model.pod import DEVICES_ANNOTATION, POLICY_ANNOTATION, Pod
 from shared.ports import BindRequest
 from shared.wire.messages import Outcome
@@ -82,6 +83,8 @@ class Passage:
             if reason:
                 self.withdraw(transit, reason)
                 continue
+            if self._volumes_open(transit):
+                continue
             transit.stage = Stage.BINDING
             transit.attempts += 1
             if not transit.bind_us:
@@ -90,12 +93,48 @@ class Passage:
             self._state.stats.bindings += 1
             state.emit(Bind(transit.attempts, self._request(transit), transit.cause_id))
 
+    def _volumes_open(self, transit: Transit) -> bool:
+        """Whether the unit has to wait for its volumes; what they need is written, and a change of one wakes it."""
+        state, uid = self._state, transit.uid
+        pod = state.pending.get(uid)
+        claims = unbound_claims(state, pod) if pod is not None else []
+        if not claims:
+            state.await_volumes.discard(uid)
+            return False
+        if state.now - transit.arrived > state.settings.volumes_wait_s:
+            self.withdraw(transit, f"volumes were not bound within {state.settings.volumes_wait_s:g} s")
+            return True
+        for write in writes_for(state, claims, transit.node):
+            state.emit(write)
+        state.await_volumes.add(uid)
+        state.paused[uid] = state.now + state.settings.volumes_again_s
+        return True
+
+    def volumes_changed(self) -> None:
+        """A claim came or changed: units that wait for volumes are looked at again."""
+        for uid in self._state.await_volumes:
+            if uid in self._state.paused:
+                self._state.paused[uid] = self._state.now
+
     @staticmethod
     def _request(transit: Transit) -> BindRequest:
         annotations = {POLICY_ANNOTATION: transit.policy} if transit.policy else {}
         if transit.devices:
             annotations[DEVICES_ANNOTATION] = ",".join(map(str, transit.devices))
         return BindRequest(transit.namespace, transit.name, transit.uid, transit.rv, transit.node, annotations)
+
+    def recall(self, node: str) -> None:
+        """Call back the Bindings under way to a node that changed and does not take their pods any more.
+
+        The API server may hold them for seconds (admission), and would bind to a cordoned or full node.
+        """
+        if not self.bindings_in_flight:
+            return
+        for transit in [t for t in self._state.transits.values() if t.stage is Stage.BINDING and t.node == node]:
+            reason = outdated(self._state, transit)
+            if reason:
+                transit.loose = True
+                self.withdraw(transit, reason)
 
     def binding_ended(self, event: BindingAccepted | BindingRefused | BindingUnknown) -> None:
         """A Binding got its answer, or none."""
@@ -158,7 +197,7 @@ class Passage:
         """Carry out what ``binding`` says follows."""
         match step.next:
             case Next.BOUND | Next.ELSEWHERE if pod is not None:
-                self._state.cache.observe(pod)
+                self._state.observe(pod)
                 self.bound_or_gone(transit, pod)
             case Next.GONE:
                 self.settle(transit, Outcome.GONE, reason=step.reason)
@@ -170,7 +209,7 @@ class Passage:
             case Next.RENEW if pod is not None:
                 self._renew(transit, pod)
             case Next.RECHECK if pod is not None:
-                self._state.cache.forget(transit.uid)
+                self._state.cluster.forget(transit.uid)
                 reason = still_fits(self._state, transit, pod)
                 hold(self._state, transit, pod)
                 if reason:
@@ -218,7 +257,10 @@ class Passage:
         transit.stage, transit.asking = Stage.MARKING, True
         self._state.paused.pop(transit.uid, None)
         message = f"placement on {transit.node} withdrawn ({transit.cause_id}, binder term {self._state.term:x}): "
-        self._state.emit(MarkPod(transit.uid, transit.namespace, transit.name, (message + transit.reason)[:1024]))
+        message = (message + transit.reason)[:1024]
+        pod = self._state.pending.get(transit.uid)
+        rv = pod.resource_version if pod is not None else ""
+        self._state.emit(MarkPod(transit.uid, transit.namespace, transit.name, message, rv))
 
     def pod_marked(self, event: PodMarked) -> None:
         """A mark was made, or failed: perhaps there is no such pod, so a pause and a read follow."""
@@ -261,6 +303,7 @@ class Passage:
         """The end of a unit: its account, its intent, its plans."""
         state, uid = self._state, transit.uid
         del state.transits[uid]
+        state.await_volumes.discard(uid)
         state.paused.pop(uid, None)
         match outcome:
             case Outcome.BOUND:
@@ -274,14 +317,14 @@ class Passage:
                 self._state.stats.elsewhere += 1
             case Outcome.GONE:
                 self._state.stats.gone += 1
-                state.cache.forget(uid)
+                state.cluster.forget(uid)
                 state.pending.pop(uid, None)
             case _:
                 if outcome is Outcome.CONFLICT:
                     self._state.stats.conflicts += 1
                 else:
                     self._state.stats.refused += 1
-                state.cache.forget(uid)
+                state.cluster.forget(uid)
         self._committer.clear(uid, state.now)
         self._takeover.settled(uid)
         self._plans.settle(uid, outcome, node=node, reason=reason, bind_us=transit.bind_us, conflicts=transit.conflicts)

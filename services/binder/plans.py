@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 
 from services.binder.instructions import Answer, Refuse
 from services.binder.state import State
-from shared.wire.messages import VERSION, Outcome, Placement, PlacementResult, Plan, PlanResult
+from shared.wire.messages import (
+    VERSION,
+    EvictionOutcome,
+    EvictionResult,
+    Outcome,
+    Placement,
+    PlacementResult,
+    Plan,
+    PlanResult,
+)
 
 REMEMBERED = 256
 """Answered plans that are told again; more than a coordinator ever has open."""
@@ -31,6 +40,12 @@ class OpenPlan:
     requests: list[int]
     results: dict[int, PlacementResult] = field(default_factory=dict)
     waiting: dict[str, Placement] = field(default_factory=dict)
+    evicting: dict[str, EvictionResult | None] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        """Whether every placement and every eviction has its end."""
+        return not self.waiting and all(self.evicting.values())
 
 
 class Plans:
@@ -39,7 +54,7 @@ class Plans:
     def __init__(self, state: State) -> None:
         self._state = state
         self._open: dict[PlanKey, OpenPlan] = {}
-        self._answered: OrderedDict[PlanKey, tuple[list[PlacementResult], float]] = OrderedDict()
+        self._answered: OrderedDict[PlanKey, tuple[list[PlacementResult], list[EvictionResult], float]] = OrderedDict()
         self._by_uid: dict[str, list[PlanKey]] = {}
         self._message_id = 0
 
@@ -62,6 +77,7 @@ class Plans:
         self._state.stats.plans += 1
         self._state.stats.placements += len(plan.placements)
         opened = self._open[key] = OpenPlan(plan, self._state.now, [request])
+        opened.evicting = dict.fromkeys(eviction.uid for eviction in plan.evictions)
         for placement in plan.placements:
             opened.waiting[placement.uid] = placement
             self._by_uid.setdefault(placement.uid, []).append(key)
@@ -79,7 +95,15 @@ class Plans:
             opened.results[placement.unit] = PlacementResult(
                 placement.unit, int(outcome), node, reason[:REASON_CHARS], bind_us, conflicts
             )
-            if not opened.waiting:
+            if opened.done:
+                self._close(opened)
+
+    def evicted(self, key: PlanKey, result: EvictionResult) -> None:
+        """What became of a victim; a plan that was answered meanwhile does not hear of it (the watch tells)."""
+        opened = self._open.get(key)
+        if opened is not None and result.uid in opened.evicting:
+            opened.evicting[result.uid] = result
+            if opened.done:
                 self._close(opened)
 
     def refuse_stale(self, term: int) -> None:
@@ -113,6 +137,8 @@ class Plans:
                 )
                 self._forget(uid, (opened.plan.term, opened.plan.plan_id))
             opened.waiting.clear()
+            for uid, result in opened.evicting.items():
+                opened.evicting[uid] = result or EvictionResult(uid, EvictionOutcome.UNKNOWN, "no answer yet")
             self._close(opened)
 
     def wake_at(self) -> float | None:
@@ -124,16 +150,26 @@ class Plans:
         key = (opened.plan.term, opened.plan.plan_id)
         del self._open[key]
         results = [opened.results[placement.unit] for placement in opened.plan.placements]
-        self._answered[key] = (results, opened.arrived)
+        evictions = [result for result in opened.evicting.values() if result is not None]
+        self._answered[key] = (results, evictions, opened.arrived)
         while len(self._answered) > REMEMBERED:
             self._answered.popitem(last=False)
         for request in opened.requests:
-            self._answer(request, opened.plan, results, opened.arrived)
+            self._answer(request, opened.plan, results, evictions, opened.arrived)
 
-    def _answer(self, request: int, plan: Plan, results: list[PlacementResult], arrived: float) -> None:
+    def _answer(
+        self,
+        request: int,
+        plan: Plan,
+        results: list[PlacementResult],
+        evictions: list[EvictionResult],
+        arrived: float,
+    ) -> None:
         self._message_id += 1
         elapsed_us = max(0, round((self._state.now - arrived) * 1e6))
-        result = PlanResult(VERSION, self._message_id, plan.message_id, plan.term, plan.plan_id, results, elapsed_us)
+        result = PlanResult(
+            VERSION, self._message_id, plan.message_id, plan.term, plan.plan_id, results, elapsed_us, evictions
+        )
         self._state.emit(Answer(request, result))
 
     def _forget(self, uid: str, key: PlanKey) -> None:

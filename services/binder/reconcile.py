@@ -75,13 +75,13 @@ class Reconciler:
         state = self._state
         self.confirmed(uid)
         if pod is None or pod.finished:
-            state.cache.forget(uid)
+            state.cluster.forget(uid)
         elif pod.node_name:
-            state.cache.confirm(pod)
+            state.observe(pod)
         else:
             # The API server accepted our Binding and shows the pod without a node: it went back in time.
             state.log("bound_pod_pending", level="error", pod_uid=uid)
-            state.cache.forget(uid)
+            state.cluster.forget(uid)
             state.pending[uid] = pod
 
     def compare(self, bound: Mapping[str, BoundPod]) -> None:
@@ -97,7 +97,7 @@ class Reconciler:
                 self._asked.add(uid)
                 state.emit(ReadPod(uid, bound[uid].namespace, bound[uid].name))
             else:
-                state.cache.forget(uid)
+                state.cluster.forget(uid)
         self._suspects = odd
 
     def orphans(self, idle: Mapping[str, StoredIntent]) -> dict[str, StoredIntent]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -21,12 +22,14 @@ from services.binder.instructions import (
     Answer,
     Bind,
     Commit,
+    Evict,
     Instruction,
     ListIntents,
     ListPods,
     Log,
     LookUp,
     MarkPod,
+    PatchObject,
     ReadPod,
     Refuse,
     Stop,
@@ -167,6 +170,12 @@ class Shell:
                 self._refuse(instruction)
             case ReadPod():
                 self._start(self.api_calls.read(instruction))
+            case PatchObject():
+                self._start(self.api_calls.patch_object(instruction))
+            case Evict():
+                term, (planned_in, _) = self.core.state.term, instruction.plan
+                may_act = partial(self.store_calls.leads, term, planned_in)
+                self._start(self.api_calls.evict(instruction, self.core.state.settings.scheduler_name, may_act))
             case MarkPod():
                 self._start(self.api_calls.mark(instruction))
             case LookUp():

@@ -12,6 +12,7 @@ from services.binder.events import (
     Event,
     NodeDeleted,
     NodeUpserted,
+    ObjectChanged,
     PodDeleted,
     PodUpserted,
     Source,
@@ -20,8 +21,10 @@ from services.binder.events import (
 from shared.kube import objects
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.resources import Bookmark, Deleted, Malformed, ObjectList, Upserted
+from shared.kube.scheduling_kinds import SchedulingKind
 from shared.model.pod import FINISHED_PHASES
 from shared.runtime import reflector
+from shared.runtime.object_source import changes_of
 
 log = structlog.get_logger()
 
@@ -67,6 +70,11 @@ def node_events(batch: reflector.Batch[Any]) -> list[Event]:
             case Bookmark():
                 pass
     return events
+
+
+def object_events(kind: SchedulingKind, batch: reflector.Batch[Any]) -> list[Event]:
+    """What a batch of a storage kind's watch tells the core."""
+    return [ObjectChanged(kind.name, key, item) for key, item in changes_of(kind, batch)]
 
 
 def compared(pods: ObjectList[objects.Pod]) -> Compared:

@@ -24,6 +24,7 @@ from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.cache import ClusterCache
+from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.feasibility import FeasibilityCache
 from shared.wire.messages import Outcome, Placement
 from shared.wire.records import Intent, IntentPod
@@ -60,6 +61,10 @@ class CoreSettings:
     """How often the cache is compared with a full list of pods."""
     confirm_after_s: float = 15.0
     """An account that no watch event confirmed for so long is looked up."""
+    volumes_again_s: float = 5.0
+    """A unit that waits for its volumes is looked at again after so long, whatever the watch says."""
+    volumes_wait_s: float = 600.0
+    """So long a Binding waits for volumes (kube-scheduler's bindTimeoutSeconds); then the unit is given back."""
     check_placements: bool = True
     """False leaves out the check against the node as it is now: only an ablation test does that."""
     compare_terms: bool = True
@@ -178,17 +183,37 @@ class State:
 
     term: int
     settings: CoreSettings
-    cache: ClusterCache = field(default_factory=ClusterCache)
+    cluster: ClusterState = field(default_factory=ClusterState)
     feasibility: FeasibilityCache = field(init=False)
     pending: dict[str, Pod] = field(default_factory=dict)
     transits: dict[str, Transit] = field(default_factory=dict)
     paused: dict[str, float] = field(default_factory=dict)
+    await_volumes: set[str] = field(default_factory=set)
     stats: Stats = field(default_factory=Stats)
     out: list[Instruction] = field(default_factory=list)
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.feasibility = FeasibilityCache(self.cache.table)
+        self.feasibility = FeasibilityCache(self.cluster.table)
+
+    @property
+    def cache(self) -> ClusterCache:
+        """The amounts: who holds what on which node."""
+        return self.cluster.cache
+
+    def observe(self, pod: Pod) -> None:
+        """Take over a pod as the API server shows it, on a node or finished."""
+        self.cache.observe(pod)
+        if pod.finished or not pod.node_name:
+            self.cluster.index.drop(pod.uid)
+        else:
+            self.hold_volumes(pod, pod.node_name)
+
+    def hold_volumes(self, pod: Pod, node_name: str) -> None:
+        """Count the volumes of a pod that stands on a node; of others nothing but amounts is kept."""
+        relations = pod.relations
+        if relations is not None and (relations.claims or relations.disks):
+            self.cluster.index.place(pod, node_name)
 
     def emit(self, instruction: Instruction) -> None:
         """Ask the shell for something."""

@@ -22,7 +22,7 @@ from services.binder.events import (
 )
 from services.binder.instructions import Commit, LookUp
 from shared.errors import StoreError, StoreRejected
-from shared.ports import KeyValue, Store
+from shared.ports import CreateRevisionIs, KeyValue, Store
 from shared.runtime.failpoints import Failpoints
 from shared.runtime.metrics import Quantiles
 from shared.wire.keys import Keys
@@ -96,6 +96,18 @@ class StoreCalls:
         wanted = {key: intents[key] for key in look_up.unit_keys if key in intents}
         terms = [kv.create_revision if kv is not None else 0 for kv in (own, coordinator)]
         self._post((LookedUp(look_up.batch, terms[0], terms[1], wanted),))
+
+    async def leads(self, term: int, coordinator_term: int) -> bool:
+        """Whether etcd names us and the coordinator of that term as leaders now; False too where it does not say."""
+        compares = (
+            CreateRevisionIs(self._keys.binder_leader(self._shard), term),
+            CreateRevisionIs(self._keys.coordinator_leader, coordinator_term),
+        )
+        try:
+            return (await self._store.txn(compares, ())).succeeded
+        except StoreError as error:
+            self._log.warning("terms_unconfirmed", error=error)
+            return False
 
     async def list_intents(self) -> None:
         """Answers ``IntentsListed``, however long it takes."""

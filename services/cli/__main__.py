@@ -5,6 +5,9 @@ Exit codes, stable: 0 it did what was asked; 1 an invariant was broken or a kill
 
 from __future__ import annotations
 
+import shared.runtime.one_core  # noqa: F401  first: it must be set before numpy is loaded
+
+# isort: split
 import sys
 
 import click

@@ -11,9 +11,10 @@ import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,7 +26,12 @@ from shared.evaluation.results import SuiteResult
 from shared.evaluation.seeds import parse_seeds
 from shared.evaluation.suites import SUITES, SuiteInput, find_suite
 
+if TYPE_CHECKING:
+    from shared.evaluation.behaviour import Behaviour
+
 FILE = click.Path(path_type=Path)
+MOST_LINES = 80
+"""Of figures on a terminal."""
 DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 """Where the traces lie when no flag says so: they are not part of this repository."""
 
@@ -42,6 +48,7 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--html", "html_file", type=FILE, help="Write the report here: one file that needs no other.")
 @click.option("--placements", type=FILE, help="Write where each pod of --trace went, as CSV.")
 @click.option("--curves", type=FILE, multiple=True, help="Learning curves of a training run, for --html; repeatable.")
+@click.option("--behaviour", help="Say what these policies do beside kube-default, comma-separated; needs no suite.")
 @click.option("--require-goals", is_flag=True, help="Exit with 1 when a goal is not met.")
 @click.option("--quiet", is_flag=True, help="No progress, no table.")
 def evaluate(
@@ -56,16 +63,23 @@ def evaluate(
     html_file: Path | None,
     placements: Path | None,
     curves: tuple[Path, ...],
+    behaviour: str | None,
     require_goals: bool,
     quiet: bool,
 ) -> int:
     """Measure policies on the same seeds: mean and standard deviation, paired differences, goals met or not.
 
-    Either --suite, or --trace with --nodes and --policy for any file of openb's format.
+    Either --suite, or --trace with --nodes and --policy for any file of openb's format; --behaviour beside or alone.
     """
+    from shared.evaluation.behaviour_run import named_policy, watch
+    from shared.policy.utilisation import UtilisationStore
+
     chosen = parse_seeds(seeds)
-    if (suite is None) == (trace is None):
-        raise ConfigError("evaluate: give either --suite or --trace, one of them")
+    watched = _names(behaviour)
+    for name in watched:
+        named_policy(name, UtilisationStore())
+    if (suite is not None) + (trace is not None) > 1 or (suite is None and trace is None and not watched):
+        raise ConfigError("evaluate: give --suite or --trace, one of them, or --behaviour")
     _check_fitting(suite is not None, given={"--policies": policies, "--trace-dir": trace_dir}, belongs_to="--suite")
     of_trace = {"--nodes": nodes, "--policy": policy, "--placements": placements}
     _check_fitting(trace is not None, given=of_trace, belongs_to="--trace")
@@ -74,25 +88,33 @@ def evaluate(
     learnt = [_curves(file) for file in curves]
     with RunProgress(quiet=quiet) as progress:
         if suite is not None:
-            given = SuiteInput(chosen, _command(), _names(policies), _trace_files(suite, trace_dir))
+            given = SuiteInput(
+                chosen, _command(), _names(policies), _trace_files(suite, trace_dir), clock=time.thread_time
+            )
             result = find_suite(suite)(given, progress)
-        else:
-            assert trace is not None
+        elif trace is not None:
             if nodes is None or policy is None:
                 missing = "--nodes" if nodes is None else "--policy"
                 raise ConfigError(f"{missing}: --trace needs a node list and a policy; give both")
-            evaluate_files = import_module("services.cli.evaluate_trace").evaluate_files
+            from services.cli.evaluate_trace import evaluate_files
+
             result = evaluate_files(
                 trace, nodes, policy=policy, seeds=chosen, command=_command(), placements=placements, progress=progress
             )
+        else:
+            result = SuiteResult("behaviour", _command(), chosen, {})
+        behaviours = [watch(name, chosen, progress=progress) for name in watched]
     if json_file is not None:
-        write_whole("--json", json_file, f"{json.dumps(result.to_json(), indent=2, allow_nan=False)}\n".encode())
+        document = result.to_json()
+        if behaviours:
+            document["behaviours"] = [one.to_json() for one in behaviours]
+        write_whole("--json", json_file, f"{json.dumps(document, indent=2, allow_nan=False)}\n".encode())
     if html_file is not None:
         from shared.evaluation.report_html import render
 
-        write_whole("--html", html_file, render(result, curves=learnt).encode())
+        write_whole("--html", html_file, render(result, curves=learnt, behaviours=behaviours).encode())
     if not quiet:
-        for line in lines_of(result):
+        for line in [*lines_of(result), *(line for one in behaviours for line in behaviour_lines(one))]:
             click.echo(line)
     return 1 if require_goals and result.unmet else 0
 
@@ -103,11 +125,12 @@ def lines_of(result: SuiteResult) -> list[str]:
     lines = [f"{result.suite}: {len(result.seeds)} seeds from {first[0]} to {first[1]}"]
     width = max((len(name) for metrics in result.policies.values() for name in metrics), default=0)
     name_width = max((len(name) for name in result.policies), default=0)
-    lines += [
+    figures = [
         f"  {policy:<{name_width}}  {name:<{width}}  {metric.mean:12.4f} ± {metric.sd:.4f}"
         for policy, metrics in result.policies.items()
         for name, metric in metrics.items()
     ]
+    lines += figures if len(figures) <= MOST_LINES else [f"  {len(figures)} figures; --json and --html have them"]
     lines += [
         f"  {paired.metric}: {paired.a} less {paired.b} is {paired.mean_difference:+.4f} ± {paired.sd:.4f}"
         f" (p = {paired.p:.2g})"
@@ -118,6 +141,14 @@ def lines_of(result: SuiteResult) -> list[str]:
         for goal in result.goals
     ]
     return lines + [f"  note: {note}" for note in result.notes]
+
+
+def behaviour_lines(found: Behaviour) -> list[str]:
+    """Agreement and costs for a terminal; the groups of decisions are for the report."""
+    agreement = f"agrees with {found.baseline} in {found.agreement:.1%} of {found.decisions} decisions"
+    regret = f"its choices are {found.regret:.2f} points below {found.baseline}'s best on average"
+    costs = [f"  {name}: {own:.4f}, {found.baseline} {other:.4f}" for name, (own, other) in found.costs.items()]
+    return [f"{found.policy}: {agreement}; {regret}", *costs]
 
 
 def _check_fitting(here: bool, *, given: Mapping[str, object], belongs_to: str) -> None:

@@ -28,7 +28,7 @@ FIRST_TRAINING_SEED = 1000
 STOP_S = 30.0
 """How long a trainer may take to write its checkpoint before it is killed."""
 EXIT_INTERRUPTED = 130
-NEEDED = ("torch", "gymnasium", "pettingzoo")
+NEEDED = ("torch", "gymnasium", "pettingzoo", "tensorboard")
 KUBE_DEFAULT = "kube-default"
 
 
@@ -37,18 +37,19 @@ KUBE_DEFAULT = "kube-default"
 @click.option("--seeds", help="Training seeds, as in 1000-1063; default: those on the policy's card.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for weights, card and curves.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in --out.")
-@click.option("--workers", type=click.IntRange(1, 64), help="Processes that play episodes; default 1.")
+@click.option("--workers", type=click.IntRange(1, 64), help="Processes to train in; default 1.")
 @click.option("--warm-up", help="First imitate kube-default, or the decisions recorded in FILE (a capture).")
+@click.option("--steps", type=click.IntRange(min=1), help="How long, in the trainer's own steps; default: as shipped.")
 def train(
-    policy: str, seeds: str | None, out: Path | None, resume: bool, workers: int | None, warm_up: str | None
+    policy: str,
+    seeds: str | None,
+    out: Path | None,
+    resume: bool,
+    workers: int | None,
+    warm_up: str | None,
+    steps: int | None,
 ) -> int:
     """Train POLICY on the twin and leave weights, card and curves in --out (default: training/POLICY)."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"train: {' and '.join(missing)} missing; install the extra: pip install 'conclave[learn]'"
-            " --extra-index-url https://download.pytorch.org/whl/cpu"
-        )
     folder = out if out is not None else Path("training") / policy
     flags = [policy, "--out", str(folder)]
     if seeds is not None:
@@ -64,8 +65,15 @@ def train(
         flags += ["--warm-up", warm_up]
     if resume:
         flags.append("--resume")
-    if workers is not None:
-        flags += ["--workers", str(workers)]
+    for flag, count in (("--workers", workers), ("--steps", steps)):
+        if count is not None:
+            flags += [flag, str(count)]
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"train: {' and '.join(missing)} missing; install the extra: pip install 'conclave[learn]'"
+            " --extra-index-url https://download.pytorch.org/whl/cpu"
+        )
     started_s = time.monotonic()
     code = run_child([sys.executable, "-m", TRAINER, "train", *flags])
     if code == 0:

@@ -68,7 +68,7 @@ async def capture_cluster(settings: CaptureSettings, tell: Tell) -> Capture:
         await client.close()
     if not nodes:
         raise ConfigError("--kubeconfig: the cluster has no node; there is nothing to capture")
-    length_s = max(time.time() - start_s, 0.001)
+    length_s = round(max(time.time() - start_s, 0.001), 3)  # as it is written: the number of steps follows from it
     series: dict[str, NodeSeries] = {}
     step_s, notes = 0.0, [NO_METRICS]
     if settings.prometheus:
@@ -77,7 +77,7 @@ async def capture_cluster(settings: CaptureSettings, tell: Tell) -> Capture:
     return Capture(
         SCHEMA,
         datetime.fromtimestamp(start_s, UTC).isoformat(timespec="milliseconds"),
-        round(length_s, 3),
+        length_s,
         [captured_node(nodes[name]) for name in sorted(nodes)],
         [pod for _, pod in sorted(pods.items()) if pod.ended_s is None or pod.ended_s > -API_RESOLUTION_S],
         step_s,

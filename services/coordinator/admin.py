@@ -1,6 +1,7 @@
-"""What operators may ask a coordinator: who leads, who decides for what, what waits.
+"""What operators may ask a coordinator: who leads, who decides for what, what waits, and why a pod is where it is.
 
-Read-only here; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http``. It shows no pod's spec and no label.
+Read-only; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http``. Of a pod's spec it shows what a verdict
+rests on (requests, selectors, host ports), of its labels none.
 """
 
 from __future__ import annotations
@@ -11,29 +12,46 @@ import msgspec
 from aiohttp import web
 
 from services.coordinator.core import Core
+from services.coordinator.explaining import explain
 from services.coordinator.peers import Peers
 from shared.election.record import decode_record
-from shared.runtime.http import Authenticator, guarded
+from shared.errors import KubeRejected, KubeUnknown
+from shared.kube.convert import owner_of, pod_from_api
+from shared.kube.convert_relations import images_of
+from shared.kube.resources import PODS
+from shared.ports import KubeApi
+from shared.runtime.http import Authenticator, Refused, guarded
 from shared.runtime.leadership import Leadership
 from shared.runtime.metrics import Metrics
+from shared.runtime.service import boottime
+
+LOOKUP_TIMEOUT_S = 3.0
 
 
 class Admin:
-    """Figures of this process; ``core`` and ``peers`` are there while it leads."""
+    """Figures of this process; ``core``, ``peers`` and ``api`` are there while it leads."""
 
     def __init__(self, service_id: str) -> None:
         self.service_id = service_id
         self.leadership: Leadership | None = None
         self.core: Core | None = None
         self.peers: Peers | None = None
+        self.api: KubeApi | None = None
 
     def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
-        """``GET /v1/status``."""
+        """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``."""
 
         async def status(_: web.Request) -> web.Response:
             return web.Response(body=msgspec.json.encode(self.status()), content_type="application/json")
 
-        return [web.get("/v1/status", guarded(authenticator, status))]
+        async def explained(request: web.Request) -> web.Response:
+            answer = await self.explain(request.match_info["namespace"], request.match_info["pod"])
+            return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+        return [
+            web.get("/v1/status", guarded(authenticator, status)),
+            web.get("/v1/explain/{namespace}/{pod}", guarded(authenticator, explained)),
+        ]
 
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
@@ -82,6 +100,29 @@ class Admin:
                 "intents_held": len(core.takeover.held),
             }
         return answer
+
+    async def explain(self, namespace: str, name: str) -> dict[str, Any]:
+        """Why the pod is where it is. Refused: 421 ``not_leader``, 503 ``not_ready``, 404 ``pod_unknown``; the API
+        server's own refusals and silence pass through (409, 503)."""
+        core, api = self.core, self.api
+        if core is None or api is None or not self._term():
+            leader = self.leadership.leader if self.leadership is not None else None
+            record = decode_record(leader.value) if leader is not None else None
+            where = f"; {record.identity} at {record.url} does" if record is not None else ""
+            raise Refused(f"{self.service_id} does not lead{where}", code="not_leader", status=421)
+        if not core.state.started:
+            missing = ", ".join(core.takeover.missing)
+            raise Refused(f"still listing: {missing}", code="not_ready", status=503, retry_after_s=1)
+        try:
+            found = await api.get(PODS, namespace=namespace, name=name, timeout_s=LOOKUP_TIMEOUT_S)
+        except KubeUnknown as error:
+            raise KubeUnknown(f"the API server does not say what {namespace}/{name} is: {error}") from error
+        except KubeRejected as error:
+            raise Refused(f"the API server refuses {namespace}/{name}: {error}", code="kube_rejected") from error
+        if found is None:
+            raise Refused(f"there is no pod {namespace}/{name}", code="pod_unknown", status=404)
+        pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
+        return explain(core, pod, found.metadata.annotations or {}, boottime())
 
     def stats(self) -> dict[str, Any]:
         """Counters of the term, bytes per hop, and what ``bytes_per_decision`` is made of."""

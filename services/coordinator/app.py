@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from services.coordinator import measuring, pointer
 from services.coordinator.admin import Admin
 from services.coordinator.core import Core
 from services.coordinator.kube_writes import KubeWrites
@@ -27,6 +28,7 @@ from services.coordinator.sources import (
     follow_binder,
     follow_inherited_intents,
     node_events,
+    object_events,
     pod_events,
 )
 from shared.adapters.kube_api import KubeClient
@@ -36,6 +38,7 @@ from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost
 from shared.kube.resources import NODES, PODS
+from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
 from shared.ports import Store
 from shared.runtime.failpoints import Failpoints
 from shared.runtime.http import build_app
@@ -166,6 +169,7 @@ async def lead(
         policy=settings.policy,
         rng=Random(settings.seed),
         settings=settings.core(),
+        kinds=[kind.name for kind in SCHEDULING_KINDS],
     )
     store, api = outside.store, outside.api
     shell = Shell(
@@ -180,14 +184,19 @@ async def lead(
     peers = Peers(outside.client, boottime, shell.post_one, timeout_s=settings.core().request_timeout_s)
     writes = KubeWrites(api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings))
     shell.connect(peers, writes)
-    admin.core, admin.peers = core, peers
+    admin.core, admin.peers, admin.api = core, peers, api
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
     tasks: list[Coroutine[Any, Any, None]] = [
         shell.run(),
         shell.publish_partitions(),
         nodes.run(lambda batch: shell.post(node_events(batch))),
         pods.run(lambda batch: shell.post(pod_events(batch))),
+        *(_follow_objects(api, kind, shell) for kind in SCHEDULING_KINDS),
         follow_agents(store, keys, shell.post),
+        measuring.follow(
+            api, every_s=settings.metrics_every_s, wanted=lambda: core.lanes.comparing, post=shell.post_one
+        ),
+        pointer.follow(store, keys, policy=settings.policy, term=term, post=shell.post_one),
         follow_binder(store, keys, settings.shard, shell.post),
         follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
         *(writes.run() for _ in range(settings.api_writers)),
@@ -195,3 +204,9 @@ async def lead(
     async with asyncio.TaskGroup() as group:
         for task in tasks:
             group.create_task(task)
+
+
+async def _follow_objects(api: KubeClient, kind: SchedulingKind, shell: Shell) -> None:
+    """One of the other kinds that rules read; one that is not served or not ours to read counts as empty."""
+    source = Reflector(api, kind.resource, optional=True)
+    await source.run(lambda batch: shell.post(object_events(kind, batch)))

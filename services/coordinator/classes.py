@@ -6,6 +6,7 @@ large for an offer is refused here, so that it spoils its own pods and not the r
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import msgspec
@@ -49,16 +50,18 @@ class Classes:
     """``PodClass`` to ``KnownClass``."""
 
     def __init__(self) -> None:
-        self._known: dict[PodClass, KnownClass] = {}
+        self._known: dict[Hashable, KnownClass] = {}
         self._numbers = 0
 
-    def of(self, pod_class: PodClass) -> KnownClass:
-        """The class's number, given at first sight."""
-        known = self._known.get(pod_class)
+    def of(self, pod_class: PodClass, template: Hashable | None = None) -> KnownClass:
+        """The class's number, given at first sight; ``template``: pods of which more than the class counts have one of
+        their own."""
+        key = pod_class if template is None else template
+        known = self._known.get(key)
         if known is None:
             if len(self._known) >= MAX_CLASSES:
                 self._known.clear()
             self._numbers += 1
             known = KnownClass(self._numbers, len(msgspec.msgpack.encode(pod_class)))
-            self._known[pod_class] = known
+            self._known[key] = known
         return known

@@ -13,7 +13,7 @@ line; ``shell.py`` carries the instructions out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 
 from services.coordinator.events import (
@@ -24,51 +24,89 @@ from services.coordinator.events import (
     Event,
     IntentGone,
     IntentsListed,
+    KindSynced,
     NodeDeleted,
+    NodesMeasured,
     NodeUpserted,
+    NominationStored,
+    ObjectChanged,
     PlanAnswered,
     PlanFailed,
     PodDeleted,
     PodFetched,
     PodUpserted,
+    PointerSeen,
     RequestFailed,
     Source,
     Synced,
     Tick,
     ViewAcked,
 )
+from services.coordinator.guiding import Guiding
 from services.coordinator.instructions import Instruction, SetTimer
 from services.coordinator.intake import Intake
+from services.coordinator.lanes import Lanes
 from services.coordinator.losses import Losses
 from services.coordinator.notices import Notices
 from services.coordinator.outcomes import Outcomes
 from services.coordinator.plans import Ledger
+from services.coordinator.preempting import Preemptor
+from services.coordinator.rolling import Rolling
 from services.coordinator.roster import Roster
 from services.coordinator.rounds import Rounds
 from services.coordinator.state import CoreSettings, State
 from services.coordinator.takeover import Takeover
-from shared.scheduling.queue import Place
+from shared.scheduling.queue import ClusterEvent, Place
 
 SWEEP_QUEUE_S = 30.0
+
+STARTS_PER_TURN = 4
+"""Rounds in which no agent needs to be asked (no node takes any unit) before the loop turns."""
 
 
 class Core:
     """One term. ``handle`` is the only method that changes anything."""
 
     def __init__(
-        self, *, term: int, scheduler_name: str, policy: str, rng: Random, settings: CoreSettings | None = None
+        self,
+        *,
+        term: int,
+        scheduler_name: str,
+        policy: str,
+        rng: Random,
+        settings: CoreSettings | None = None,
+        kinds: Collection[str] = (),
     ) -> None:
         self.state = State(term, scheduler_name, policy, settings or CoreSettings(), rng)
         self.roster = Roster(self.state)
         self.ledger = Ledger(self.state)
-        self.takeover = Takeover(self.state)
+        self.takeover = Takeover(self.state, kinds)
         self.notices = Notices(self.state)
         self.losses = Losses(self.state)
-        self.intake = Intake(self.state, self.roster, self.ledger, self.takeover, self.notices, self.losses)
-        self.rounds = Rounds(self.state, self.roster, self.ledger, self.notices, self.losses)
-        self.outcomes = Outcomes(self.state, self.ledger, self.intake, self.takeover, self.notices, self.losses)
+        self.guiding = Guiding(self.state)
+        self.preemptor = Preemptor(self.state, self.ledger, self.notices, self.guiding)
+        self.intake = Intake(
+            self.state,
+            self.roster,
+            self.ledger,
+            self.takeover,
+            self.notices,
+            self.losses,
+            self.guiding,
+            self.preemptor,
+        )
+        self.lanes = Lanes(self.state)
+        self.rolling = Rolling(self.state, self.lanes, self.state.settings.rollout)
+        self.rounds = Rounds(
+            self.state, self.roster, self.ledger, self.notices, self.losses, self.guiding, self.preemptor,
+            self.lanes, self.rolling,
+        )  # fmt: skip
+        self.outcomes = Outcomes(
+            self.state, self.ledger, self.intake, self.takeover, self.notices, self.losses, self.preemptor
+        )
         self._timer: float | None = None
         self._queue_swept_at = 0.0
+        self._again = False
 
     def handle(self, events: Sequence[Event], now: float) -> list[Instruction]:
         """Take in a batch of events, in order, and say what follows. ``now``: monotonic seconds."""
@@ -86,13 +124,20 @@ class Core:
             case PodUpserted():
                 self.intake.upsert_pod(event.pod)
             case DecisionsReceived():
+                self.rolling.heard(event.decisions)
                 self.rounds.decided(event)
             case PlanAnswered():
+                if (plan := self.ledger.plans.get(event.plan_id)) is not None:
+                    self.rolling.answered(plan.plan.placements, event.result.results)
                 self.outcomes.answered(event)
             case PodDeleted():
                 self.intake.delete_pod(event.uid)
             case NodeUpserted():
-                self.intake.upsert_node(event.node)
+                self.intake.upsert_node(event.node, event.images)
+            case ObjectChanged():
+                self.intake.change_object(event.kind, event.key, event.item)
+            case KindSynced():
+                self.takeover.kind_synced(event.kind)
             case NodeDeleted():
                 self.intake.delete_node(event.name)
             case ViewAcked():
@@ -113,6 +158,13 @@ class Core:
                 self.outcomes.fetched(event)
             case ConditionFailed():
                 self.notices.failed(event.uid)
+                self.preemptor.unstored(event.uid)
+            case NominationStored():
+                self.preemptor.stored(event.uid, event.node)
+            case PointerSeen():
+                self.rolling.seen(event.pointer)
+            case NodesMeasured():
+                self.lanes.measured(event.samples)
             case Synced():
                 self.takeover.synced(event.source)
             case Tick():
@@ -127,12 +179,14 @@ class Core:
         if joined:
             # helps those that waited for an agent; the others wait for room or for a node
             entries = self.state.queue.entries
-            self.state.queue.wake(self.state.now, lambda pod: not entries[pod.uid].plugins)
+            self.state.queue.wake(ClusterEvent.AGENT_JOINED, self.state.now, lambda pod: entries[pod.uid].plugins)
 
     def _advance(self) -> None:
         state = self.state
         if not state.started:
             if not self.takeover.ready():
+                if self.takeover.grace_over_at() is not None:
+                    self._set_timer()
                 return
             state.started = True
             self.roster.since_empty = state.now
@@ -147,7 +201,13 @@ class Core:
         self.ledger.resend()
         self.rounds.finish()
         self.roster.push_views()
-        self.rounds.start()
+        for _ in range(STARTS_PER_TURN):
+            self._again = self.rounds.start()
+            if not (self._again and self.rounds.finish()):
+                self._again = False
+                break
+        self.preemptor.step()
+        self.rolling.step()
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -158,7 +218,12 @@ class Core:
             self.ledger.wake_at(),
             self.takeover.wake_at(),
             self.roster.wake_at(),
+            self.rolling.wake_at(),
         ]
+        if self._again or self.preemptor.busy:
+            times.append(self.state.now)
+        if not self.state.started:
+            times.append(self.takeover.grace_over_at())
         if self.rounds.current is not None:
             times.append(self.rounds.current.deadline)
         elif self.state.now < self.roster.grace_over_at() and not self.roster.somebody_owns():

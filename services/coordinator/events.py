@@ -6,13 +6,14 @@ delivered twice (I9). Times are not part of them: ``now`` is an argument of ``Co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.wire.messages import Decisions, PlanResult, ViewAck
-from shared.wire.records import AgentRecord
+from shared.wire.records import AgentRecord, PolicyPointer
 
 
 class Source(Enum):
@@ -44,12 +45,31 @@ class PodDeleted:
 
 @dataclass(frozen=True, slots=True)
 class NodeUpserted:
+    """``images``: bytes by name of what the node has; None: as before."""
+
     node: Node
+    images: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDeleted:
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChanged:
+    """An object of another kind came or changed; ``item`` None: it is gone. See ``scheduling.object_changes``."""
+
+    kind: str
+    key: str
+    item: object | None
+
+
+@dataclass(frozen=True, slots=True)
+class KindSynced:
+    """The first complete list of another kind has been delivered, or there is none to be had."""
+
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +162,42 @@ class PodFetched:
 
 
 @dataclass(frozen=True, slots=True)
+class NominationStored:
+    """A ``PatchCondition`` with a nominated node got through."""
+
+    uid: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConditionFailed:
     """A ``PatchCondition`` did not get through."""
 
     uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PointerSeen:
+    """The policy pointer as etcd has it now."""
+
+    pointer: PolicyPointer
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSample:
+    """What one node used, ``age_s`` before this was posted."""
+
+    node: str
+    age_s: float
+    cpu_millis: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodesMeasured:
+    """One answer of the metrics API."""
+
+    samples: tuple[NodeSample, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +210,8 @@ Event = (
     | PodDeleted
     | NodeUpserted
     | NodeDeleted
+    | ObjectChanged
+    | KindSynced
     | Synced
     | AgentsChanged
     | DecisionsReceived
@@ -170,5 +224,8 @@ Event = (
     | IntentGone
     | PodFetched
     | ConditionFailed
+    | NominationStored
+    | PointerSeen
+    | NodesMeasured
     | Tick
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shared.policy.rollout import Change
 from shared.wire.messages import Offer, Plan, ViewUpdate
 
 
@@ -41,7 +42,8 @@ class PatchCondition:
     """PodScheduled=False with this reason and message; answer with ``ConditionFailed`` when it fails.
 
     ``resource_version`` is a precondition: a patch that comes late must not overwrite what a Binding wrote.
-    ``transition``: the condition's status changes by this, and with it the time of its last transition.
+    ``transition``: the condition's status changes by this, and with it the time of its last transition. ``nominated``:
+    the node to nominate ("": none any more), answered with ``NominationStored``; None leaves the nomination as it is.
     """
 
     uid: str
@@ -51,6 +53,7 @@ class PatchCondition:
     reason: str
     message: str
     transition: bool = True
+    nominated: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,13 @@ class PublishPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class WritePointer:
+    """Write the policy pointer under the term if it is still what the change starts from; the watch tells what is."""
+
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
 class SetTimer:
     """Deliver ``Tick`` at ``at`` seconds of the core's clock; replaces the timer set before."""
 
@@ -115,6 +125,7 @@ Instruction = (
     | EmitEvent
     | FetchPod
     | PublishPartition
+    | WritePointer
     | SetTimer
     | StepDown
     | Log

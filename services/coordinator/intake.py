@@ -7,11 +7,13 @@ aside until it changes. What frees room or changes nodes wakes the parked pods i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 
+from services.coordinator.guiding import Guiding
 from services.coordinator.losses import Losses
 from services.coordinator.notices import SCHEDULER_ERROR, Notices
 from services.coordinator.plans import Ledger
+from services.coordinator.preempting import Preemptor
 from services.coordinator.roster import Roster
 from services.coordinator.state import State
 from services.coordinator.takeover import Takeover
@@ -19,15 +21,42 @@ from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.conflicts import check_placement
+from shared.scheduling.object_changes import drop_object, put_object
+from shared.scheduling.queue import ClusterEvent
+
+EVENT_OF_KIND = {
+    "persistentvolumeclaims": ClusterEvent.CLAIM_CHANGED,
+    "persistentvolumes": ClusterEvent.VOLUME_CHANGED,
+    "storageclasses": ClusterEvent.STORAGE_CLASS_CHANGED,
+    "csinodes": ClusterEvent.CSI_NODE_CHANGED,
+    "namespaces": ClusterEvent.NAMESPACE_LABELS,
+}
+"""What may help parked pods; services and controllers decide scores only, budgets only whom to evict."""
+
+NOBODY: frozenset[str] = frozenset()
+"""No plugin rejects the pod any more."""
+
+TEMPLATES_JUDGED = 32
+"""Templates for which one batch of events is looked into before pods are woken unjudged."""
 
 
 class Intake:
     """Pods and nodes into cache and queue."""
 
     def __init__(
-        self, state: State, roster: Roster, ledger: Ledger, takeover: Takeover, notices: Notices, losses: Losses
+        self,
+        state: State,
+        roster: Roster,
+        ledger: Ledger,
+        takeover: Takeover,
+        notices: Notices,
+        losses: Losses,
+        guiding: Guiding,
+        preemptor: Preemptor,
     ) -> None:
         self._state = state
+        self._preemptor = preemptor
+        self._guiding = guiding
         self._roster = roster
         self._ledger = ledger
         self._takeover = takeover
@@ -35,7 +64,7 @@ class Intake:
         self._losses = losses
         self._invalid: dict[str, str] = {}
         self._new_nodes: list[str] = []
-        self._changed: set[str] = set()
+        self._changed: dict[ClusterEvent, set[str]] = {}
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
@@ -58,8 +87,10 @@ class Intake:
         self._invalid.pop(pod.uid, None)
         if self._takeover.keep(pod):
             return
+        pod = self._preemptor.as_nominated(pod)
         if pod.uid not in state.queue.entries:
             state.stats.pods_seen += 1
+        self._nominate(pod)
         state.queue.add(pod, state.now)
 
     def delete_pod(self, uid: str) -> None:
@@ -69,7 +100,7 @@ class Intake:
 
     def release(self, uid: str) -> None:
         """What the pod held is given up; parked pods that fit there now are woken."""
-        held = self._state.cache.forget(uid)
+        held = self._state.cluster.forget(uid)
         if held is not None:
             self._freed(held.node_name)
 
@@ -81,9 +112,16 @@ class Intake:
             self._drop(pod.uid)
             self.release(pod.uid)
             return
-        state.cache.confirm(pod)
+        stood = state.cluster.index.get(pod.uid)
+        state.cluster.observe(pod)
         self._drop(pod.uid)
-        if before is not None and before.node_name != pod.node_name:
+        if before is None or before.assumed_at is not None:
+            self._mark(ClusterEvent.POD_ADDED, pod.node_name)
+        elif stood is not None and stood.labels != pod.labels:
+            self._mark(ClusterEvent.POD_LABELS, pod.node_name)
+        elif stood is not None and stood.terminating != pod.terminating:
+            self._mark(ClusterEvent.POD_LABELS, pod.node_name)  # a terminating pod counts for spread no longer
+        if before is not None and (before.node_name != pod.node_name or before.pod_class != pod.pod_class):
             self._freed(before.node_name)
 
     def _is_ours(self, pod: Pod) -> bool:
@@ -101,43 +139,73 @@ class Intake:
             self._notices.tell(pod, SCHEDULER_ERROR, f"pod cannot be scheduled as it is written: {pod.invalid}")
 
     def _drop(self, uid: str) -> None:
-        self._state.queue.remove(uid)
+        if self._state.queue.remove(uid) is not None:
+            self._state.cluster.withdraw_nomination(uid)
         self._ledger.settle(uid)
         self._takeover.settle(uid)
         self._notices.forget(uid)
         self._losses.won(uid)
+        self._preemptor.forget(uid)
         self._invalid.pop(uid, None)
 
     # --- nodes --------------------------------------------------------------------------------------------------
 
-    def upsert_node(self, node: Node) -> None:
+    def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
         """A node was added or changed. Heartbeats and other changes that decide nothing are dropped here."""
         if problem := oversize(node):
             self._state.log("node_refused", level="warning", node=node.name, problem=problem)
             self.delete_node(node.name)
             return
+        if images is not None:
+            self._state.cluster.images.set(node.name, images)
         table = self._state.cache.table
         row = table.row_of.get(node.name)
         known = table.nodes[row] if row is not None else None
         if known is None:
-            self._state.cache.upsert_node(node)
+            self._state.cluster.upsert_node(node)
             self._new_nodes.append(node.name)
-            self._changed.add(node.name)
+            self._mark(ClusterEvent.NODE_ADDED, node.name)
             return
-        if not decides(known, node):
+        events = changes_of(known, node)
+        if not events and known.latency_us == node.latency_us:
             return
         if known.uid != node.uid:
             self._state.log("node_recreated", node=node.name)
-        self._state.cache.upsert_node(node)
-        self._changed.add(node.name)
+        self._state.cluster.upsert_node(node)
+        for event in events:
+            self._mark(event, node.name)
 
     def delete_node(self, name: str) -> None:
         """A node is gone; its pods' accounts wait for their deletion."""
         if name in self._state.cache.table.row_of:
-            self._state.cache.remove_node(name)
+            self._state.cluster.remove_node(name)
+            self._mark(ClusterEvent.NODE_DELETED, name)
             if name in self._new_nodes:
                 self._new_nodes.remove(name)
             self._roster.remove_node(name)
+
+    # --- other kinds --------------------------------------------------------------------------------------------
+
+    def change_object(self, kind: str, key: str, item: object | None) -> None:
+        """An object of another kind came, changed or went; what it may help is woken."""
+        state = self._state
+        if item is None:
+            drop_object(state.cluster, kind, key)
+        elif put_object(state.cluster, kind, key, item) == item:
+            return
+        state.objects_version += 1
+        event = EVENT_OF_KIND.get(kind)
+        if event is not None:
+            self._mark(event, "")
+
+    def _nominate(self, pod: Pod) -> None:
+        """Take over to which node the API server shows the pod nominated, if that changed."""
+        state = self._state
+        entry = state.queue.entries.get(pod.uid)
+        known = entry.pod.nominated_node if entry is not None else ""
+        if (pod.nominated_node or known) and pod.uid not in state.cache.accounts:
+            state.cluster.nominate(pod)
+            state.objects_version += 1
 
     # --- what may help parked pods ------------------------------------------------------------------------------
 
@@ -147,26 +215,42 @@ class Intake:
             names, self._new_nodes = self._new_nodes, []
             self._roster.add_nodes(names)
         if self._changed:
-            changed, self._changed = self._changed, set()
+            changed, self._changed = self._changed, {}
             state = self._state
-            state.stats.woken += state.queue.wake(state.now, self._helps(sorted(changed)))
+            for event, names_of_event in changed.items():
+                state.stats.woken += state.queue.wake(event, state.now, self._judge(sorted(names_of_event)))
 
-    def _helps(self, names: list[str]) -> Callable[[Pod], bool]:
-        """Whether a pod fits any of the nodes as they are now; judged once per class."""
-        verdicts: dict[PodClass, bool] = {}
-        feasibility = self._state.feasibility
+    def _judge(self, names: list[str]) -> Callable[[Pod], frozenset[str]]:
+        """Which plugins reject a pod on all of the nodes as they are now (none: it is helped); once per class.
 
-        def helps(pod: Pod) -> bool:
+        A pod that other pods or volumes decide about may be helped anywhere: it is judged on all nodes, once per
+        template, and after so many templates it is woken unjudged (its backoff bounds what that costs).
+        """
+        verdicts: dict[PodClass, frozenset[str]] = {}
+        feasibility, guiding, judged = self._state.feasibility, self._guiding, dict[Hashable, frozenset[str]]()
+
+        def judge(pod: Pod) -> frozenset[str]:
+            template = guiding.template(pod)
+            if template is not None:
+                if template not in judged and len(judged) < TEMPLATES_JUDGED:
+                    judged[template] = guiding.rejecting(pod)
+                return judged.get(template, NOBODY)
+            if names == [""]:
+                return NOBODY
             verdict = verdicts.get(pod.pod_class)
             if verdict is None:
-                verdict = any(check_placement(feasibility, pod.pod_class, name) is None for name in names)
+                found = [check_placement(feasibility, pod.pod_class, name) for name in names]
+                verdict = NOBODY if None in found else frozenset(no.plugin for no in found if no is not None)
                 verdicts[pod.pod_class] = verdict
             return verdict
 
-        return helps
+        return judge
 
     def _freed(self, node_name: str) -> None:
-        self._changed.add(node_name)
+        self._mark(ClusterEvent.POD_DELETED, node_name)
+
+    def _mark(self, event: ClusterEvent, node_name: str) -> None:
+        self._changed.setdefault(event, set()).add(node_name)
 
 
 def oversize(node: Node) -> str:
@@ -181,13 +265,18 @@ def oversize(node: Node) -> str:
     return ""
 
 
-def decides(known: Node, node: Node) -> bool:
-    """Whether a node's change matters to scheduling; heartbeats, conditions and other annotations than the latency's
-    do not."""
-    return _deciding(known) != _deciding(node)
-
-
-def _deciding(node: Node) -> tuple[object, ...]:
-    return (
-        node.allocatable, node.labels, node.taints, node.unschedulable, node.deleting, node.uid, node.latency_us,
-    )  # fmt: skip
+def changes_of(known: Node, node: Node) -> list[ClusterEvent]:
+    """What of a node's change matters to scheduling; nothing for heartbeats, conditions and annotations
+    (a latency guides policies and makes no pod feasible: it is taken over without waking anybody)."""
+    events = []
+    if known.allocatable != node.allocatable:
+        events.append(ClusterEvent.NODE_ALLOCATABLE)
+    if known.labels != node.labels:
+        events.append(ClusterEvent.NODE_LABELS)
+    if known.latency_us != node.latency_us and ClusterEvent.NODE_LABELS not in events:
+        events.append(ClusterEvent.NODE_LABELS)
+    if (known.taints, known.unschedulable, known.deleting) != (node.taints, node.unschedulable, node.deleting):
+        events.append(ClusterEvent.NODE_TAINTS)
+    if known.uid != node.uid and not events:
+        events.append(ClusterEvent.NODE_ADDED)
+    return events

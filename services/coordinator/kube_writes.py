@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from services.coordinator.events import ConditionFailed, Event, PodFetched
+from services.coordinator.events import ConditionFailed, Event, NominationStored, PodFetched
 from services.coordinator.instructions import EmitEvent, FetchPod, PatchCondition
 from shared.errors import KubeError, KubeRejected
 from shared.kube.convert import pod_from_api
@@ -82,12 +82,18 @@ class KubeWrites:
         }  # fmt: skip
         if work.transition:
             condition["lastTransitionTime"] = _now("seconds")
-        patch = {"metadata": {"resourceVersion": work.resource_version}, "status": {"conditions": [condition]}}
+        status: dict[str, Any] = {"conditions": [condition]}
+        if work.nominated is not None:
+            status["nominatedNodeName"] = work.nominated or None
+        patch = {"metadata": {"resourceVersion": work.resource_version}, "status": status}
         try:
             await self._api.patch(PODS, namespace=work.namespace, name=work.name, patch=patch, subresource="status")
         except KubeRejected as error:
             if error.status != 404:
                 raise
+            return
+        if work.nominated:
+            self._post(NominationStored(work.uid, work.nominated))
 
     def _event(self, work: EmitEvent) -> dict[str, Any]:
         return {

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from services.coordinator.losses import Losses
+from services.coordinator.recent import Considered
 from services.coordinator.state import State
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
@@ -36,22 +37,30 @@ class Unit:
 class AgentAnswers:
     """One agent's answers for one class, in its order; ``names``: the node each one's slot meant to it ("": none).
 
-    ``cut``: it was asked for fewer than there are units and gave as many: it may have more.
+    ``cut``: it was asked for fewer than there are units and gave as many: it may have more. ``policy``: by which it
+    judged, ``name@version``.
     """
 
     answers: list[Answer] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     cut: bool = False
+    policy: str = ""
+
+
+MAX_CONSIDERED = 6
+"""Nodes remembered per placement for ``conclave explain``, the chosen one first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A unit's node, its next-best ones, and the answer that it rests on."""
+    """A unit's node, its next-best ones, the answer that it rests on, and what was considered in order of choice."""
 
     unit: Unit
     node: str
     answer: Answer
     alternatives: tuple[str, ...]
+    considered: tuple[Considered, ...] = ()
+    policy: str = ""
 
 
 class _Merged:
@@ -65,6 +74,7 @@ class _Merged:
         self._rng = rng
         self._heads: list[tuple[bool, int, float, int, int]] = []
         self._seen: list[tuple[Answer, str]] = []
+        self._policies: list[str] = []
         self.dry_at: int | None = None
         for index in range(len(lists)):
             self._push(index, 0)
@@ -77,10 +87,15 @@ class _Merged:
             _, _, _, index, position = heapq.heappop(self._heads)
             source = self._lists[index]
             self._seen.append((source.answers[position], source.names[position]))
+            self._policies.append(source.policy)
             if self.dry_at is None and source.cut and position + 1 == len(source.answers):
                 self.dry_at = len(self._seen)
             self._push(index, position + 1)
         return self._seen[place]
+
+    def policy(self, place: int) -> str:
+        """By which policy the answer at ``place``, which was looked at, was judged."""
+        return self._policies[place]
 
     def _push(self, index: int, position: int) -> None:
         answers = self._lists[index].answers
@@ -125,8 +140,10 @@ def merge(
         row = table.row_of[name]
         stats.stale_answers += answer.generation < int(table.generation[row])
         stats.all_rejected += not answer.accept
-        state.cache.assume(unit.pod.uid, name, pod_class, state.now)
+        state.cluster.assume(unit.pod, name, state.now)
         taken.append((unit, found))
+    if state.cluster.index.anti_affinity:
+        wanted = 0  # a pod that keeps others away may be assumed there before the binder takes a next-best node
     return [_choice(merged, unit, index, wanted) for unit, index in taken], left, merged.dry_at is not None
 
 
@@ -154,13 +171,15 @@ def _known(head: tuple[Answer, str] | None) -> tuple[Answer, str]:
 def _choice(merged: _Merged, unit: Unit, index: int, wanted: int) -> Choice:
     """The unit's node, and the next distinct ones in the merged order."""
     answer, node = _known(merged.at(index))
-    alternatives: list[str] = []
+    others: list[str] = []
+    considered = [Considered(node, answer.score, answer.accept)]
     place = index + 1
-    while len(alternatives) < wanted:
+    while len(others) < max(wanted, MAX_CONSIDERED - 1):
         head = merged.at(place)
         if head is None:
             break
         place += 1
-        if head[1] and head[1] != node and head[1] not in alternatives:
-            alternatives.append(head[1])
-    return Choice(unit, node, answer, tuple(alternatives))
+        if head[1] and head[1] != node and head[1] not in others:
+            others.append(head[1])
+            considered.append(Considered(head[1], head[0].score, head[0].accept))
+    return Choice(unit, node, answer, tuple(others[:wanted]), tuple(considered), merged.policy(index))

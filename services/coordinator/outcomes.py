@@ -1,23 +1,30 @@
 """What follows from a plan's results: which placements stand, which units go back to the queue, and why.
 
 BOUND and ELSEWHERE stay assumed where they are until the watch confirms; CONFLICT gives back at once (another node
-will do), REFUSED after a backoff with its reason; GONE and UNRESOLVED are for the API server to tell. It refuses to
-drop a pod on the binder's word alone: only the watch or a GET ends a pod's place here (I3).
+will do), REFUSED after a backoff with its reason; GONE is for the API server to tell, UNRESOLVED for the binder, which
+is asked again, or at last for the API server. It refuses to drop a pod on the binder's word alone: only the watch or a
+GET ends a pod's place here (I3).
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from services.coordinator.events import PlanAnswered, PlanFailed, PodFetched
 from services.coordinator.intake import Intake
 from services.coordinator.losses import Losses
 from services.coordinator.notices import SCHEDULER_ERROR, Notices
 from services.coordinator.plans import Ledger, Placed
+from services.coordinator.preempting import Preemptor
 from services.coordinator.state import State
 from services.coordinator.takeover import Takeover
 from shared.wire.messages import Outcome, PlacementResult, Plan
 
 RETRY_S = 1.0
 """Pause before a lookup that the API server did not answer is made again."""
+
+LONG_POLL_S = 0.5
+"""An answer that came sooner did not wait for units on their way: to ask again at once would only spin."""
 
 _OUTCOMES = frozenset(Outcome)
 
@@ -26,9 +33,17 @@ class Outcomes:
     """Applies results to cache, queue and ledger."""
 
     def __init__(
-        self, state: State, ledger: Ledger, intake: Intake, takeover: Takeover, notices: Notices, losses: Losses
+        self,
+        state: State,
+        ledger: Ledger,
+        intake: Intake,
+        takeover: Takeover,
+        notices: Notices,
+        losses: Losses,
+        preemptor: Preemptor,
     ) -> None:
         self._state = state
+        self._preemptor = preemptor
         self._ledger = ledger
         self._intake = intake
         self._takeover = takeover
@@ -49,11 +64,19 @@ class Outcomes:
                 # An upper bound: the plan's way back is counted as if it came before the Binding.
                 upper_s = placement.waited_us / 1e6 + event.round_trip_s - elapsed_s + result.bind_us / 1e6
                 self._state.stats.latencies_s.append(max(0.0, upper_s))
+            if result.outcome == Outcome.BOUND:
+                self._notices.scheduled(placement, result.node or placement.node)
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and placed.plan_id == plan.plan_id:
                 self._apply(placed, result)
             elif result.outcome == Outcome.BOUND:
                 self._state.stats.bound += 1  # the watch was faster than the answer
+        if elapsed_s >= LONG_POLL_S:
+            self._ask_again(plan)
+        asked = {eviction.uid: eviction for eviction in plan.evictions}
+        for evicted in event.result.evictions:
+            if evicted.uid in asked:
+                self._preemptor.evicted(asked[evicted.uid], evicted)
 
     def _tell(self, plan: Plan, results: list[PlacementResult], round_trip_s: float) -> None:
         """One line per plan, and for those who look closer one per pod."""
@@ -83,6 +106,8 @@ class Outcomes:
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and plan is not None and placed.plan_id == plan.plan_id:
                 self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True)
+        for eviction in plan.evictions if plan is not None else ():
+            self._preemptor.failed(eviction.preemptor)
 
     def fetched(self, event: PodFetched) -> None:
         """What the API server says about a pod that was looked up."""
@@ -133,12 +158,27 @@ class Outcomes:
                 self._give_back(placed, f"the Binding was refused: {result.reason}", failed=True)
             case _:
                 stats.unresolved += 1
+                placed.unresolved = True
+
+    def _ask_again(self, plan: Plan) -> None:
+        """Units of an answered plan that were still on their way: the binder tells their end to another plan."""
+        again = []
+        for placement in plan.placements:
+            placed = self._ledger.placed.get(placement.uid)
+            if placed is None or placed.plan_id != plan.plan_id or not placed.unresolved:
+                continue
+            entry = self._state.queue.entries.get(placement.uid)
+            if entry is not None:
+                placement = msgspec.structs.replace(placement, resource_version=entry.pod.resource_version)
+            again.append((placement, placed.pod))
+        if again:
+            self._ledger.open(again, plan.cause_id)
 
     def _account(self, placed: Placed, node: str) -> None:
         """Count the pod where the binder says it is; the watch confirms it."""
         if node != placed.placement.node:
             self._intake.release(placed.placement.uid)
-            self._state.cache.assume(placed.placement.uid, node, placed.pod_class, self._state.now)
+            self._state.cluster.assume(placed.pod, node, self._state.now)
 
     def _give_back(self, placed: Placed, reason: str, *, failed: bool) -> None:
         uid = placed.placement.uid

@@ -6,8 +6,9 @@
                     +----- WAITING (retry_at) <--+
 
 A plan is idempotent by (term, plan_id), so it is sent again, unchanged, to whoever leads the binders, until it is
-answered. A placement stays assumed until the watch shows the pod bound or gone; one that nobody confirmed for
-``confirm_after_s`` is looked up (reliability.md 3.7: resolve, do not just drop).
+answered. A unit that the binder still has on its way is asked for by another plan. A placement stays assumed until the
+watch shows the pod bound or gone; one that nobody confirmed for ``confirm_after_s`` is looked up (reliability.md 3.7:
+resolve, do not just drop).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from dataclasses import dataclass, field
 from services.coordinator.events import BinderChanged, PlanAnswered, PlanFailed
 from services.coordinator.instructions import FetchPod, SendPlan, StepDown
 from services.coordinator.state import State
-from shared.model.constraints import PodClass
-from shared.wire.messages import VERSION, Outcome, Placement, PlacementResult, Plan
+from shared.model.pod import Pod
+from shared.wire.messages import VERSION, Eviction, Outcome, Placement, PlacementResult, Plan
 
 REFUSED_FOR_NOW = frozenset(
     {"not_leader", "not_ready", "peer_unreachable", "overloaded", "unauthenticated", "forbidden"}
@@ -31,10 +32,11 @@ class Placed:
     """A pod on its way to a node. ``since``: when it was planned or last looked up."""
 
     placement: Placement
-    pod_class: PodClass
+    pod: Pod
     plan_id: int
     since: float
     answered: bool = False
+    unresolved: bool = False
     asked: bool = False
 
 
@@ -62,16 +64,25 @@ class Ledger:
 
     # --- plans --------------------------------------------------------------------------------------------------
 
-    def open(self, placements: list[tuple[Placement, PodClass]], cause_id: int) -> None:
+    def open(self, placements: list[tuple[Placement, Pod]], cause_id: int) -> None:
         """A new plan, sent at once if a binder leads."""
         state = self.state
         self._plan_ids += 1
         plan = Plan(VERSION, state.next_message_id(), cause_id, state.term, self._plan_ids, [p for p, _ in placements])
-        for placement, pod_class in placements:
-            self.placed[placement.uid] = Placed(placement, pod_class, plan.plan_id, state.now)
+        for placement, pod in placements:
+            self.placed[placement.uid] = Placed(placement, pod, plan.plan_id, state.now)
         self.plans[plan.plan_id] = OpenPlan(plan)
         state.stats.plans += 1
         state.stats.placements += len(placements)
+        self._send(self.plans[plan.plan_id])
+
+    def evict(self, evictions: list[Eviction]) -> None:
+        """A new plan of evictions alone, sent at once if a binder leads."""
+        state = self.state
+        self._plan_ids += 1
+        plan = Plan(VERSION, state.next_message_id(), 0, state.term, self._plan_ids, [], evictions)
+        self.plans[plan.plan_id] = OpenPlan(plan)
+        state.stats.plans += 1
         self._send(self.plans[plan.plan_id])
 
     def has_room(self) -> bool:

@@ -7,17 +7,21 @@ node that nobody decides for, makes it a retry with backoff that says so (I3: no
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from services.coordinator.classes import MAX_CLASS_BYTES, KnownClass
+from services.coordinator.guiding import Guiding
 from services.coordinator.losses import Losses
 from services.coordinator.merging import AgentAnswers, Unit
 from services.coordinator.notices import SCHEDULER_ERROR, UNSCHEDULABLE, Notices
+from services.coordinator.preempting import Preemptor
 from services.coordinator.roster import Roster
 from services.coordinator.state import State
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.scheduling.feasibility import unavailable_message
+from shared.scheduling.feasibility import failure_message, unavailable_message
+from shared.scheduling.guidance import Guidance
 from shared.wire.messages import Refusal
 
 
@@ -25,7 +29,8 @@ from shared.wire.messages import Refusal
 class Group:
     """The units of one class in a round, and what was said about them. ``asked``: slots wanted of each agent.
 
-    ``unknown``: an agent did not know the class.
+    ``unknown``: an agent did not know the class. ``candidate``: judged by the policy that is being rolled out;
+    ``probe``: only to compare the two, nothing of it is placed (``lanes.py``).
     """
 
     pod_class: PodClass
@@ -35,13 +40,25 @@ class Group:
     refusals: list[Refusal] = field(default_factory=list)
     unknown: bool = False
     asked: int = 0
+    guidance: Guidance | None = None
+    candidate: bool = False
+    probe: bool = False
+
+    @property
+    def guided(self) -> bool:
+        """Whether more than the nodes themselves decides about these units."""
+        return self.guidance is not None
 
 
 class Refusals:
     """Gives units back to the queue."""
 
-    def __init__(self, state: State, roster: Roster, notices: Notices, losses: Losses) -> None:
+    def __init__(
+        self, state: State, roster: Roster, notices: Notices, losses: Losses, guiding: Guiding, preemptor: Preemptor
+    ) -> None:
         self._state = state
+        self._preemptor = preemptor
+        self._guiding = guiding
         self._roster = roster
         self._notices = notices
         self._losses = losses
@@ -49,6 +66,9 @@ class Refusals:
     def give_back(self, unit: Unit, group: Group, *, missing: int) -> None:
         """No node was left for the unit. ``missing``: agents that own nodes and said nothing."""
         state, uid = self._state, unit.pod.uid
+        if group.guided:
+            self._give_back_guided(unit, group, missing)
+            return
         if group.lists or group.unknown:
             self._lost(unit)
             return
@@ -69,10 +89,34 @@ class Refusals:
             self._notices.tell(unit.pod, UNSCHEDULABLE, message)
             state.queue.retry(uid, state.now)
             return
+        self._park(unit, message, plugins)
+
+    def _give_back_guided(self, unit: Unit, group: Group, missing: int) -> None:
+        """The coordinator knows itself whether any node takes the unit; agents only had to choose among those."""
+        state, pod = self._state, unit.pod
+        if self._guiding.takes_nobody(pod, self._guiding.judge(pod)):
+            diagnosis = self._guiding.diagnosis(pod)
+            self._park(unit, failure_message(diagnosis), diagnosis.plugins)
+            return
+        unowned = len(self._roster.ownership.unowned)
+        if group.lists or group.unknown or not (missing or unowned):
+            self._lost(unit)
+            return
+        self._notices.tell(
+            pod,
+            UNSCHEDULABLE,
+            f"nodes that would take the pod are not answered for: {unowned} node(s) have no agent, "
+            f"{missing} agent(s) did not answer.",
+        )
+        state.queue.retry(pod.uid, state.now)
+
+    def _park(self, unit: Unit, message: str, plugins: Iterable[str]) -> None:
+        """Every node was judged and none takes the unit."""
+        state, uid = self._state, unit.pod.uid
         self._losses.won(uid)
         state.stats.parked += 1
-        self._notices.tell(unit.pod, UNSCHEDULABLE, message)
         state.queue.park(uid, plugins, state.now)
+        self._preemptor.consider(state.queue.entries[uid].pod, message)
 
     def too_large(self, pod: Pod, size_bytes: int) -> None:
         """The pod's constraints do not fit into an offer: it waits, the others go on."""

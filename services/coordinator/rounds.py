@@ -12,19 +12,25 @@ from dataclasses import dataclass
 
 from services.coordinator.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Classes
 from services.coordinator.events import DecisionsReceived, RequestFailed
+from services.coordinator.guiding import Guiding, deal, distinct_for
 from services.coordinator.instructions import SendOffer
+from services.coordinator.lanes import Lanes, judged_by
 from services.coordinator.losses import Losses
 from services.coordinator.merging import AgentAnswers, Choice, Unit, merge
 from services.coordinator.notices import Notices
 from services.coordinator.plans import Ledger
+from services.coordinator.preempting import Preemptor
+from services.coordinator.recent import PastDecision
 from services.coordinator.refusals import Group, Refusals
+from services.coordinator.rolling import Rolling
 from services.coordinator.roster import Roster
 from services.coordinator.state import State
 from services.coordinator.views import AgentView
-from shared.model.constraints import PodClass
 from shared.model.pod import Pod
+from shared.scheduling.guidance import Guidance
 from shared.scheduling.queue import Place
 from shared.scheduling.scores.preferences import norms_of
+from shared.scheduling.slot_sets import guidance_of
 from shared.wire.messages import VERSION, ClassDefinition, Offer, Placement, UnitGroup
 
 USUAL_WEIGHT = 0.2
@@ -46,17 +52,25 @@ class Round:
     started_at: float
     deadline: float
     cause_id: int
+    policy: str
+    """The active one as it was offered."""
 
 
 class Rounds:
     """At most one round is offering; its successors' plans may still be open."""
 
-    def __init__(self, state: State, roster: Roster, ledger: Ledger, notices: Notices, losses: Losses) -> None:
+    def __init__(
+        self, state: State, roster: Roster, ledger: Ledger, notices: Notices, losses: Losses, guiding: Guiding,
+        preemptor: Preemptor, lanes: Lanes, rolling: Rolling,
+    ) -> None:  # fmt: skip
         self._state = state
         self._roster = roster
         self._ledger = ledger
         self._losses = losses
-        self._refusals = Refusals(state, roster, notices, losses)
+        self._guiding = guiding
+        self._lanes = lanes
+        self._rolling = rolling
+        self._refusals = Refusals(state, roster, notices, losses, guiding, preemptor)
         self._units = 0
         self._classes = Classes()
         self._usual_s = 0.0
@@ -82,6 +96,8 @@ class Rounds:
         while state.queue.has_active():
             groups, class_of = self._group(state.queue.pop(state.settings.batch_units, state.now))
             if groups:
+                self._units += 1
+                self._lanes.probe(groups, class_of, self._classes, self._units)
                 self._offer(agents, groups, class_of)
                 return True
         return False
@@ -92,7 +108,9 @@ class Rounds:
         groups: dict[int, Group] = {}
         class_of: dict[int, int] = {}
         for pod in pods:
-            known = self._classes.of(pod.pod_class)
+            template = self._guiding.template(pod)
+            candidate = self._lanes.takes(pod.uid)
+            known = self._classes.of(pod.pod_class, self._lanes.key(pod.pod_class, template, candidate=candidate))
             group = groups.get(known.id)
             if group is None:
                 if known.size_bytes > MAX_CLASS_BYTES:
@@ -102,7 +120,8 @@ class Rounds:
                 if size_bytes > MAX_ROUND_BYTES:
                     state.queue.retry(pod.uid, state.now, failed=False)
                     continue
-                group = groups[known.id] = Group(pod.pod_class, known)
+                group = groups[known.id] = Group(pod.pod_class, known, candidate=candidate)
+                group.guidance = None if template is None else self._guiding.judge(pod)
             self._units += 1
             group.units.append(Unit(self._units, pod, state.queue.entries[pod.uid].first_seen))
             class_of[self._units] = known.id
@@ -112,16 +131,26 @@ class Rounds:
         state = self._state
         for group in groups.values():
             group.asked = group.known.slots(len(group.units), len(agents))
-        wire_groups = [
+        plain = [
             UnitGroup(class_id, [u.number for u in g.units[: g.asked]], norms_of(state.feasibility, g.pod_class))
             for class_id, g in groups.items()
+            if g.guidance is None
         ]
-        cause_id = state.messages + 1
+        guided = {
+            class_id: g.guidance
+            for class_id, g in groups.items()
+            if g.guidance is not None and not self._guiding.takes_nobody(g.units[0].pod, g.guidance)
+        }
+        cause_id, cluster = state.messages + 1, self._lanes.cluster()
+        asked = set()
         for view in agents:
-            self._send(view, groups, wire_groups)
+            wire_groups = plain + self._guided(view, groups, guided) if guided else plain
+            if wire_groups:
+                self._send(view, groups, wire_groups, cluster)
+                asked.add(view.record.id)
         self.current = Round(
-            groups, class_of, {view.record.id for view in agents}, self._roster.suspects(), state.now,
-            state.now + self._patience_s(), cause_id,
+            groups, class_of, asked, self._roster.suspects(), state.now,
+            state.now + self._patience_s(), cause_id, self._lanes.title,
         )  # fmt: skip
         state.stats.rounds += 1
         state.stats.units_offered += len(class_of)
@@ -132,18 +161,35 @@ class Rounds:
         longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
         return min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
 
-    def _send(self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup]) -> None:
+    def _guided(self, view: AgentView, groups: dict[int, Group], guided: dict[int, Guidance]) -> list[UnitGroup]:
+        """What one agent is asked about units that its own nodes alone do not decide about."""
+        owned = view.owned_slots()
+        found = []
+        for class_id, guidance in guided.items():
+            group = groups[class_id]
+            mask = guidance.mask
+            distinct = distinct_for(len(group.units), self._state.settings.extra_candidates)
+            told = guidance_of(owned, mask, guidance.scores, distinct)
+            if told is not None:
+                found.append(UnitGroup(class_id, [group.units[0].number], guidance.norms, told))
+        return found
+
+    def _send(
+        self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup], cluster: list[float]
+    ) -> None:
         state = self._state
         piece = view.piece(state.cache.table, self._roster.ownership.owner)
         forget = len(view.classes) + len(groups) > state.settings.classes_per_agent
         if forget:
             view.classes.clear()
-        unknown = [ClassDefinition(i, g.pod_class) for i, g in groups.items() if i not in view.classes]
-        view.classes.update(groups)
+        used = [group.class_id for group in wire_groups]
+        unknown = [ClassDefinition(i, groups[i].pod_class, groups[i].candidate) for i in used if i not in view.classes]
+        view.classes.update(used)
         message_id = self._roster.begin(view, is_offer=True)
         offer = Offer(
             VERSION, message_id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
-            state.settings.extra_candidates,
+            state.settings.extra_candidates, cluster, self._lanes.number,
+            self._lanes.samples_for(view.record.id, view.epoch, view.slots),
         )  # fmt: skip
         state.emit(SendOffer(view.record.id, view.record.url, offer))
 
@@ -172,8 +218,11 @@ class Rounds:
                 continue
             answers = by_class.get(class_id)
             if answers is None:
-                answers = by_class[class_id] = AgentAnswers()
-                current.groups[class_id].lists.append(answers)
+                group = current.groups[class_id]
+                otherwise = current.policy or f"{self._state.policy}@{answer.policy_version}"
+                policy = judged_by(decisions, class_id, candidate=group.candidate, otherwise=otherwise)
+                answers = by_class[class_id] = AgentAnswers(policy=policy)
+                group.lists.append(answers)
             answers.answers.append(answer)
             answers.names.append(slots.get(answer.slot, ""))
         for class_id, answers in by_class.items():
@@ -218,15 +267,26 @@ class Rounds:
             current.missing += len(current.waiting)
             for agent in sorted(current.waiting):
                 self._roster.suspect(self._roster.views[agent], "silent")
-        placements: list[tuple[Placement, PodClass]] = []
+        placements: list[tuple[Placement, Pod]] = []
+        if (sample := self._lanes.compare(current.groups)) is not None:
+            self._rolling.compared(sample)
         for group in current.groups.values():
+            if group.probe:
+                continue
             group.units = [unit for unit in group.units if self._still_wanted(unit)]
-            choices, left, dry = merge(state, self._losses, group.pod_class, group.units, group.lists)
-            placements.extend((self._placement(choice), group.pod_class) for choice in choices)
-            if left and dry:
+            if group.guidance is not None:
+                choices, left = deal(state, self._losses, self._guiding, group.guidance, group.units, group.lists)
+                dry = bool(choices)
+            else:
+                group.units = [unit for unit in group.units if self._still_plain(unit)]
+                choices, left, dry = merge(state, self._losses, group.pod_class, group.units, group.lists)
+            placements.extend((self._placement(choice), choice.unit.pod) for choice in choices)
+            if left and dry and not group.guided:
                 group.known.widen()
             for unit in left:
-                if dry and choices:
+                if group.guided and (others := self._guiding.waits(unit.pod)):
+                    state.queue.hold(unit.pod.uid, others, state.now)
+                elif dry and choices:
                     state.queue.retry(unit.pod.uid, state.now, failed=False)  # it was not lost: nobody was asked
                 else:
                     self._refusals.give_back(unit, group, missing=current.missing)
@@ -239,16 +299,33 @@ class Rounds:
         entry = self._state.queue.entries.get(unit.pod.uid)
         if entry is None or entry.place is not Place.IN_FLIGHT:
             return False
-        if entry.pod.pod_class != unit.pod.pod_class:
+        before, pod = unit.pod, entry.pod
+        if (before.pod_class, before.labels, before.relations) != (pod.pod_class, pod.labels, pod.relations):
             self._state.queue.retry(unit.pod.uid, self._state.now, failed=False)
             return False
         return True
+
+    def _still_plain(self, unit: Unit) -> bool:
+        """Whether its nodes alone still decide about the unit; a pod assumed since may keep it away."""
+        cluster = self._state.cluster
+        if not (cluster.index.anti_affinity or cluster.has_nominated) or not self._state.settings.judge_again:
+            return True
+        if self._guiding.template(unit.pod) is None:
+            return True
+        self._state.queue.retry(unit.pod.uid, self._state.now, failed=False)
+        return False
 
     def _placement(self, choice: Choice) -> Placement:
         state, entry = self._state, self._state.queue.entries[choice.unit.pod.uid]
         pod = entry.pod  # the newest: its resourceVersion is a precondition of the Binding
         waited_us = max(0, int((state.now - choice.unit.since) * 1e6))
+        name, _, told = choice.policy.rpartition("@")
+        policy, version = (name, int(told)) if name else (state.policy, choice.answer.policy_version)
+        state.recent.remember(
+            pod.uid,
+            PastDecision(state.now, choice.unit.number, choice.node, policy, version, choice.considered),
+        )
         return Placement(
             choice.unit.number, pod.uid, pod.namespace, pod.name, pod.resource_version, choice.node,
-            list(choice.alternatives), state.policy, choice.answer.policy_version, choice.answer.score, waited_us,
+            list(choice.alternatives), policy, version, choice.answer.score, waited_us,
         )  # fmt: skip

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from services.coordinator.state import CoreSettings
 from shared.policy.registry import make_policy
+from shared.policy.rollout import RolloutSettings
 from shared.runtime.process import ProcessSettings, SchedulerName
 
 
@@ -35,8 +36,19 @@ class CoordinatorSettings(ProcessSettings):
     """Plans at the binder at a time; more rounds wait."""
     offer_deadline_ms: Annotated[int, msgspec.Meta(ge=10, le=10_000)] = 300
     """A round goes on without agents that are silent for so long."""
+    preemption_pdb: Literal["best-effort", "strict"] = "best-effort"
+    """Whether preemption may violate a disruption budget when no other victims would do, as kube-scheduler does."""
     api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     """Conditions, events and lookups in flight to the API server."""
+
+    metrics_every_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 15.0
+    """How often the metrics API is asked what nodes use, while a policy wants to know."""
+    rollout_window_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
+    """Length of a window in which a candidate policy is compared with the active one; see docs/policies/rollout.md."""
+    rollout_min_samples: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 20
+    """Decisions that both were asked about before a window may end."""
+    rollout_good_windows: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
+    """Windows not worse than the active policy, for each step from shadow to 1, 10, 50, 100 % and to active."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,7 +57,13 @@ class CoordinatorSettings(ProcessSettings):
     def core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
+            preemption_strict=self.preemption_pdb == "strict",
             batch_units=self.batch_units,
             plans_in_flight=self.plans_in_flight,
             offer_deadline_s=self.offer_deadline_ms / 1000,
+            rollout=RolloutSettings(
+                window_s=self.rollout_window_s,
+                min_samples=self.rollout_min_samples,
+                good_windows=self.rollout_good_windows,
+            ),
         )

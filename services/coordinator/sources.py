@@ -18,18 +18,23 @@ from services.coordinator.events import (
     IntentGone,
     IntentRecord,
     IntentsListed,
+    KindSynced,
     NodeDeleted,
     NodeUpserted,
+    ObjectChanged,
     PodDeleted,
     PodUpserted,
     Source,
     Synced,
 )
 from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.convert_relations import node_images
 from shared.kube.resources import Bookmark, Deleted, Malformed, Upserted
+from shared.kube.scheduling_kinds import SchedulingKind
 from shared.ports import KeyValue, Store
 from shared.runtime import reflector
 from shared.runtime.leadership import observe_leader
+from shared.runtime.object_source import changes_of, synced
 from shared.runtime.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION
@@ -69,7 +74,7 @@ def node_events(batch: reflector.Batch[Any]) -> list[Event]:
                 node = node_from_api(event.object)
                 if node.invalid:
                     log.warning("node_unreadable", node=node.name, problem=node.invalid)
-                events.append(NodeUpserted(node))
+                events.append(NodeUpserted(node, node_images(event.object)))
             case Deleted():
                 events.append(NodeDeleted(event.object.metadata.name))
             case reflector.Synced():
@@ -80,6 +85,14 @@ def node_events(batch: reflector.Batch[Any]) -> list[Event]:
                     events.append(NodeDeleted(event.object.name))
             case Bookmark():
                 pass
+    return events
+
+
+def object_events(kind: SchedulingKind, batch: reflector.Batch[Any]) -> list[Event]:
+    """What a batch of another kind's watch tells the core."""
+    events: list[Event] = [ObjectChanged(kind.name, key, item) for key, item in changes_of(kind, batch)]
+    if synced(batch):
+        events.append(KindSynced(kind.name))
     return events
 
 

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 from services.coordinator.instructions import Instruction, Log
+from services.coordinator.recent import Recent
 from services.coordinator.stats import Stats
+from shared.policy.rollout import RolloutSettings
 from shared.scheduling.cache import ClusterCache
+from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.feasibility import FeasibilityCache
 from shared.scheduling.queue import PodQueue
 
@@ -48,8 +51,16 @@ class CoreSettings:
     """Class definitions an agent is made to remember before it is told to forget them."""
     rebalance_share: float = 0.25
     """Nodes are dealt anew when the largest general partition exceeds the mean by this share (plus 8)."""
+    preemption_strict: bool = False
+    """True: disruption budgets are never violated; False: they are where no other victims would do."""
+    objects_grace_s: float = 5.0
+    """How long a new leader waits for lists of other kinds than pods, nodes, agents and intents; then it begins."""
+    judge_again: bool = True
+    """False deals answers by the rules as they were when offered: only the ablation test does that."""
     check_fits: bool = True
     """False switches the conflict check of the merge off: only the ablation test does that."""
+    rollout: RolloutSettings = field(default_factory=RolloutSettings)
+    """How much proof a candidate policy needs at each step."""
 
 
 @dataclass(slots=True)
@@ -61,17 +72,25 @@ class State:
     policy: str
     settings: CoreSettings
     rng: Random
-    cache: ClusterCache = field(default_factory=ClusterCache)
+    cluster: ClusterState = field(default_factory=ClusterState)
     feasibility: FeasibilityCache = field(init=False)
     queue: PodQueue = field(default_factory=PodQueue)
     stats: Stats = field(default_factory=Stats)
+    recent: Recent = field(default_factory=Recent)
     out: list[Instruction] = field(default_factory=list)
     now: float = 0.0
     started: bool = False
     messages: int = 0
+    objects_version: int = 0
+    """Counts changes of what rules read beside nodes and pods that stand: volumes, workloads, nominations."""
 
     def __post_init__(self) -> None:
-        self.feasibility = FeasibilityCache(self.cache.table)
+        self.feasibility = FeasibilityCache(self.cluster.table)
+
+    @property
+    def cache(self) -> ClusterCache:
+        """The amounts: who holds what on which node."""
+        return self.cluster.cache
 
     def next_message_id(self) -> int:
         """A new message_id."""

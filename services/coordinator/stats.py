@@ -43,8 +43,14 @@ class Stats:
     invalid_pods: int = 0
     conditions: int = 0
     events: int = 0
+    events_left_out: int = 0
+    """Events ``Scheduled`` that were not sent, since there were too many."""
     partitions: int = 0
     fetches: int = 0
+    preemptions: int = 0
+    """Nominations made for pods that need room."""
+    victims: int = 0
+    """Pods that the API server has agreed to evict."""
     inherited_intents: int = 0
     latencies_s: list[float] = field(default_factory=list)
     """Of pods bound since they were last taken away: watch event seen to Binding sent, an upper bound."""

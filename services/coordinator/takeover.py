@@ -9,6 +9,8 @@ the coordinator's term in every commit; so the list taken after the election is 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from services.coordinator.events import IntentRecord, Source
 from services.coordinator.instructions import FetchPod
 from services.coordinator.state import State
@@ -21,9 +23,11 @@ ASK_AGAIN_S = 2.0
 class Takeover:
     """Gate before the first offer, and the pods of inherited intents."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, kinds: Collection[str] = ()) -> None:
         self._state = state
         self._missing = set(Source)
+        self._kinds = set(kinds)
+        self._complete_at: float | None = None
         self._early: dict[str, tuple[Pod, float]] = {}
         self._intents: dict[str, IntentRecord] = {}
         self._node_of: dict[str, str] = {}
@@ -38,11 +42,15 @@ class Takeover:
     @property
     def missing(self) -> list[str]:
         """What a new leader still waits for."""
-        return sorted(source.value for source in self._missing)
+        return sorted(source.value for source in self._missing) + sorted(self._kinds)
 
     def synced(self, source: Source) -> None:
         """One list is complete."""
         self._missing.discard(source)
+
+    def kind_synced(self, kind: str) -> None:
+        """The list of another kind is complete."""
+        self._kinds.discard(kind)
 
     def list_intents(self, intents: tuple[IntentRecord, ...]) -> None:
         """The intents there were when this leader won."""
@@ -54,8 +62,21 @@ class Takeover:
         self._state.stats.inherited_intents = len(intents)
 
     def ready(self) -> bool:
-        """Whether offers may begin."""
-        return not self._missing
+        """Whether offers may begin: what they must have is there, and the rest, or it was waited for long enough."""
+        if self._missing:
+            return False
+        if self._complete_at is None:
+            self._complete_at = self._state.now
+        late = self._state.now >= self._complete_at + self._state.settings.objects_grace_s
+        if self._kinds and late:
+            self._state.log("takeover_incomplete", level="warning", missing=", ".join(sorted(self._kinds)))
+        return late or not self._kinds
+
+    def grace_over_at(self) -> float | None:
+        """When a leader begins without the lists that are still missing."""
+        if self._complete_at is None or not self._kinds:
+            return None
+        return self._complete_at + self._state.settings.objects_grace_s
 
     def keep(self, pod: Pod) -> bool:
         """Keep a pending pod here: before the start, and while an inherited intent is open for it."""
@@ -79,9 +100,10 @@ class Takeover:
             early = self._early.pop(uid, None)
             if early is not None:
                 self.held[uid] = early[0]
-                state.cache.assume(uid, node, early[0].pod_class, state.now)
+                state.cluster.assume(early[0], node, state.now)
         for pod, seen in sorted(self._early.values(), key=lambda item: (item[0].created, item[1], item[0].key)):
             state.stats.pods_seen += 1
+            state.cluster.nominate(pod)
             state.queue.add(pod, seen)
         self._early.clear()
         state.log("takeover_finished", pods=len(state.queue.entries), intents=len(self._intents), held=len(self.held))

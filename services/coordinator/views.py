@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from shared.model.node import Node
-from shared.scheduling.node_table import NodeTable
+from shared.scheduling.node_table import IntArray, NodeTable
 from shared.wire.messages import MAX_NODES_PER_PAGE, NodeRow, NodeUsage, View
 from shared.wire.records import AgentRecord
 
@@ -82,6 +84,10 @@ class AgentView:
         base, self.revision = self.revision, self.revision + 1
         resources = list(table.resource_names) if rows or usages else []
         return View(self.epoch, base, self.revision, resources, rows, usages, removed)
+
+    def owned_slots(self) -> IntArray:
+        """Slots of the nodes that the agent has, ascending."""
+        return np.sort(np.fromiter(self.slots, np.int64, len(self.slots)))
 
     def _split(
         self, table: NodeTable, changed: list[int], fresh: frozenset[str], rows: list[NodeRow], usages: list[NodeUsage]

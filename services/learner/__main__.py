@@ -6,6 +6,9 @@ codes: 0 trained, 2 bad input, 130 interrupted with a checkpoint kept.
 
 from __future__ import annotations
 
+import shared.runtime.one_core  # noqa: F401  first: it must be set before numpy is loaded
+
+# isort: split
 import sys
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import torch
 
 from services.learner.deepsets_trainer import train_deep_sets
 from services.learner.frag_trainer import train_frag
+from services.learner.marl_trainer import train_marl
 from services.learner.request import Trainer, TrainRequest
 from shared.errors import ConclaveError
 from shared.evaluation.seeds import parse_seeds
@@ -23,6 +27,10 @@ TRAINERS: dict[str, Trainer] = {
     "el": train_deep_sets,
     "frag": train_frag,
     "lb": train_deep_sets,
+    "marl-dqn": train_marl,
+    "marl-dqn-per-node": train_marl,
+    "marl-dqn-published": train_marl,
+    "single-dqn": train_marl,
 }
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -57,5 +65,17 @@ def train(
         sys.exit(INTERRUPTED)
 
 
+def run(arguments: list[str]) -> int:
+    """The exit code of ``python -m services.learner ARGUMENTS``; what is wrong with them is one line."""
+    try:
+        main.main(arguments, prog_name="python -m services.learner", standalone_mode=False)
+    except click.ClickException as error:
+        click.echo(f"error: {' '.join(error.format_message().split())} (see --help)", err=True)
+        return BAD_INPUT
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    return 0
+
+
 if __name__ == "__main__":
-    main(prog_name="python -m services.learner")
+    sys.exit(run(sys.argv[1:]))

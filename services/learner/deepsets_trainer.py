@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -28,13 +29,16 @@ from torch.utils.tensorboard import SummaryWriter
 from services.learner.checkpoint import load_checkpoint, save_checkpoint, settings_digest
 from services.learner.deepsets_settings import FIRST_TRAINING_SEED, DeepSetsSettings, settings_for
 from services.learner.deepsets_training import VALIDATION_SEEDS, DeepSetsRun, Report
+from services.learner.deepsets_warm_up import spelled, warm_up
 from services.learner.request import TrainRequest
 from shared.errors import ConclaveError, ConfigError
 from shared.policy.weights import decode, encode
 
 VERSION = 1
-SHIPPED_SEEDS = tuple(range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 3))
+SHIPPED_SEEDS = (FIRST_TRAINING_SEED,)
 CHECKPOINT_EVERY = 5_000
+EPSILON_AFTER_WARM_UP = 0.4
+"""DL2's exploration (learning by doing begins where imitation ended); acting at random would forget it."""
 LIMITS = [
     "trained on 2 to 16 nodes; larger clusters rest on the network's invariance and on the suite's measurements",
     "trained with exact, current observations; late or noisy ones cost what the suite's lag and noise columns show",
@@ -44,10 +48,11 @@ LIMITS = [
 
 def train_deep_sets(request: TrainRequest) -> None:
     """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
-    if request.warm_up is not None:
-        raise ConfigError(f"--warm-up: {request.policy} is trained from nothing; leave it out")
-    seeds, out = request.seeds or SHIPPED_SEEDS, request.out
+    seeds, out, source = request.seeds or SHIPPED_SEEDS, request.out, request.warm_up or ""
+    taught = spelled(source) if source else ""
     runs = [settings_for(request.policy, seed, request.steps) for seed in seeds]
+    if taught:
+        runs = [replace(settings, warm_up=taught, epsilon_begin=EPSILON_AFTER_WARM_UP) for settings in runs]
     known = [path for path in (_checkpoint(out, settings) for settings in runs) if path.exists()]
     if known and not request.resume:
         raise ConfigError(f"--out: {known[0]} is there already; go on with --resume, or give another folder")
@@ -58,14 +63,15 @@ def train_deep_sets(request: TrainRequest) -> None:
     except OSError as error:
         raise ConfigError(f"--out: {out} cannot be made ({error.strerror}); give a folder") from error
     if request.workers > 1 and len(runs) > 1:
-        _train_beside(runs, out, request.workers)
-    finished = [_train_seed(settings, out) for settings in runs]
+        _train_beside(runs, out, request.workers, source)
+    finished = [_train_seed(settings, out, source) for settings in runs]
     best = min(finished, key=lambda run: run.best_regret)
     regrets = {str(run.settings.seed): round(run.best_regret, 5) for run in finished}
     weights = best.weights(
         version=VERSION,
         trained={
-            "command": f"python -m services.learner train {request.policy} --seeds {_spell(seeds)} --out DIR",
+            "command": f"python -m services.learner train {request.policy} --seeds {_spell(seeds)} --out DIR"
+            + (f" --warm-up {Path(source).name}" if source else ""),
             "seeds": {"training": list(seeds), "chosen": best.settings.seed, "validation": list(VALIDATION_SEEDS)},
             "data": "none: scenarios drawn by shared.twin.placement_scenarios.training_scenario",
             "settings": best.settings.as_json(),
@@ -88,10 +94,10 @@ def _checkpoint(out: Path, settings: DeepSetsSettings) -> Path:
     return out / f"seed-{settings.seed}.ckpt"
 
 
-def _train_beside(runs: list[DeepSetsSettings], out: Path, workers: int) -> None:
+def _train_beside(runs: list[DeepSetsSettings], out: Path, workers: int, source: str) -> None:
     """Train each seed in a process of its own, ``workers`` at a time; what they reach lies in their checkpoints."""
     context = get_context("spawn")
-    waiting = [context.Process(target=_train_alone, args=(settings, out), daemon=True) for settings in runs]
+    waiting = [context.Process(target=_train_alone, args=(settings, out, source), daemon=True) for settings in runs]
     running: list[SpawnProcess] = []
     try:
         while waiting or running:
@@ -111,15 +117,15 @@ def _train_beside(runs: list[DeepSetsSettings], out: Path, workers: int) -> None
             process.join()
 
 
-def _train_alone(settings: DeepSetsSettings, out: Path) -> None:
+def _train_alone(settings: DeepSetsSettings, out: Path, source: str) -> None:
     torch.set_num_threads(1)
     try:
-        _train_seed(settings, out)
+        _train_seed(settings, out, source)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _train_seed(settings: DeepSetsSettings, out: Path) -> DeepSetsRun:
+def _train_seed(settings: DeepSetsSettings, out: Path, source: str) -> DeepSetsRun:
     """Train one seed, or take over what its finished checkpoint holds."""
     run = DeepSetsRun(settings)
     path, digest = _checkpoint(out, settings), settings_digest(settings.as_json())
@@ -138,6 +144,8 @@ def _train_seed(settings: DeepSetsSettings, out: Path) -> DeepSetsRun:
             click.progressbar(length=settings.decisions, label=label, file=sys.stderr, hidden=not shown) as bar,
         ):
             bar.update(run.decisions)
+            if source and not run.decisions:
+                _warm_up(run, source, label, writer)
             for report in run.run():
                 scalars = _scalars(report)
                 for name, value in scalars.items():
@@ -153,6 +161,14 @@ def _train_seed(settings: DeepSetsSettings, out: Path) -> DeepSetsRun:
     finally:
         writer.close()
     return run
+
+
+def _warm_up(run: DeepSetsRun, source: str, label: str, writer: SummaryWriter) -> None:
+    """Imitate before the first placement; a run that was cut before its first checkpoint does so anew, alike."""
+    for taught in warm_up(run, source):
+        writer.add_scalar("warm_up/loss", taught.loss, taught.epoch)
+        writer.add_scalar("warm_up/agreement", taught.agreement, taught.epoch)
+    click.echo(f"{label}: agrees with {source} in {taught.agreement:.1%} of the decisions held back", err=True)
 
 
 def _scalars(report: Report) -> dict[str, float]:

@@ -23,6 +23,8 @@ from shared.adapters.kube_transport import KubeAccess, KubeTransport
 from shared.adapters.kube_watch import WatchPolicy, watch_batches
 from shared.errors import ConfigError, KubeExpired, KubeRejected, KubeUnknown
 from shared.kube.decoding import UNREADABLE, decode_page, object_decoder
+from shared.kube.node_metrics import PATH as METRICS_PATH
+from shared.kube.node_metrics import NodeMetric, decode_node_metrics
 from shared.kube.resources import PODS, MalformedObject, ObjectList, Resource, WatchEvent
 from shared.ports import BindRequest
 
@@ -133,6 +135,11 @@ class KubeClient:
             if not token:
                 return ObjectList(tuple(items), meta.resource_version, tuple(malformed))
 
+    async def node_metrics(self, *, timeout_s: float = 5.0) -> Sequence[NodeMetric]:
+        """What nodes use, from the metrics API. Refused (also where it is not served): ``KubeRejected``."""
+        body = await self._http.request("list node metrics", "GET", METRICS_PATH, timeout_s=timeout_s)
+        return decode_node_metrics(body)[0]
+
     def watch_batches(
         self, resource: Resource[T], *, resource_version: str
     ) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
@@ -195,6 +202,19 @@ class KubeClient:
         path = PODS.path(quote(request.namespace), quote(request.name), "binding")
         # after a wait the node may be another: the binder looks at it again, then asks again
         await self._http.request("bind", "POST", path, body=body, timeout_s=timeout_s, wait_when_busy=False)
+
+    async def evict(self, *, namespace: str, name: str, uid: str, timeout_s: float = 5.0) -> None:
+        """See ``KubeApi.evict``."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        path = PODS.path(quote(namespace), quote(name), "eviction")
+        await self._http.request(
+            "evict", "POST", path, body=msgspec.json.encode(body), timeout_s=timeout_s, wait_when_busy=False
+        )
 
     async def patch(
         self,

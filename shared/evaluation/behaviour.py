@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,7 @@ class Group:
 class Behaviour:
     """A policy beside a baseline. ``costs``: figure -> (the policy's, the baseline's), each from its own run.
 
-    ``groups`` are ordered from the least agreement to the most.
+    ``groups`` are ordered from the least agreement to the most; ``regret`` is the mean over all choices.
     """
 
     policy: str
@@ -69,6 +70,26 @@ class Behaviour:
     regret: float
     groups: tuple[Group, ...]
     costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """One object, with the names of the groups' means beside them."""
+        return {
+            "policy": self.policy,
+            "baseline": self.baseline,
+            "decisions": self.decisions,
+            "agreement": self.agreement,
+            "regret": self.regret,
+            "groups": [
+                {
+                    "count": group.count,
+                    "agreement": group.agreement,
+                    "baseline_rank": group.baseline_rank,
+                    "means": dict(zip(SITUATION, group.means, strict=True)),
+                }
+                for group in self.groups
+            ],
+            "costs": {name: {"own": own, "baseline": other} for name, (own, other) in self.costs.items()},
+        }
 
 
 def behaviour_of(

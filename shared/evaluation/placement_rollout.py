@@ -25,11 +25,12 @@ class Rollout:
     """Counts of one run."""
 
     reward: float
-    """Mean published reward per decision; endings are not acted upon."""
+    """Mean reward per decision; endings are not acted upon."""
     active_nodes: float
     """Mean number of nodes with a pod, over the creations and deletions that leave any pod."""
     active_ratio: float
-    """``active_nodes`` over the mean of the fewest nodes that could hold the pods."""
+    """After creations only (a deletion leaves nothing to decide): mean number of nodes with a pod over the mean of the
+    fewest nodes that could hold the pods."""
     balanced: float
     """Share of creations and deletions after which no two nodes differ by more than one pod."""
     worst_spread: int
@@ -104,12 +105,13 @@ def roll_out(scenario: Scenario, seed: int, decider: Decider, reward: Reward) ->
     some = held > 0
     size = scenario.sizes[0]
     per_node = min(size.cpu_millis // scenario.pod_cpu_millis, size.memory_bytes // scenario.pod_memory_bytes)
-    fewest = -(-held[some] // min(per_node, size.pods))
+    created = np.diff(held, prepend=0) > 0
+    fewest = -(-held[created] // min(per_node, size.pods))
     known_latencies = np.array(latencies)
     return Rollout(
         reward=float(np.mean(rewards)),
         active_nodes=float(active[some].mean()),
-        active_ratio=float(active[some].mean() / fewest.mean()),
+        active_ratio=float(active[created].mean() / fewest.mean()),
         balanced=float((spread <= 1).mean()),
         worst_spread=int(spread.max()),
         within_soft=kept / offered if offered else float("nan"),

@@ -18,6 +18,7 @@ from shared.evaluation.table_run import Job, PolicyChooser, TableRun
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, owner_of, pod_class_of
 from shared.model.resources import CPU, MEMORY
+from shared.model.workload_key import workload_key
 from shared.policy.observation import Policy, Rng
 from shared.twin.capture import PARTS, Capture, CapturedPod
 from shared.twin.power import energy_wh
@@ -44,7 +45,6 @@ from shared.twin.usage_fit import fit
 
 FEWEST_STEPS = 8
 """With fewer there is nothing to estimate from: the requests count."""
-APP_LABELS = ("app.kubernetes.io/name", "app", "k8s-app")
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,11 @@ def limits_of(capture: Capture) -> dict[str, Limits]:
 
 
 def group_of(pod: CapturedPod) -> str:
-    """Pods of one group use alike: those of one owner, else of one app label, else the pod alone."""
+    """What the pod is a copy of (``workload_key``), else the pod alone: pods of one group are taken to use alike."""
     meta = pod.pod.metadata
-    _, kind, owner = owner_of(meta)
-    label = next((meta.labels[key] for key in APP_LABELS if meta.labels and key in meta.labels), "")
-    return f"{meta.namespace}/{kind}/{owner}" if owner else f"{meta.namespace}/{label or meta.name}"
+    images = [container.image for container in pod.pod.spec.containers or () if container.image]
+    key = workload_key(meta.namespace or "", owner=owner_of(meta), labels=meta.labels or {}, images=images)
+    return key or f"{meta.namespace}/{meta.name}"
 
 
 def uid_of(pod: CapturedPod) -> str:
@@ -118,7 +118,7 @@ def jobs_of(capture: Capture) -> tuple[list[Job], tuple[str, ...]]:
     for one in capture.pods:
         spec, meta = one.pod.spec, one.pod.metadata
         try:
-            pod_class = pod_class_of(api.Pod(meta, msgspec.structs.replace(spec, node_name=None)))
+            asked = pod_class_of(api.Pod(meta, msgspec.structs.replace(spec, node_name=None)))
         except ObjectError as error:
             unusable.append(f"{meta.namespace}/{meta.name}: {error}")
             continue
@@ -128,6 +128,7 @@ def jobs_of(capture: Capture) -> tuple[list[Job], tuple[str, ...]]:
         began_s = one.arrived_s if one.started_s is None else one.started_s
         length_s = None if one.ended_s is None else max(one.ended_s - began_s, 0.0)
         stood = began_s < 0 and bool(node)
+        pod_class = msgspec.structs.replace(asked, workload=group_of(one))
         job = Job(uid_of(one), began_s if stood else max(one.arrived_s, 0.0), pod_class, length_s)
         jobs.append(replace(job, node=node if stood else "", was_on=node))
     return jobs, tuple(unusable)

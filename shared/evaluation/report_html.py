@@ -5,7 +5,7 @@ Pure: results in, text out. Every text that comes in is escaped. Colours follow 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 
 from shared.evaluation import svg
@@ -17,6 +17,9 @@ from shared.evaluation.results import Goal, Metric, Paired, SuiteResult
 
 SIGNIFICANT_P = 0.01
 """What the targets ask of a paired difference."""
+
+FEW_FIGURES = 12
+"""Up to so many figures are all drawn, and so many groups all shown; of more, those that goals speak of."""
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1d2126; --soft: #5c6670; --line: #d7dce1; --page: #fcfcfb; --good: #19733b;
@@ -32,6 +35,7 @@ th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px so
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
 code { font-size: .87em; overflow-wrap: anywhere } .soft { color: var(--soft) }
 .met { color: var(--good); font-weight: 600 } .unmet { color: var(--bad); font-weight: 600 }
+summary { cursor: pointer; font-weight: 600; margin: .4rem 0 }
 svg { display: block; width: 100%; max-width: 40rem; height: auto; color: var(--soft); margin: .4rem 0 }
 svg text { fill: currentColor; font: 12px system-ui, sans-serif } .grid { stroke: var(--line) }
 .s0 { --c: var(--s0) } .s1 { --c: var(--s1) } .s2 { --c: var(--s2) } .s3 { --c: var(--s3) } .s4 { --c: var(--s4) }
@@ -86,21 +90,41 @@ def _figures(result: SuiteResult) -> str:
     for policy, metrics in result.policies.items():
         for name, metric in metrics.items():
             by_metric.setdefault(name, {})[policy] = metric
-    parts = ["<h2>Figures</h2><p class=soft>Mean ± sample standard deviation over the seeds; a dot is one seed.</p>"]
+    if not by_metric:
+        return ""
+    promised = " ".join((*(goal.goal for goal in result.goals), *(one.metric for one in result.paired)))
+    drawn = {name for name in by_metric if len(by_metric) <= FEW_FIGURES or name in promised}
+    groups: dict[str, dict[str, dict[str, Metric]]] = {}
     for name, policies in by_metric.items():
-        rows = [
-            (
-                escape(policy),
-                f"{number(metric.mean)} ± {number(metric.sd)}",
-                number(min(metric.values)),
-                number(max(metric.values)),
-            )
-            for policy, metric in policies.items()
-        ]
-        parts.append(f"<h3>{escape(name)}</h3>")
-        parts.append(svg.dots(policies, name=name) if len(policies) > 1 else "")
-        parts.append(table(("Policy", "Mean ± s.d.", "Least", "Most"), rows, numbers=(1, 2, 3)))
-    return "".join(parts) if by_metric else ""
+        groups.setdefault(name.rpartition("/")[0], {})[name] = policies
+    parts = ["<h2>Figures</h2><p class=soft>Mean ± sample standard deviation over the seeds; a dot is one seed.</p>"]
+    if len(groups) == 1:
+        return "".join([*parts, _group(next(iter(groups.values())), drawn)])
+    for prefix, metrics_of_group in groups.items():
+        opened = " open" if drawn & metrics_of_group.keys() and len(groups) <= FEW_FIGURES else ""
+        summary = f"<summary>{escape(prefix or 'over all')}</summary>"
+        parts.append(f"<details{opened}>{summary}{_group(metrics_of_group, drawn)}</details>")
+    return "".join(parts)
+
+
+def _group(metrics: Mapping[str, Mapping[str, Metric]], drawn: Collection[str]) -> str:
+    """Drawings of what was promised, then one table: a row per figure, a column per policy."""
+    parts = [
+        f"<h3>{escape(name)}</h3>{svg.dots(policies, name=name)}"
+        for name, policies in metrics.items()
+        if name in drawn and len(policies) > 1
+    ]
+    columns = list(dict.fromkeys(policy for policies in metrics.values() for policy in policies))
+    rows = [
+        (escape(name.rpartition("/")[2]), *(_mean(policies.get(policy)) for policy in columns))
+        for name, policies in metrics.items()
+    ]
+    head = ("Figure", *(escape(policy) for policy in columns))
+    return "".join([*parts, table(head, rows, numbers=range(1, len(head)))])
+
+
+def _mean(metric: Metric | None) -> str:
+    return "" if metric is None else f"{number(metric.mean)} ± {number(metric.sd)}"
 
 
 def _paired(found: Sequence[Paired]) -> str:

@@ -5,7 +5,7 @@ A suite is a function of seeds: the same seeds give the same figures. It reads n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Protocol
@@ -16,12 +16,14 @@ from shared.evaluation.results import Progress, SuiteResult
 
 @dataclass(frozen=True)
 class SuiteInput:
-    """What a suite is handed. ``policies`` empty: all that it compares. ``files``: text of trace files by name."""
+    """What a suite is handed. ``policies`` empty: all that it compares. ``files``: text of trace files by name.
+    ``clock``: CPU seconds of the calling thread, for suites that time decisions; None: they do not."""
 
     seeds: Sequence[int]
     command: str
     policies: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    clock: Callable[[], float] | None = None
 
 
 class Suite(Protocol):

@@ -60,7 +60,10 @@ Chooser = Callable[[Job, Observation], "int | None"]
 
 
 class TableRun:
-    """Iterate it once. ``unplaced``: jobs that never found a node; ``left_out``: those the chooser refused."""
+    """Iterate it once. ``unplaced``: jobs that never found a node; ``left_out``: those the chooser refused.
+
+    ``now_s``: the moment of the decision that is being made, for choosers that must know it.
+    """
 
     def __init__(self, nodes: Sequence[Node], jobs: Sequence[Job], choose: Chooser) -> None:
         self.cache = ClusterCache()
@@ -69,6 +72,7 @@ class TableRun:
         self.feasibility = FeasibilityCache(self.cache.table)
         self.unplaced: list[Job] = []
         self.left_out: list[Job] = []
+        self.now_s = 0.0
         self._choose = choose
         self._arrivals = sorted(jobs, key=lambda job: (job.at_s, job.uid))
         self._ends: list[tuple[float, str]] = []
@@ -99,6 +103,7 @@ class TableRun:
             rows = np.flatnonzero(self.feasibility.of(job.pod_class).mask)
             if not len(rows):
                 return [job]
+            self.now_s = now_s
             observation = Observation(self.cache.table, job.pod_class, rows)
             chosen = self._choose(job, observation)
             if chosen is None:

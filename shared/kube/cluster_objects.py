@@ -162,6 +162,7 @@ def claim_from_api(claim: PersistentVolumeClaim) -> model.Claim:
         deleting=meta.deletion_timestamp is not None,
         selected_node=annotations.get(SELECTED_NODE, ""),
         owner_pod=owner_name if owner_kind == "Pod" else "",
+        resource_version=meta.resource_version,
     )
 
 
@@ -188,6 +189,7 @@ def volume_from_api(volume: PersistentVolume) -> model.PersistentVolume:
         available=volume.status.phase == "Available",
         deleting=meta.deletion_timestamp is not None,
         csi=(spec.csi.driver, spec.csi.volume_handle) if spec.csi is not None else None,
+        resource_version=meta.resource_version,
     )
 
 

@@ -23,7 +23,7 @@ from shared.model.constraints import (
     Toleration,
 )
 from shared.model.node import UNKNOWN_LATENCY, Node
-from shared.model.pod import DEVICES_ANNOTATION, Pod
+from shared.model.pod import DEVICES_ANNOTATION, PREEMPTIBLE_ANNOTATION, Pod
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, Resources, parse_amount
 
 DEFAULT_CPU_MILLIS = 100
@@ -77,6 +77,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         owner=owner_of(meta) if pending else ("", "", ""),
         never_preempts=spec.preemption_policy == "Never",
         preempted=preempted,
+        preemptible=(meta.annotations or {}).get(PREEMPTIBLE_ANNOTATION) != "false",
     )
 
 

@@ -29,6 +29,7 @@ class Claim(Struct, frozen=True):
     deleting: bool = False
     selected_node: str = ""
     owner_pod: str = ""
+    resource_version: str = ""
 
     @property
     def name(self) -> str:
@@ -56,6 +57,7 @@ class PersistentVolume(Struct, frozen=True):
     available: bool = False
     deleting: bool = False
     csi: tuple[str, str] | None = None
+    resource_version: str = ""
 
 
 class StorageClass(Struct, frozen=True):

@@ -64,6 +64,8 @@ class PodClass(Struct, frozen=True, array_like=True):
     200 MiB for containers that request none. ``affinity_terms`` None: no required node affinity; () matches nothing.
     ``latency_soft_us`` and ``latency_hard_us``: what latency to the users the pod would like and how much it bears, in
     microseconds; 0: any. They guide the policies that know latency and never make a node infeasible.
+    ``workload``: what the pod is a copy of (``workload_key``), for policies that learn what its copies really use; ""
+    where nobody asks.
     """
 
     requests: tuple[tuple[str, int], ...] = ()
@@ -77,6 +79,7 @@ class PodClass(Struct, frozen=True, array_like=True):
     host_ports: tuple[HostPort, ...] = ()
     latency_soft_us: int = 0
     latency_hard_us: int = 0
+    workload: str = ""
 
 
 class Norms(Struct, frozen=True, array_like=True):

@@ -21,6 +21,10 @@ POLICY_ANNOTATION = "conclave.io/policy"
 """On a bound pod: the policy and version that placed it (``kube-default/1``)."""
 
 
+PREEMPTIBLE_ANNOTATION = "conclave.io/preemptible"
+"""On any pod: "false" keeps it from ever being evicted for a pod of higher priority."""
+
+
 class Pod(Struct, frozen=True):
     """One pod at one resourceVersion.
 
@@ -29,6 +33,7 @@ class Pod(Struct, frozen=True):
     ``relations``: what it demands of other pods, domains and volumes. ``start_time``: RFC 3339 in UTC, "" before it
     starts. ``images`` and ``owner`` (apiVersion, kind, name of the controlling owner) are kept of pending pods only.
     ``never_preempts``: preemptionPolicy Never. ``preempted``: a scheduler marked it as its victim.
+    ``preemptible`` False: it opted out of being one.
     """
 
     uid: str
@@ -54,6 +59,7 @@ class Pod(Struct, frozen=True):
     owner: tuple[str, str, str] = ("", "", "")
     never_preempts: bool = False
     preempted: bool = False
+    preemptible: bool = True
 
     @property
     def key(self) -> str:

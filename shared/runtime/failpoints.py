@@ -2,8 +2,8 @@
 
 ``CONCLAVE_FAILPOINT="after_commit=kill"`` or ``"before_bind=pause:5"``, several separated by commas; ``name@3=kill``
 acts at the third time. Each acts once. A pause blocks the whole event loop, as a stopped machine or a long garbage
-collection would. The names in use: ``before_commit``, ``after_commit``, ``before_bind``, ``after_bind`` (binder) and
-``before_publish`` (coordinator).
+collection would. The names in use: ``before_commit``, ``after_commit``, ``before_bind``, ``after_bind``,
+``before_evict`` (binder) and ``before_publish`` (coordinator).
 
 Refuses to do anything without the variable, which no deployment sets; then ``reach`` is one attribute read.
 """

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from shared.errors import KubeError, KubeExpired
+from shared.errors import KubeError, KubeExpired, KubeRejected
 from shared.kube.known import KnownObjects
 from shared.kube.resources import Resource, WatchEvent
 from shared.ports import Clock, KubeApi
@@ -37,6 +37,9 @@ MAX_BACKOFF_S = 30.0
 HEALTHY_AFTER_S = 30.0
 """A watch that held so long resets the backoff of lists."""
 
+UNSERVED_RETRY_S = 300.0
+"""How often an optional kind that was refused (403) or is not served (404) is asked for again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Synced:
@@ -52,7 +55,8 @@ class Reflector(Generic[T]):
     """One per resource and process.
 
     ``relist_gate``: give all reflectors of a process the same semaphore of 1, so that lists, the expensive calls,
-    run one at a time. ``rng`` spreads the lists of many processes after an API server's restart.
+    run one at a time. ``rng`` spreads the lists of many processes after an API server's restart. ``optional``: a kind
+    that the server refuses or does not serve is told once and counts as empty.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Reflector(Generic[T]):
         rng: random.Random | None = None,
         list_timeout_s: float = 60.0,
         backoff_s: float = BACKOFF_S,
+        optional: bool = False,
     ) -> None:
         self.relists = 0
         self.synced = asyncio.Event()
@@ -76,6 +81,7 @@ class Reflector(Generic[T]):
         self._rng = rng if rng is not None else random.Random()
         self._list_timeout_s = list_timeout_s
         self._backoff_s = backoff_s
+        self._optional = optional
         self._alive_at = clock()
 
     def watch_age_s(self) -> float:
@@ -97,6 +103,14 @@ class Reflector(Generic[T]):
             except KubeExpired as error:
                 log.info("watch_expired", resource=self._resource.plural, error=error)
             except KubeError as error:
+                if self._optional and isinstance(error, KubeRejected) and error.status in (403, 404):
+                    if not self.synced.is_set():
+                        log.warning("kind_not_readable", resource=self._resource.plural, error=error)
+                        self.synced.set()
+                        yield [Synced("")]
+                    failures = 0
+                    await asyncio.sleep(UNSERVED_RETRY_S)
+                    continue
                 log.warning("reflector_failed", resource=self._resource.plural, failures=failures, error=error)
             failures = 0 if self._clock() - listed_at >= HEALTHY_AFTER_S else failures + 1
             if failures:

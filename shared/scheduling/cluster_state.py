@@ -97,27 +97,38 @@ class ClusterState:
 
     def observe(self, pod: Pod) -> None:
         """Take over a pod as the API server shows it."""
-        self._withdraw(pod.uid)
         self.cache.observe(pod)
         if pod.finished:
+            self._withdraw(pod.uid)
             self.index.drop(pod.uid)
         elif pod.node_name:
+            self._withdraw(pod.uid)
             self.index.place(pod, pod.node_name)
-        elif pod.nominated_node and not pod.gates:
+        else:
+            self.nominate(pod)
+
+    def assume(self, pod: Pod, node_name: str, now: float, *, devices: tuple[int, ...] | None = None) -> Account:
+        """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it."""
+        self._withdraw(pod.uid)
+        self.index.place(pod, node_name, assumed=True)
+        return self.cache.assume(pod.uid, node_name, pod.pod_class, now, devices=devices)
+
+    def forget(self, uid: str) -> Account | None:
+        """The pod is gone, or was assumed in vain. Returns what it held."""
+        self._withdraw(uid)
+        self.index.drop(uid)
+        return self.cache.forget(uid)
+
+    def nominate(self, pod: Pod) -> None:
+        """Take over where a pending pod is nominated to, if anywhere; it holds nothing by that."""
+        self._withdraw(pod.uid)
+        if pod.nominated_node and not pod.gates:
             self._nominated.setdefault(pod.nominated_node, {})[pod.uid] = pod
             self._nominated_to[pod.uid] = pod.nominated_node
 
-    def assume(self, pod: Pod, node_name: str, now: float) -> Account:
-        """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it."""
-        self._withdraw(pod.uid)
-        self.index.place(pod, node_name)
-        return self.cache.assume(pod.uid, node_name, pod.pod_class, now)
-
-    def forget(self, uid: str) -> None:
-        """The pod is gone, or was assumed in vain."""
+    def withdraw_nomination(self, uid: str) -> None:
+        """The pod is nominated nowhere any more; an unknown uid is fine."""
         self._withdraw(uid)
-        self.cache.forget(uid)
-        self.index.drop(uid)
 
     def nominated_on(self, node_name: str, pod: Pod) -> list[Pod]:
         """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, and not itself."""
@@ -126,6 +137,15 @@ class ClusterState:
             for other in self._nominated.get(node_name, {}).values()
             if other.priority >= pod.priority and other.uid != pod.uid
         ]
+
+    @property
+    def has_nominated(self) -> bool:
+        """Whether any pod is nominated anywhere."""
+        return bool(self._nominated)
+
+    def nominated_below(self, node_name: str, priority: int) -> list[Pod]:
+        """Pods nominated to a node that a preemptor of ``priority`` displaces."""
+        return [other for other in self._nominated.get(node_name, {}).values() if other.priority < priority]
 
     def nominated_nodes(self) -> Iterable[str]:
         """Nodes to which any pod is nominated."""

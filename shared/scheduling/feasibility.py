@@ -131,12 +131,23 @@ class FeasibilityCache:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """``nodes`` looked at, how many were feasible, and how often each reason was given by which plugins."""
+    """``nodes`` looked at, how many were feasible, and how often each reason was given by which plugins.
+
+    ``prefiltered``: what was said of the pod before any node was looked at; then no node's reasons are told.
+    """
 
     nodes: int
     feasible: int
     reasons: dict[str, int]
     plugins: frozenset[str]
+    prefiltered: str = ""
+
+
+def failure_message(diagnosis: Diagnosis) -> str:
+    """What kube-scheduler says of a pod that no node takes (``framework/types.go`` FitError), without preemption."""
+    if diagnosis.prefiltered and diagnosis.nodes:
+        return f"0/{diagnosis.nodes} nodes are available: {diagnosis.prefiltered}."
+    return unavailable_message(diagnosis.nodes, diagnosis.reasons)
 
 
 def unavailable_message(nodes: int, reasons: dict[str, int]) -> str:

@@ -93,7 +93,9 @@ def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Pr
     if prefiltered.rejection is not None:
         found = prefiltered.rejection
         count = len(table.row_of)
-        return Diagnosis(count, 0, dict.fromkeys(found.reasons, count), frozenset((found.plugin,)))
+        return Diagnosis(
+            count, 0, dict.fromkeys(found.reasons, count), frozenset((found.plugin,)), ", ".join(found.reasons)
+        )
     filtered = run_filters(state, feasibility, prefiltered)
     if not prefiltered.rules and prefiltered.named is None and not filtered.contested:
         return feasibility.diagnosis(prefiltered.pod.pod_class)

@@ -21,9 +21,11 @@ from shared.scheduling.evaluation import may_relate
 from shared.scheduling.feasibility import FeasibilityCache, Rejection
 from shared.scheduling.filtering import run_filters
 from shared.scheduling.node_table import BoolArray, IntArray
-from shared.scheduling.prefilter import Prefiltered, prefilter
+from shared.scheduling.pod_terms import anti_affinity_against, weighted_toward
+from shared.scheduling.prefilter import Prefiltered, named_nodes, prefilter
 from shared.scheduling.scores.preferences import norms_of
 from shared.scheduling.scoring import WEIGHTS, norms_over, relation_scores
+from shared.scheduling.spread_domains import default_selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,24 @@ def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -
         scores if scores.any() else None,
         norms_over(state.table, pod.pod_class, rows),
     )
+
+
+def needs_guidance(state: ClusterState, pod: Pod) -> bool:
+    """Whether anything beyond the nodes themselves may decide about the pod. Cheap: asked for every unit of a round."""
+    if pod.relations is not None or pod.nominated_node:
+        return True
+    if state.has_nominated and any(state.nominated_on(node, pod) for node in state.nominated_nodes()):
+        return True
+    index = state.index
+    if index.anti_affinity or index.weighted:
+        labels = state.namespaces.get(pod.namespace, {})
+        if anti_affinity_against(index, pod, labels) or weighted_toward(index, pod, labels):
+            return True
+    if pod.images and state.images.any_known(pod.images):
+        return True
+    if pod.owner[2] or pod.namespace in state.workloads.services:
+        return bool(default_selector(state.workloads, pod).requirements)
+    return named_nodes(pod.pod_class) is not None
 
 
 def still_fits(state: ClusterState, pod: Pod, row: int) -> bool:

@@ -82,8 +82,8 @@ def node_features(table: NodeTable, pod_class: PodClass, rows: IntArray, out: Fl
 def node_load(table: NodeTable, rows: IntArray) -> NDArray[np.float64]:
     """float64 ``[candidates]``: the load of ``rows``."""
     allocatable = np.maximum(table.allocatable[:2].take(rows, axis=1), 1)
-    share: NDArray[np.float64] = table.requested[:2].take(rows, axis=1) / allocatable
-    load: NDArray[np.float64] = share.mean(axis=0)
+    share = table.requested[:2].take(rows, axis=1) / allocatable
+    load: NDArray[np.float64] = (share[0] + share[1]) * 0.5
     return load
 
 

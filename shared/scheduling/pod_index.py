@@ -29,6 +29,7 @@ TERM_MEMO_LIMIT = 4096
 """Templates for which it is remembered whose terms mean them."""
 
 LabelsKey = tuple[tuple[str, str], ...]
+_SeatState = tuple[bool, bool]
 TermMemo = dict[tuple[str, str, LabelsKey, LabelsKey], "list[tuple[AffinityTerm, TermRows]]"]
 
 
@@ -36,17 +37,22 @@ TermMemo = dict[tuple[str, str, LabelsKey, LabelsKey], "list[tuple[AffinityTerm,
 class Matcher:
     """Pods for which every condition holds: (namespaces, None for all; selector, None matches nothing).
 
-    ``skip_terminating``: pods being deleted do not count.
+    ``skip_terminating``: pods being deleted do not count. ``skip_assumed``: nor do pods that are not seen bound yet.
     """
 
     conditions: tuple[tuple[frozenset[str] | None, LabelSelector | None], ...]
     skip_terminating: bool = False
+    skip_assumed: bool = False
 
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether a pod of ``namespace`` with ``labels`` meets every condition (terminating or not)."""
         return all(
             (names is None or namespace in names) and selects(selector, labels) for names, selector in self.conditions
         )
+
+    def counts(self, *, terminating: bool, assumed: bool) -> bool:
+        """Whether a pod in this state counts."""
+        return not ((self.skip_terminating and terminating) or (self.skip_assumed and assumed))
 
 
 @dataclass(slots=True, eq=False)
@@ -59,19 +65,43 @@ class TermRows:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Pods of one namespace with equal labels. ``seats``: node -> (pods, of them terminating)."""
+    """Pods of one namespace with equal labels. ``seats``: node -> pods by state, (terminating, assumed)."""
 
     namespace: str
-    labels: Mapping[str, str]
-    seats: dict[str, list[int]] = field(default_factory=dict)
+    labels: dict[str, str]
+    key: tuple[str, LabelsKey]
+    seats: dict[str, dict[_SeatState, int]] = field(default_factory=dict)
     matchers: list[Matcher] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Placed:
     pod: Pod
     node_name: str
-    group: tuple[str, LabelsKey]
+    group: _Group
+    assumed: bool
+
+    @property
+    def state(self) -> _SeatState:
+        return self.pod.terminating, self.assumed
+
+
+def _kept(pod: Pod, group: _Group) -> Pod:
+    """What rules about standing pods read, and nothing more: there are many, and each is kept as long as it stands."""
+    return Pod(
+        uid=pod.uid,
+        namespace=group.namespace,
+        name=pod.name,
+        resource_version="",
+        pod_class=pod.pod_class,
+        priority=pod.priority,
+        terminating=pod.terminating,
+        labels=group.labels,
+        relations=pod.relations,
+        start_time=pod.start_time,
+        preempted=pod.preempted,
+        preemptible=pod.preemptible,
+    )
 
 
 class PodIndex:
@@ -80,7 +110,8 @@ class PodIndex:
     ``version`` counts every change of what is counted, ``terms_version`` every distinct term that appears or goes.
     ``anti_affinity``: who carries a required anti-affinity term; ``weighted``: sums of weights of preferred terms and
     of required affinity, which weighs 1. ``claim_users``: pods per claim key on nodes that exist; ``volume_pods``: pods
-    with claims or disks by node, ``claim_uses`` the number of their claims.
+    with claims or disks by node, ``claim_uses`` the number of their claims; ``priorities``: pods per priority;
+    ``assumed``: pods that nobody has seen bound yet.
     """
 
     def __init__(self, table: NodeTable) -> None:
@@ -92,6 +123,8 @@ class PodIndex:
         self.claim_users: dict[str, int] = {}
         self.claim_uses: dict[str, int] = {}
         self.volume_pods: dict[str, dict[str, Pod]] = {}
+        self.priorities: dict[int, int] = {}
+        self.assumed = 0
         self._placed: dict[str, _Placed] = {}
         self._on: dict[str, dict[str, Pod]] = {}
         self._groups: dict[tuple[str, LabelsKey], _Group] = {}
@@ -103,30 +136,35 @@ class PodIndex:
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
-    def place(self, pod: Pod, node_name: str) -> None:
-        """``pod`` stands on ``node_name``, wherever it stood before."""
+    def place(self, pod: Pod, node_name: str, *, assumed: bool = False) -> None:
+        """``pod`` stands on ``node_name``, wherever it stood before; ``assumed``: nobody has seen it there yet."""
         self.sync()
         known = self._placed.get(pod.uid)
         if known is not None:
-            if known.pod is pod and known.node_name == node_name:
+            if known.node_name == node_name and self._replaced(known, pod):
+                if known.assumed != assumed:
+                    self._see(known, assumed=assumed)
                 return
             self.drop(pod.uid)
         key = (pod.namespace, tuple(sorted(pod.labels.items())))
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(pod.namespace, pod.labels)
+            group = self._groups[key] = _Group(pod.namespace, pod.labels, key)
             group.matchers = [m for m in self._counted if m.matches(pod.namespace, pod.labels)]
-        self._placed[pod.uid] = _Placed(pod, node_name, key)
+        pod = _kept(pod, group)
+        self.assumed += assumed
+        placed = self._placed[pod.uid] = _Placed(pod, node_name, group, assumed)
         self._on.setdefault(node_name, {})[pod.uid] = pod
+        self.priorities[pod.priority] = self.priorities.get(pod.priority, 0) + 1
         if pod.relations is not None:
             if pod.relations.claims or pod.relations.disks:
                 self.volume_pods.setdefault(node_name, {})[pod.uid] = pod
                 self.claim_uses[node_name] = self.claim_uses.get(node_name, 0) + len(pod.relations.claims)
             self._use_terms(pod, 1)
-        self._seat_in(group, node_name, pod, 1)
+        self._seat_in(placed, 1)
         row = self._seated.get(node_name)
         if row is not None:
-            self._count(pod, group, row, 1)
+            self._count(placed, row, 1)
         self.version += 1
 
     def drop(self, uid: str) -> None:
@@ -136,14 +174,16 @@ class PodIndex:
         if known is None:
             return
         pod, node_name = known.pod, known.node_name
-        group = self._groups[known.group]
+        group = known.group
+        self.assumed -= known.assumed
         row = self._seated.get(node_name)
         if row is not None:
-            self._count(pod, group, row, -1)
-        self._seat_in(group, node_name, pod, -1)
+            self._count(known, row, -1)
+        self._seat_in(known, -1)
         if not group.seats:
-            del self._groups[known.group]
+            del self._groups[group.key]
         _discard(self._on, node_name, uid)
+        self._uncount_priority(pod.priority)
         _discard(self.volume_pods, node_name, uid)
         if pod.relations is not None:
             self._use_terms(pod, -1)
@@ -173,10 +213,14 @@ class PodIndex:
             for group in self._groups.values():
                 if matcher.matches(group.namespace, group.labels):
                     group.matchers.append(matcher)
-                    for node_name, (pods, terminating) in group.seats.items():
+                    for node_name, seats in group.seats.items():
                         row = self._seated.get(node_name)
                         if row is not None:
-                            array[row] += pods - terminating if matcher.skip_terminating else pods
+                            array[row] += sum(
+                                pods
+                                for (terminating, assumed), pods in seats.items()
+                                if matcher.counts(terminating=terminating, assumed=assumed)
+                            )
             if len(self._counted) > MATCHER_LIMIT:
                 self._forget_oldest()
         else:
@@ -204,15 +248,57 @@ class PodIndex:
         for name, row in row_of.items():
             if name not in self._seated:
                 self._seated[name] = row
-                for uid, pod in self._on.get(name, {}).items():
-                    self._count(pod, self._groups[self._placed[uid].group], row, 1)
+                for uid in self._on.get(name, {}):
+                    self._count(self._placed[uid], row, 1)
         self.version += 1
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _count(self, pod: Pod, group: _Group, row: int, sign: int) -> None:
-        for matcher in group.matchers:
-            if not (matcher.skip_terminating and pod.terminating):
+    def _replaced(self, known: _Placed, pod: Pod) -> bool:
+        """Whether the newer object of a pod that stays where it is counts exactly as the older: most changes do."""
+        before = known.pod
+        if (before.labels, before.terminating, before.priority) != (pod.labels, pod.terminating, pod.priority):
+            return False
+        if before.relations != pod.relations or before.namespace != pod.namespace:
+            return False
+        if (before.start_time, before.preempted, before.preemptible) != (
+            pod.start_time,
+            pod.preempted,
+            pod.preemptible,
+        ) or before.pod_class != pod.pod_class:
+            kept = _kept(pod, known.group)
+        else:
+            return True
+        known.pod = self._on[known.node_name][pod.uid] = kept
+        if pod.uid in self.volume_pods.get(known.node_name, ()):
+            self.volume_pods[known.node_name][pod.uid] = kept
+        return True
+
+    def _see(self, known: _Placed, *, assumed: bool) -> None:
+        """The pod that stands there was seen bound, or the other way round: only who asks for that counts anew."""
+        row = self._seated.get(known.node_name)
+        terminating = known.pod.terminating
+        if row is not None:
+            for matcher in known.group.matchers:
+                if matcher.skip_assumed and not (matcher.skip_terminating and terminating):
+                    self._counted[matcher][row] += -1 if assumed else 1
+        self._seat_in(known, -1)
+        self.assumed += 1 if assumed else -1
+        known.assumed = assumed
+        self._seat_in(known, 1)
+        self.version += 1
+
+    def _uncount_priority(self, priority: int) -> None:
+        left = self.priorities[priority] - 1
+        if left:
+            self.priorities[priority] = left
+        else:
+            del self.priorities[priority]
+
+    def _count(self, placed: _Placed, row: int, sign: int) -> None:
+        pod = placed.pod
+        for matcher in placed.group.matchers:
+            if matcher.counts(terminating=pod.terminating, assumed=placed.assumed):
                 self._counted[matcher][row] += sign
         relations = pod.relations
         if relations is None:
@@ -250,18 +336,20 @@ class PodIndex:
             del registry[term]
             self.terms_version += 1
 
-    def _seat_in(self, group: _Group, node_name: str, pod: Pod, sign: int) -> None:
-        seats = group.seats.setdefault(node_name, [0, 0])
-        seats[0] += sign
-        seats[1] += sign * pod.terminating
-        if not seats[0]:
-            del group.seats[node_name]
+    def _seat_in(self, placed: _Placed, sign: int) -> None:
+        group, name, state = placed.group, placed.node_name, placed.state
+        seats = group.seats.setdefault(name, {})
+        seats[state] = seats.get(state, 0) + sign
+        if not seats[state]:
+            del seats[state]
+            if not seats:
+                del group.seats[name]
 
     def _unseat(self, name: str, row: int) -> None:
         """The row is free or another node's: nothing stands there."""
         del self._seated[name]
-        for uid, pod in self._on.get(name, {}).items():
-            self._count(pod, self._groups[self._placed[uid].group], row, -1)
+        for uid in self._on.get(name, {}):
+            self._count(self._placed[uid], row, -1)
 
     def _forget_oldest(self) -> None:
         oldest, _ = self._counted.popitem(last=False)

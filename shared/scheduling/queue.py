@@ -10,7 +10,7 @@
                  +--------+-------------------------------+  (woken while its backoff still runs: BACKOFF)
 
 Order: priority first, then arrival. Backoff 1 s doubling to 10 s, as kube-scheduler. An event that arrives while a
-unit is in flight may be the one that would help it: ``pop`` remembers the event count, and a unit that
+unit is in flight may be the one that would help it: ``mark_in_flight`` remembers the event count, and a unit that
 comes back unschedulable after newer events goes to backoff and not to sleep (no lost wake-up).
 """
 
@@ -31,6 +31,90 @@ class Place(Enum):
     BACKOFF = "backoff"
     UNSCHEDULABLE = "unschedulable"
     IN_FLIGHT = "in_flight"
+
+
+class ClusterEvent(Enum):
+    """What happened in the cluster that may make a pod schedulable."""
+
+    NODE_ADDED = "node_added"
+    NODE_ALLOCATABLE = "node_allocatable"
+    NODE_LABELS = "node_labels"
+    NODE_TAINTS = "node_taints"
+    NODE_DELETED = "node_deleted"
+    POD_ADDED = "pod_added"
+    POD_LABELS = "pod_labels"
+    POD_DELETED = "pod_deleted"
+    CLAIM_CHANGED = "claim_changed"
+    VOLUME_CHANGED = "volume_changed"
+    STORAGE_CLASS_CHANGED = "storage_class_changed"
+    CSI_NODE_CHANGED = "csi_node_changed"
+    NAMESPACE_LABELS = "namespace_labels"
+    AGENT_JOINED = "agent_joined"
+
+
+HELPS: dict[str, frozenset[ClusterEvent]] = {
+    "NodeUnschedulable": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_TAINTS}),
+    "NodeName": frozenset({ClusterEvent.NODE_ADDED}),
+    "TaintToleration": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_TAINTS}),
+    "NodeAffinity": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_LABELS}),
+    "NodePorts": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_DELETED}),
+    "NodeResourcesFit": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_ALLOCATABLE, ClusterEvent.POD_DELETED}),
+    "VolumeRestrictions": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_DELETED, ClusterEvent.CLAIM_CHANGED}),
+    "NodeVolumeLimits": frozenset(
+        {
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.POD_DELETED,
+            ClusterEvent.CSI_NODE_CHANGED,
+            ClusterEvent.CLAIM_CHANGED,
+            ClusterEvent.VOLUME_CHANGED,
+        }
+    ),
+    "VolumeBinding": frozenset(
+        {
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.NODE_LABELS,
+            ClusterEvent.CLAIM_CHANGED,
+            ClusterEvent.VOLUME_CHANGED,
+            ClusterEvent.STORAGE_CLASS_CHANGED,
+            ClusterEvent.CSI_NODE_CHANGED,
+        }
+    ),
+    "VolumeZone": frozenset(
+        {
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.NODE_LABELS,
+            ClusterEvent.CLAIM_CHANGED,
+            ClusterEvent.VOLUME_CHANGED,
+            ClusterEvent.STORAGE_CLASS_CHANGED,
+        }
+    ),
+    "PodTopologySpread": frozenset(
+        {
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.NODE_DELETED,
+            ClusterEvent.NODE_LABELS,
+            ClusterEvent.NODE_TAINTS,
+            ClusterEvent.POD_ADDED,
+            ClusterEvent.POD_LABELS,
+            ClusterEvent.POD_DELETED,
+        }
+    ),
+    "InterPodAffinity": frozenset(
+        {
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.NODE_LABELS,
+            ClusterEvent.POD_ADDED,
+            ClusterEvent.POD_LABELS,
+            ClusterEvent.POD_DELETED,
+            ClusterEvent.NAMESPACE_LABELS,
+        }
+    ),
+    "ConclaveGpuDevices": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_ALLOCATABLE, ClusterEvent.POD_DELETED}),
+}
+"""Which events can help a pod that a plugin rejected; a plugin not named here is woken by every event."""
+
+READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
+"""Plugins for which a pod's own labels decide: selectors of others mean it, and its own may mean itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +152,13 @@ class PodQueue:
     _backoff: list[tuple[float, int, str]] = field(default_factory=list)
     _arrivals: int = 0
     _events: int = 0
-    _parked: set[str] = field(default_factory=set)
+    _recent: list[tuple[int, ClusterEvent]] = field(default_factory=list)
+    _parked: dict[frozenset[str], set[str]] = field(default_factory=dict)
 
     def add(self, pod: Pod, now: float) -> None:
         """A pending pod was seen for the first time, or anew: an update keeps place and order.
 
-        A changed class or a lifted gate makes it active at once.
+        A changed class or demands, labels that a rejecting rule reads, and a nomination taken away make it active.
         """
         entry = self.entries.get(pod.uid)
         if entry is None:
@@ -81,7 +166,13 @@ class PodQueue:
             entry = self.entries[pod.uid] = Entry(pod, Place.ACTIVE, self._arrivals, first_seen=now)
             self._activate(entry, now)
             return
-        changed = entry.pod.pod_class != pod.pod_class or entry.pod.priority != pod.priority
+        changed = (
+            entry.pod.pod_class != pod.pod_class
+            or entry.pod.priority != pod.priority
+            or (entry.pod.labels != pod.labels and not entry.plugins.isdisjoint(READ_OWN_LABELS))
+            or entry.pod.relations != pod.relations
+            or entry.pod.nominated_node != pod.nominated_node == ""
+        )
         entry.pod = pod
         if changed and entry.place is not Place.IN_FLIGHT:
             self._unpark(entry)
@@ -125,26 +216,55 @@ class PodQueue:
             return
         entry.attempts += 1
         entry.plugins = frozenset(plugins)
-        if self._events > entry.events_seen:
+        if self._missed(entry):
             self._back_off(entry, now)
             return
         entry.place, entry.since = Place.UNSCHEDULABLE, now
-        self._parked.add(uid)
+        self._parked.setdefault(entry.plugins, set()).add(uid)
         entry.ready_at = now + self._backoff_s(entry)
 
-    def wake(self, now: float, helps: Callable[[Pod], bool] | None = None) -> int:
-        """Something happened: move the parked pods it can help to active, or to backoff while that runs. Count.
+    def hold(self, uid: str, plugins: Iterable[str], now: float) -> None:
+        """Nothing is wrong with the pod in flight, but it must wait for others that are on their way.
 
-        What rejected a pod does not tell which event helps it: a node may come tainted and lose the taint later, while
-        the pod sleeps because all the others are full. ``helps`` is the judge: whether it fits what has changed.
+        As ``park``, but no attempt has failed: there is no backoff, and after an event that may help none at all.
+        """
+        entry = self.entries.get(uid)
+        if entry is None or entry.place is not Place.IN_FLIGHT:
+            return
+        entry.plugins = frozenset(plugins)
+        if self._missed(entry):
+            self._activate(entry, now)
+            return
+        entry.place, entry.since, entry.ready_at = Place.UNSCHEDULABLE, now, now
+        self._parked.setdefault(entry.plugins, set()).add(uid)
+
+    def wake(self, event: ClusterEvent, now: float, judge: Callable[[Pod], frozenset[str]] | None = None) -> int:
+        """An event happened: move the parked pods it can help to active, or to backoff while that runs. Count.
+
+        ``judge`` tells which plugins still reject a pod where something changed; none: it is helped. A pod that is
+        not helped waits from now on for what can change their minds too: a node may be labelled while it is full.
         """
         self._events += 1
-        entries = [self.entries[uid] for uid in self._parked]
-        if helps is not None:
-            entries = [entry for entry in entries if helps(entry.pod)]
-        for entry in sorted(entries, key=lambda e: e.arrival):
+        self._recent.append((self._events, event))
+        del self._recent[:-512]
+        helped = [uid for plugins, uids in self._parked.items() if _helps(plugins, event) for uid in uids]
+        woken = 0
+        for entry in sorted((self.entries[uid] for uid in helped), key=lambda e: e.arrival):
+            still = judge(entry.pod) if judge is not None else frozenset()
+            if still:
+                self._unpark(entry)
+                entry.plugins |= still
+                self._parked.setdefault(entry.plugins, set()).add(entry.pod.uid)
+                continue
+            woken += 1
             self._rouse(entry, now)
-        return len(entries)
+        return woken
+
+    def rouse(self, uid: str, now: float) -> None:
+        """Wake one parked pod; it waits for the rest of its backoff."""
+        entry = self.entries.get(uid)
+        if entry is not None and entry.place is Place.UNSCHEDULABLE:
+            self._rouse(entry, now)
 
     def flush(self, now: float) -> None:
         """Backoffs that are over become active."""
@@ -191,6 +311,13 @@ class PodQueue:
             counts[entry.place] += 1
         return counts
 
+    def _missed(self, entry: Entry) -> bool:
+        """Whether an event that may help came while the pod was in flight, or more than are remembered."""
+        recent = self._recent
+        if recent and recent[0][0] > entry.events_seen + 1:
+            return True
+        return any(number > entry.events_seen and _helps(entry.plugins, event) for number, event in reversed(recent))
+
     def _activate(self, entry: Entry, now: float) -> None:
         entry.place, entry.since, entry.version = Place.ACTIVE, now, entry.version + 1
         heapq.heappush(self._active, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
@@ -201,7 +328,11 @@ class PodQueue:
         heapq.heappush(self._backoff, (entry.ready_at, entry.version, entry.pod.uid))
 
     def _unpark(self, entry: Entry) -> None:
-        self._parked.discard(entry.pod.uid)
+        parked = self._parked.get(entry.plugins)
+        if parked is not None:
+            parked.discard(entry.pod.uid)
+            if not parked:
+                del self._parked[entry.plugins]
 
     def _rouse(self, entry: Entry, now: float) -> None:
         self._unpark(entry)
@@ -214,3 +345,9 @@ class PodQueue:
     def _backoff_s(self, entry: Entry) -> float:
         doublings = min(max(entry.attempts - 1, 0), 32)
         return min(self.settings.initial_backoff_s * float(2**doublings), self.settings.max_backoff_s)
+
+
+def _helps(plugins: frozenset[str], event: ClusterEvent) -> bool:
+    if not plugins or event is ClusterEvent.AGENT_JOINED:
+        return True
+    return any(plugin not in HELPS or event in HELPS[plugin] for plugin in plugins)

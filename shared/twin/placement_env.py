@@ -18,6 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shared.errors import ConfigError
 from shared.model.constraints import PodClass
@@ -128,6 +129,7 @@ class PlacementEnv:
     _order: deque[int] = field(init=False)
     _history: deque[tuple[IntArray, IntArray, IntArray]] = field(init=False)
     _segment: int = field(init=False)
+    _steps: NDArray[np.float64] = field(init=False)
 
     def __post_init__(self) -> None:
         self.reset(self.seed)
@@ -143,6 +145,8 @@ class PlacementEnv:
         self.seen = self.table if exact else _cluster(scenario.sizes)
         self._feasibility = FeasibilityCache(self.table)
         self.pods = np.zeros(len(scenario.sizes), np.int64)
+        offered = np.array([(size.cpu_millis, size.memory_bytes) for size in scenario.sizes], np.float64)
+        self._steps = (scenario.pod_cpu_millis / offered[:, 0] + scenario.pod_memory_bytes / offered[:, 1]) / 2
         self.decided = self.infeasible = self.unplaceable = 0
         self.held, self.active, self.spread = [], [], []
         self._order = deque()
@@ -169,6 +173,10 @@ class PlacementEnv:
     def rows(self) -> IntArray:
         """The feasible rows, ascending."""
         return np.flatnonzero(self.mask())
+
+    def steps(self) -> NDArray[np.float64]:
+        """float64 ``[nodes]``: the load that the current pod adds to each node."""
+        return self._steps
 
     def place(self, row: int) -> Placed:
         """Bind the current pod to ``row`` and go on to the next decision."""

@@ -23,21 +23,24 @@ MOST_SHARE = 0.9
 """No more than this share of the room is asked for in training, so that some node always takes the pod."""
 
 
-def waves(nodes: int, decisions: int) -> Scenario:
-    """Test 1: create ten pods per node, delete them all, again and again."""
-    return Scenario((NodeSize(),) * nodes, pods=PODS_PER_NODE * nodes, turnover="waves", decisions=decisions)
+def waves(nodes: int, decisions: int, *, pods: int | None = None) -> Scenario:
+    """Test 1: create ten pods per node (or ``pods`` in all), delete them all, again and again."""
+    pods = PODS_PER_NODE * nodes if pods is None else pods
+    return Scenario((NodeSize(),) * nodes, pods=pods, turnover="waves", decisions=decisions)
 
 
-def replacing(nodes: int, decisions: int) -> Scenario:
-    """Test 2: keep ten pods per node, replace the oldest."""
-    return Scenario((NodeSize(),) * nodes, pods=PODS_PER_NODE * nodes, turnover="replace", decisions=decisions)
+def replacing(nodes: int, decisions: int, *, pods: int | None = None) -> Scenario:
+    """Test 2: keep ten pods per node (or ``pods`` in all), replace the oldest."""
+    pods = PODS_PER_NODE * nodes if pods is None else pods
+    return Scenario((NodeSize(),) * nodes, pods=pods, turnover="replace", decisions=decisions)
 
 
-def moving_latency(nodes: int, decisions: int) -> Scenario:
-    """Test 2 of ``el``: 20 pods per 3 nodes, limits of 20 and 30 ms, latencies that change at two instants."""
+def moving_latency(nodes: int, decisions: int, *, pods: int | None = None) -> Scenario:
+    """Test 2 of ``el``: 20 pods per 3 nodes (or ``pods`` in all), limits of 20 and 30 ms, latencies that change at
+    two instants."""
     return Scenario(
         (NodeSize(),) * nodes,
-        pods=max(1, 20 * nodes // 3),
+        pods=max(1, 20 * nodes // 3) if pods is None else pods,
         turnover="replace",
         decisions=decisions,
         latency_soft_us=SOFT_US,

@@ -54,10 +54,17 @@ class Arrival:
     pod: Json
 
 
-def arrivals(
-    name: str, rng: Rng, *, count: int = PODS, scheduler_name: str = "conclave", namespace: str = "default"
-) -> list[Arrival]:
-    """The workload ``uniform`` or ``random``, in order of arrival. Any other name: ``ConfigError``."""
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One draw of a workload: when it comes, a key of ``KINDS``, how long it runs."""
+
+    at_s: float
+    kind: str
+    duration_s: float
+
+
+def draws(name: str, rng: Rng, *, count: int = PODS) -> list[Drawn]:
+    """The workload ``uniform`` or ``random`` as numbers, in order of arrival. Any other name: ``ConfigError``."""
     gaps: dict[str, Callable[[], float]] = {
         "uniform": lambda: GAP_S,
         "random": lambda: max(0.0, rng.gauss(RANDOM_GAP_MEAN_S, RANDOM_GAP_SD_S)),
@@ -72,9 +79,27 @@ def arrivals(
         if number:
             at_s += gaps[name]()
         duration_s = DURATION_S * (1.0 + DURATION_SPREAD * (2.0 * rng.random() - 1.0))
-        pod = stress_pod(f"{kind}-{number:03d}", kind, duration_s, scheduler_name=scheduler_name, namespace=namespace)
-        result.append(Arrival(at_s, pod))
+        result.append(Drawn(at_s, kind, duration_s))
     return result
+
+
+def arrivals(
+    name: str, rng: Rng, *, count: int = PODS, scheduler_name: str = "conclave", namespace: str = "default"
+) -> list[Arrival]:
+    """The same draws as pods to be created. Any name but ``uniform`` and ``random``: ``ConfigError``."""
+    return [
+        Arrival(
+            drawn.at_s,
+            stress_pod(
+                f"{drawn.kind}-{number:03d}",
+                drawn.kind,
+                drawn.duration_s,
+                scheduler_name=scheduler_name,
+                namespace=namespace,
+            ),
+        )
+        for number, drawn in enumerate(draws(name, rng, count=count))
+    ]
 
 
 def _shuffle(items: list[str], rng: Rng) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from dataclasses import dataclass, field
@@ -50,6 +51,30 @@ class Running:
         return self.process.pid
 
 
+def etcd_of(folder: Path, members: int) -> list[EmbeddedEtcd]:
+    """A private etcd of so many members, not started; several must be started together."""
+    if members == 1:
+        return [EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=folder, fsync=False))]
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(2 * members)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        ports = [int(probe.getsockname()[1]) for probe in probes]
+    peers = [f"http://127.0.0.1:{port}" for port in ports[:members]]
+    everyone = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
+    found = []
+    for number, (peer, port) in enumerate(zip(peers, ports[members:], strict=True)):
+        flags = (
+            f"--name=m{number}", f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster={everyone}", "--heartbeat-interval=100", "--election-timeout=1000",
+        )  # fmt: skip
+        settings = EmbeddedEtcdSettings(
+            data_dir=folder / f"m{number}", client_port=port, fsync=False, extra_flags=flags
+        )
+        found.append(EmbeddedEtcd(settings))
+    return found
+
+
 class Mesh:
     """``async with Mesh(tmp_path) as mesh``: everything runs and is ready."""
 
@@ -63,9 +88,11 @@ class Mesh:
         flags: dict[str, list[str]] | None = None,
         twin_flags: list[str] | None = None,
         environ: dict[str, str] | None = None,
+        etcd_members: int = 1,
     ) -> None:
         self.folder = folder
-        self.etcd = EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=folder / "etcd", fsync=False))
+        self.members = etcd_of(folder / "etcd", etcd_members)
+        self.etcd = self.members[0]
         self.services: dict[str, Running] = {}
         self.kubeconfig = folder / "kubeconfig"
         self.audit = folder / "audit.jsonl"
@@ -92,7 +119,9 @@ class Mesh:
 
     async def _start(self) -> None:
         twin = ["--token", TOKEN, "--kubeconfig-out", str(self.kubeconfig), "--audit", str(self.audit)]
-        await asyncio.gather(self.etcd.start(), self.start("twin", "twin", [*twin, *self._twin_flags]))
+        await asyncio.gather(
+            *(member.start() for member in self.members), self.start("twin", "twin", [*twin, *self._twin_flags])
+        )
         import yaml
 
         self.api_url = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
@@ -102,7 +131,7 @@ class Mesh:
 
     async def add(self, service: str, number: int, environ: dict[str, str] | None = None) -> Running:
         """One more coordinator, agent or binder, ready. ``environ``: for it alone."""
-        flags = ["--etcd", self.etcd.endpoint, "--id", f"{service}-{number}"]
+        flags = ["--etcd", ",".join(member.endpoint for member in self.members), "--id", f"{service}-{number}"]
         if service != "agent":
             flags += ["--kubeconfig", str(self.kubeconfig)]
         flags += self._flags.get(service, [])
@@ -121,7 +150,8 @@ class Mesh:
             await self._end(self.services["twin"], signal.SIGTERM)  # it has an audit file to finish
         if self._session is not None:
             await self._session.close()
-        await self.etcd.stop()
+        # without a quorum a member takes seconds to end by itself
+        await asyncio.gather(*(m.kill() if len(self.members) > 1 else m.stop() for m in self.members))
 
     async def _end(self, running: Running, number: signal.Signals) -> None:
         process = running.process

@@ -3,6 +3,11 @@
 Source: kube-scheduler 1.36 ``plugins/podtopologyspread/filtering.go``. Only nodes that have every constraint's key
 form domains. The dry run follows it in what it does not check again: a pod that comes or goes counts although it is
 terminating, and although the selector is empty.
+
+Stricter than kube-scheduler in one thing: the least filled domain is found among pods that were seen bound, while the
+domain that a pod is to join counts those on their way too. Bindings land in any order; so none of these orders breaks
+the constraint, where kube-scheduler's skew may be too large until the last has landed. A pod that would fit by
+kube-scheduler's count has to wait for Bindings only (``settled``).
 """
 
 from __future__ import annotations
@@ -38,28 +43,39 @@ def prepare(state: ClusterState, pod: Pod) -> TopologySpread | None:
     for constraint in constraints:
         policy = included(state, pod, constraint)
         counted = complete if policy is None else complete & policy
-        pods = per_domain(table, constraint.topology_key, pods_per_row(state, constraint, pod.namespace) * counted)
-        domains = domains_present(table, constraint.topology_key, counted)
-        spreads.append(_Spread(constraint, selects(constraint.selector, pod.labels), counted, pods, domains))
+        key, namespace = constraint.topology_key, pod.namespace
+        pods = per_domain(table, key, pods_per_row(state, constraint, namespace) * counted)
+        seen = pods
+        if state.index.assumed:
+            seen = per_domain(table, key, pods_per_row(state, constraint, namespace, seen_only=True) * counted)
+        domains = domains_present(table, key, counted)
+        spreads.append(_Spread(constraint, selects(constraint.selector, pod.labels), counted, pods, seen, domains))
     return TopologySpread(table, pod.namespace, tuple(spreads))
 
 
 @dataclass(slots=True)
 class _Spread:
-    """One constraint. ``counted [rows]``: nodes that form domains; ``pods``, ``domains [domains + 1]``: pods per
-    domain, and which domains there are; ``self_match``: the pod matches its own selector."""
+    """One constraint. ``counted [rows]``: nodes that form domains; ``pods``, ``seen``, ``domains [domains + 1]``: pods
+    per domain, those of them seen bound, and which domains there are; ``self_match``: the pod matches its own
+    selector."""
 
     constraint: SpreadConstraint
     self_match: bool
     counted: BoolArray
     pods: IntArray
+    seen: IntArray
     domains: BoolArray
 
     def highest_fitting(self) -> int:
         """The most pods that a domain may have now for one more to fit."""
-        there = self.pods[self.domains]
+        there = self.seen[self.domains]
         least = int(there.min()) if len(there) and len(there) >= self.constraint.min_domains else 0
         return self.constraint.max_skew + least - self.self_match
+
+    def copy(self) -> _Spread:
+        """Counts are copied, the rest is shared."""
+        pods = self.pods.copy()
+        return replace(self, pods=pods, seen=pods if self.seen is self.pods else self.seen.copy())
 
 
 @dataclass(slots=True)
@@ -96,8 +112,17 @@ class TopologySpread:
             return
         for spread in self.spreads:
             if spread.counted[row] and selects(spread.constraint.selector, pod.labels):
-                spread.pods[codes_or_absent(self.table, spread.constraint.topology_key)[row]] += sign
+                code = codes_or_absent(self.table, spread.constraint.topology_key)[row]
+                spread.pods[code] += sign
+                if spread.seen is not spread.pods:
+                    spread.seen[code] += sign
 
     def copy(self) -> TopologySpread:
         """Counts are copied, the rest is shared."""
-        return replace(self, spreads=tuple(replace(spread, pods=spread.pods.copy()) for spread in self.spreads))
+        return replace(self, spreads=tuple(spread.copy() for spread in self.spreads))
+
+    def settled(self) -> TopologySpread | None:
+        """The rule as it will be once everything on its way has landed; None where nothing is on its way."""
+        if all(spread.seen is spread.pods or (spread.seen == spread.pods).all() for spread in self.spreads):
+            return None
+        return replace(self, spreads=tuple(replace(spread, seen=spread.pods) for spread in self.spreads))

@@ -47,6 +47,10 @@ class ImageTable:
             self._by_node.pop(node_name, None)
         self._scores.clear()
 
+    def any_known(self, images: tuple[str, ...]) -> bool:
+        """Whether some node has any of the images."""
+        return any(name in self._by_image for name in images)
+
     def score(self, images: tuple[str, ...]) -> IntArray | None:
         """``[rows]`` 0..100; None when no node has any. ``images``: normalised, one per container.
 

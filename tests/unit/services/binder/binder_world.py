@@ -329,7 +329,8 @@ class World:
         done = heard
         if happens:
             condition = {"type": "PodScheduled", "status": "False", "message": effect.message}
-            patch = {"metadata": {"uid": effect.uid}, "status": {"conditions": [condition]}}
+            metadata = {"uid": effect.uid} | ({"resourceVersion": effect.rv} if effect.rv else {})
+            patch = {"metadata": metadata, "status": {"conditions": [condition]}}
             try:
                 self.kube.patch_status(effect.namespace, effect.name, patch)
             except KubeRejected:

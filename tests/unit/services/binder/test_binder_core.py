@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from services.binder.instructions import Bind, Commit, LookUp, MarkPod, ReadPod
 from services.binder.state import CoreSettings
+from shared.errors import KubeRejected
 from shared.model.pod import DEVICES_ANNOTATION, POLICY_ANNOTATION
 from shared.wire.messages import Outcome, PlacementResult
 from tests.builders import make_node, make_pod
@@ -48,7 +51,7 @@ def test_the_binding_names_uid_version_policy_and_devices() -> None:
     effect = world.run(binder, Bind)
     assert isinstance(effect, Bind)
     assert effect.request.uid == world.uid("a")
-    assert effect.request.annotations == {POLICY_ANNOTATION: "kube-default/1", DEVICES_ANNOTATION: "0"}
+    assert effect.request.annotations == {POLICY_ANNOTATION: "kube-default@1", DEVICES_ANNOTATION: "0"}
 
 
 def test_what_gathers_during_a_transaction_goes_with_the_next_one() -> None:
@@ -442,6 +445,67 @@ def test_a_binding_without_an_answer_is_withdrawn_with_a_mark_if_the_node_change
     assert outcome(binder, request).outcome == Outcome.CONFLICT
     assert binder.core.stats.pods_marked == 1
     assert world.node_of("p0") == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"unschedulable": True}, "n0: node(s) were unschedulable"),
+        ({"taints": [{"key": "k", "effect": "NoExecute"}]}, "n0: node(s) had untolerated taint(s)"),
+        ({"podCIDR": "10.0.0.0/24"}, ""),
+    ],
+)
+def test_a_node_is_looked_at_again_before_a_binding_that_was_put_off(change: dict[str, Any], why: str) -> None:
+    world = make_world()
+    binder = world.start_binder()
+    world.kube.refuse_with["bind"] = 429
+    request = world.send(binder, world.plan(("p0", "n0")))
+    world.run(binder, Commit)
+    world.run(binder, Bind)
+    world.kube.change_node("n0", **change)
+    world.watch(binder)
+    world.kube.refuse_with.clear()
+    at_rest(world, binder)
+    if why:
+        assert outcome(binder, request).outcome == Outcome.CONFLICT
+        assert outcome(binder, request).reason.startswith(why)
+        assert world.node_of("p0") == ""
+    else:
+        assert outcome(binder, request).outcome == Outcome.BOUND
+
+
+def test_a_binding_under_way_to_a_node_that_is_cordoned_is_called_back() -> None:
+    """The API server holds the Binding (admission); the pod is marked, so that it comes to a 409."""
+    world = make_world()
+    binder = world.start_binder()
+    request = world.send(binder, world.plan(("p0", "n0", "n1")))
+    world.run(binder, Commit)
+    [held] = [effect for effect in binder.effects if isinstance(effect, Bind)]
+    binder.effects.remove(held)
+    world.kube.change_node("n0", unschedulable=True)
+    world.watch(binder)
+    world.run(binder, MarkPod)
+    with pytest.raises(KubeRejected, match="has been modified"):
+        world.kube.bind(held.request)
+    at_rest(world, binder)
+    assert outcome(binder, request).outcome == Outcome.CONFLICT
+    assert world.node_of("p0") == ""
+
+
+def test_a_binding_that_was_faster_than_its_recall_counts_as_bound_and_the_pod_is_not_marked() -> None:
+    world = make_world()
+    binder = world.start_binder()
+    request = world.send(binder, world.plan(("p0", "n0")))
+    world.run(binder, Commit)
+    [held] = [effect for effect in binder.effects if isinstance(effect, Bind)]
+    binder.effects.remove(held)
+    world.kube.change_node("n0", unschedulable=True)
+    world.watch(binder)
+    world.kube.bind(held.request)
+    world.run(binder, MarkPod)
+    at_rest(world, binder)
+    assert outcome(binder, request).outcome == Outcome.BOUND
+    assert binder.core.stats.pods_marked == 0
 
 
 def test_bindings_in_flight_are_bounded() -> None:

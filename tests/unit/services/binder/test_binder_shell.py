@@ -272,3 +272,16 @@ async def test_a_bug_in_the_core_ends_the_term_instead_of_being_swallowed() -> N
         with pytest.raises(ConclaveError):
             await stage.shell.submit(stage.plan("p0"))
         assert isinstance(await stage.ended, ZeroDivisionError)
+
+
+async def test_an_eviction_is_allowed_only_while_etcd_names_both_leaders() -> None:
+    stage = Stage()
+    calls = stage.shell.store_calls
+    assert await calls.leads(stage.term, stage.coordinator_term)
+    stage.store.faults.append("drop_request")
+    assert not await calls.leads(stage.term, stage.coordinator_term), "without an answer nobody is evicted"
+    newer = stage.take(KEYS.coordinator_leader)
+    assert not await calls.leads(stage.term, stage.coordinator_term), "the plan's coordinator leads no more"
+    assert await calls.leads(stage.term, newer)
+    stage.take(KEYS.binder_leader("0"))
+    assert not await calls.leads(stage.term, newer), "we lead no more"

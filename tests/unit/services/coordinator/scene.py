@@ -17,12 +17,14 @@ from services.coordinator.core import Core
 from services.coordinator.events import (
     AgentsChanged,
     BinderChanged,
+    ConditionFailed,
     DecisionsReceived,
     Event,
     IntentGone,
     IntentRecord,
     IntentsListed,
     NodeUpserted,
+    NominationStored,
     PlanAnswered,
     PodDeleted,
     PodFetched,
@@ -51,7 +53,18 @@ from shared.scheduling.cache import ClusterCache
 from shared.scheduling.conflicts import check_placement
 from shared.scheduling.feasibility import FeasibilityCache
 from shared.wire.codec import decode, encode
-from shared.wire.messages import VERSION, Offer, Outcome, PlacementResult, Plan, PlanResult, ViewUpdate
+from shared.wire.messages import (
+    VERSION,
+    Eviction,
+    EvictionOutcome,
+    EvictionResult,
+    Offer,
+    Outcome,
+    PlacementResult,
+    Plan,
+    PlanResult,
+    ViewUpdate,
+)
 from shared.wire.records import AgentRecord
 
 
@@ -79,7 +92,12 @@ class Scene:
         self.unanswered: list[tuple[str, Offer | ViewUpdate]] = []
         self.timeouts: deque[tuple[float, Event]] = deque()
         self.hold_plans = False
+        self.lost_patches = 0
+        self.evicted: list[str] = []
+        self.keep_victims = False
+        self.budget_forbids: set[str] = set()
         self.held_plans: list[Plan] = []
+        self.plans: list[Plan] = []
         self.intents: dict[str, str] = {}
         self.newest_plan = 0
         self.overcommitted: list[str] = []
@@ -226,6 +244,7 @@ class Scene:
             case SendView():
                 self._ask(instruction.agent, instruction.update)
             case SendPlan():
+                self.plans.append(instruction.plan)
                 if self.hold_plans:
                     self.held_plans.append(instruction.plan)
                 else:
@@ -233,9 +252,17 @@ class Scene:
             case FetchPod():
                 self.inbox.append(PodFetched(instruction.uid, self.pods.get(instruction.uid)))
             case PatchCondition():
-                if instruction.uid in self.pods:
+                if instruction.uid in self.pods and self.lost_patches:
+                    self.lost_patches -= 1
+                    self.inbox.append(ConditionFailed(instruction.uid))
+                elif instruction.uid in self.pods:
                     condition = ("False", instruction.reason, instruction.message)
-                    self.change_pod(instruction.uid, condition=condition)
+                    changes: dict[str, object] = {"condition": condition}
+                    if instruction.nominated is not None:
+                        changes["nominated_node"] = instruction.nominated
+                    self.change_pod(instruction.uid, **changes)
+                    if instruction.nominated:
+                        self.inbox.append(NominationStored(instruction.uid, instruction.nominated))
             case EmitEvent():
                 pass
 
@@ -263,7 +290,8 @@ class Scene:
 
     def bind(self, plan: Plan) -> PlanAnswered:
         """The binder's part: check at the node's state now, bind, tell the watch."""
-        results = []
+        results: list[PlacementResult] = []
+        evictions = [self._evict(eviction) for eviction in plan.evictions]
         for placement in decode(encode(plan), Plan).placements:
             pod = self.pods.get(placement.uid)
             if pod is None or pod.terminating:
@@ -283,7 +311,21 @@ class Scene:
             self.bindings.append((pod.uid, fitting[0]))
             self.change_pod(pod.uid, node_name=fitting[0])
             results.append(PlacementResult(placement.unit, Outcome.BOUND, fitting[0], "", 100))
-        return PlanAnswered(plan.plan_id, PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results))
+        return PlanAnswered(
+            plan.plan_id, PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 0, evictions)
+        )
+
+    def _evict(self, eviction: Eviction) -> EvictionResult:
+        """The binder's part of preemption: the pod terminates, and is gone unless the test keeps it."""
+        if eviction.uid not in self.pods:
+            return EvictionResult(eviction.uid, EvictionOutcome.GONE)
+        if eviction.uid in self.budget_forbids and not eviction.force:
+            return EvictionResult(eviction.uid, EvictionOutcome.REFUSED, "429")
+        self.evicted.append(eviction.uid)
+        self.change_pod(eviction.uid, terminating=True)
+        if not self.keep_victims:
+            self.delete_pod(eviction.uid)
+        return EvictionResult(eviction.uid, EvictionOutcome.EVICTED)
 
 
 # --- checkers: pure functions over a scene, empty when the invariant holds ------------------------------------------

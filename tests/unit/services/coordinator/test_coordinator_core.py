@@ -49,8 +49,13 @@ def test_a_pod_that_fits_nowhere_is_told_why_once_and_placed_when_room_appears()
     scene.run(until_s=30)
     assert scene.core.state.queue.count()[Place.UNSCHEDULABLE] == 1
     patches = scene.of(PatchCondition)
-    assert [p.message for p in patches] == ["0/2 nodes are available: 2 Insufficient cpu."]
-    assert [e.reason for e in scene.of(EmitEvent)] == ["FailedScheduling"]
+    (message,) = [p.message for p in patches]
+    assert message == (
+        "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: "
+        "2 No preemption victims found for incoming pod."
+    )
+    assert sorted(e.reason for e in scene.of(EmitEvent)) == ["FailedScheduling", "Scheduled", "Scheduled"]
+    assert "Successfully assigned default/big to " in " ".join(e.note for e in scene.of(EmitEvent))
     assert not check_places(scene)
     bound = dict(scene.bindings)
     scene.delete_pod(next(iter(bound)))
@@ -217,3 +222,12 @@ def test_where_every_round_is_slow_nobody_is_called_silent_for_it() -> None:
     assert len(scene.bindings) == 12
     assert scene.core.state.stats.rounds_cut == 0
     assert scene.core.state.stats.silences == 0
+
+
+def test_events_of_bound_pods_are_bounded_and_what_is_left_out_is_counted() -> None:
+    scene = cluster(4)
+    for number in range(80):
+        scene.add_pod(make_pod(f"p{number}").cpu("10m").pod())
+    scene.run()
+    assert len([e for e in scene.of(EmitEvent) if e.reason == "Scheduled"]) == 50
+    assert scene.core.state.stats.events_left_out == 30

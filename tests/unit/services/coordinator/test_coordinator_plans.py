@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from services.coordinator.events import BinderChanged, PlanAnswered, PlanFailed
@@ -148,6 +149,23 @@ def test_an_unresolved_placement_is_looked_up_and_settled() -> None:
     assert len(scene.of(FetchPod)) == 1
     assert scene.core.state.cache.accounts["uid-a"].assumed_at is None
     assert not scene.core.ledger.placed
+
+
+def test_the_binder_is_asked_again_for_a_unit_that_is_still_on_its_way() -> None:
+    """Its end is heard as soon as there is one, and not only when the placement is looked up."""
+    scene = planned()
+    first = scene.held_plans[0]
+    told = answer(scene, Outcome.UNRESOLVED)
+    waited = msgspec.structs.replace(told.result, elapsed_us=2_000_000)
+    sent = scene.deliver(PlanAnswered(told.plan_id, waited, 2.0))
+    (again,) = (instruction.plan for instruction in sent if isinstance(instruction, SendPlan))
+    assert again.plan_id != first.plan_id
+    assert [p.uid for p in again.placements] == [p.uid for p in first.placements]
+    assert scene.core.place_of("uid-a") == ["assumed"]
+    result = PlacementResult(again.placements[0].unit, Outcome.CONFLICT, "n0", "n0: node(s) were unschedulable")
+    end = msgspec.structs.replace(waited, plan_id=again.plan_id, results=[result])
+    scene.deliver(PlanAnswered(again.plan_id, end, 0.1))
+    assert not scene.core.state.cache.accounts
 
 
 def test_an_answer_to_an_unknown_plan_changes_nothing() -> None:

@@ -31,7 +31,7 @@ from services.coordinator.events import (
 from services.coordinator.state import CoreSettings
 from shared.scheduling.cache import recount
 from shared.scheduling.conflicts import check_placement
-from shared.scheduling.queue import Place, PodQueue
+from shared.scheduling.queue import ClusterEvent, Place, PodQueue
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 
@@ -261,9 +261,10 @@ def test_with_the_conflict_check_the_same_story_is_fine() -> None:
 class ForgetfulQueue(PodQueue):
     """The queue without its guard: what happens while a unit is in flight is not remembered."""
 
-    def wake(self, now: float, helps: Any = None) -> int:
-        count = super().wake(now, helps)
+    def wake(self, event: ClusterEvent, now: float, judge: Any = None) -> int:
+        count = super().wake(event, now, judge)
         self._events -= 1
+        del self._recent[-1:]
         return count
 
 

@@ -231,7 +231,10 @@ async def test_a_pending_pod_is_told_by_condition_and_event(world: World) -> Non
     await world.until(lambda: world.api.events)
     (condition,) = world.api.patches[0]["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
-    assert condition["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+    assert condition["message"] == (
+        "0/1 nodes are available: 1 Insufficient cpu. "
+        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    )
     assert "lastTransitionTime" in condition
     event = world.api.events[0]
     assert (event["reason"], event["type"], event["regarding"]["name"]) == ("FailedScheduling", "Warning", "big")

@@ -159,3 +159,18 @@ def test_a_schedule_is_flat_outside_its_line():
     assert [epsilon(step) for step in (0, 10, 15, 20, 99)] == pytest.approx([1.0, 1.0, 0.55, 0.1, 0.1])
     with pytest.raises(ConfigError, match="end_step"):
         LinearSchedule(1.0, 0.1, 10, 10)
+
+
+def test_a_million_batched_choices_never_leave_the_mask():
+    rng = np.random.default_rng(11)
+    broken = 0
+    for _ in range(10):
+        q = rng.normal(scale=100, size=(100_000, 8)).astype(np.float32)
+        mask = rng.random(q.shape) < 0.3
+        mask[np.arange(len(q)), rng.integers(8, size=len(q))] = True
+        q[~mask] += 1_000  # what is forbidden looks best
+        actions = epsilon_greedy(q, mask, 0.05, rng)
+        broken += int((~mask[np.arange(len(q)), actions]).sum())
+    assert broken == 0
+    unmasked = epsilon_greedy(q, None, 0.05, rng)
+    assert not mask[np.arange(len(q)), unmasked].all()

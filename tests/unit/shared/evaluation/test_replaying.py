@@ -79,7 +79,7 @@ def test_history_can_be_repeated_and_what_the_filters_forbid_is_left_out() -> No
 
 def test_pods_of_one_owner_are_one_group() -> None:
     capture = make_capture(pods=4)
-    assert [group_of(one) for one in capture.pods] == ["default/ReplicaSet/web", "default/ReplicaSet/job"] * 2
+    assert [group_of(one) for one in capture.pods] == ["default/ReplicaSet:web", "default/ReplicaSet:job"] * 2
 
 
 def test_a_pod_that_cannot_be_read_is_named_and_left_out() -> None:

@@ -130,3 +130,14 @@ def test_a_long_curve_is_thinned_by_means() -> None:
     shown = thinned([(float(i), float(i)) for i in range(4000)])
     assert len(shown) == MAX_POINTS
     assert shown[0] == (4.5, 4.5)
+
+
+def test_many_figures_are_grouped_and_only_what_is_promised_is_drawn() -> None:
+    names = [f"place{at}/{figure}" for at in range(20) for figure in ("loss", "count")]
+    policies = {policy: {name: Metric.of([1.0, 2.0]) for name in names} for policy in ("new", "old")}
+    goals = (Goal.at_most("place3/loss", 1.5, 2.0),)
+    page = render(SuiteResult("s", "c", (1, 2), policies, goals=goals))
+    assert parsed(page)
+    assert page.count("<details") == 20
+    assert page.count("<svg") == 1
+    assert page.count("1.50 ± 0.7071") == 2 * len(names)

@@ -23,6 +23,7 @@ MATCHERS = [
     Matcher(((frozenset({"default", "other"}), LabelSelector()),)),
     Matcher(((None, LabelSelector((Requirement("tier", "Exists"),))), (frozenset({"bare"}), LabelSelector()))),
     Matcher(((None, None),)),
+    Matcher(((None, selector_of_labels({"app": "web"})),), skip_terminating=True, skip_assumed=True),
 ]
 
 
@@ -50,7 +51,7 @@ def everything(index: PodIndex, table: NodeTable) -> dict[str, object]:
 def test_counting_along_equals_counting_afresh(seed: int) -> None:
     rng = random.Random(seed)
     table, names = NodeTable(2), [f"n{i}" for i in range(6)]
-    index, standing, nodes = PodIndex(table), {}, {}
+    index, standing, nodes, assumed = PodIndex(table), {}, {}, dict[str, bool]()
     for step in range(120):
         name = rng.choice(names)
         match rng.randrange(7):
@@ -71,14 +72,16 @@ def test_counting_along_equals_counting_afresh(seed: int) -> None:
                     claim = {"name": "v", "persistentVolumeClaim": {"claimName": rng.choice("cd")}}
                     raw["spec"]["volumes"] = [claim]
                 standing[uid] = pod_from_api(msgspec.convert(raw, api.Pod))
-                index.place(standing[uid], name)
+                assumed[uid] = rng.random() < 0.3
+                index.place(standing[uid], name, assumed=assumed[uid])
         if step % 10 == 0:
             fresh_table = NodeTable()
             for node in nodes.values():
                 fresh_table.upsert(node)
             fresh = PodIndex(fresh_table)
             for pod in standing.values():
-                fresh.place(pod, pod.node_name)
+                fresh.place(pod, pod.node_name, assumed=assumed[pod.uid])
+            assert index.assumed == fresh.assumed
             assert everything(index, table) == everything(fresh, fresh_table), (seed, step)
 
 
@@ -93,9 +96,9 @@ def test_questions_beyond_the_limit_are_forgotten_and_answered_anew(monkeypatch:
     )
     index.place(pod, "n")
     for _ in range(2):
-        assert [int(index.counts(matcher)[0]) for matcher in MATCHERS] == [1, 0, 1, 0, 0]
+        assert [int(index.counts(matcher)[0]) for matcher in MATCHERS] == [1, 0, 1, 0, 0, 1]
     index.drop("p")
-    assert [int(index.counts(matcher)[0]) for matcher in MATCHERS] == [0, 0, 0, 0, 0]
+    assert [int(index.counts(matcher)[0]) for matcher in MATCHERS] == [0, 0, 0, 0, 0, 0]
 
 
 def test_pods_wait_for_a_node_that_is_not_known_yet() -> None:

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared.scheduling.queue import Place, PodQueue
+from shared.scheduling.queue import ClusterEvent, Place, PodQueue
 from tests.builders import make_pod
 
 
@@ -51,9 +51,9 @@ def test_a_parked_pod_sleeps_until_an_event_that_can_help_it() -> None:
     queue = queue_of("a")
     queue.pop(1, now=0.0)
     queue.park("uid-a", {"NodeAffinity"}, now=0.0)
-    assert queue.wake(5.0, lambda _: False) == 0
+    assert queue.wake(ClusterEvent.POD_DELETED, now=5.0) == 0
     assert queue.count()[Place.UNSCHEDULABLE] == 1
-    assert queue.wake(5.0, lambda _: True) == 1
+    assert queue.wake(ClusterEvent.NODE_LABELS, now=5.0) == 1
     assert names(queue.pop(1, now=5.0)) == ["a"]
 
 
@@ -61,7 +61,7 @@ def test_a_pod_woken_while_its_backoff_runs_waits_for_the_end_of_it() -> None:
     queue = queue_of("a")
     queue.pop(1, now=0.0)
     queue.park("uid-a", {"NodeResourcesFit"}, now=0.0)
-    queue.wake(now=0.1)
+    queue.wake(ClusterEvent.POD_DELETED, now=0.1)
     assert queue.pop(1, now=0.5) == []
     assert names(queue.pop(1, now=1.0)) == ["a"]
 
@@ -69,7 +69,62 @@ def test_a_pod_woken_while_its_backoff_runs_waits_for_the_end_of_it() -> None:
 def test_an_event_during_the_flight_is_not_lost() -> None:
     queue = queue_of("a")
     queue.pop(1, now=0.0)
-    queue.wake(now=0.1)
+    queue.wake(ClusterEvent.NODE_ADDED, now=0.1)
+    queue.park("uid-a", {"NodeResourcesFit"}, now=0.2)
+    assert queue.count()[Place.BACKOFF] == 1
+
+
+def test_an_event_during_the_flight_that_cannot_help_lets_it_sleep() -> None:
+    queue = queue_of("a")
+    queue.pop(1, now=0.0)
+    queue.wake(ClusterEvent.NODE_LABELS, now=0.1)
+    queue.park("uid-a", {"NodeResourcesFit"}, now=0.2)
+    assert queue.count()[Place.UNSCHEDULABLE] == 1
+
+
+def test_a_pod_that_an_event_did_not_help_waits_for_what_rejects_it_now() -> None:
+    """A node is labelled as the pod wants it while it is full; room appears later."""
+    queue = queue_of("a")
+    queue.pop(1, now=0.0)
+    queue.park("uid-a", {"NodeAffinity"}, now=0.0)
+    assert queue.wake(ClusterEvent.NODE_LABELS, 20.0, lambda _: frozenset({"NodeResourcesFit"})) == 0
+    assert queue.wake(ClusterEvent.NODE_TAINTS, 20.5, lambda _: frozenset()) == 0
+    assert queue.wake(ClusterEvent.POD_DELETED, 21.0, lambda _: frozenset()) == 1
+    assert names(queue.pop(1, now=21.0)) == ["a"]
+
+
+def test_a_node_that_came_closed_wakes_who_waits_for_room_when_it_opens() -> None:
+    queue = queue_of("a")
+    queue.pop(1, now=0.0)
+    queue.park("uid-a", {"NodeResourcesFit"}, now=0.0)
+    assert queue.wake(ClusterEvent.NODE_ADDED, 20.0, lambda _: frozenset({"TaintToleration"})) == 0
+    assert queue.wake(ClusterEvent.NODE_TAINTS, 21.0, lambda _: frozenset()) == 1
+    assert names(queue.pop(1, now=21.0)) == ["a"]
+
+
+def test_a_pod_that_waits_for_others_under_way_has_no_failed_attempt_and_no_backoff() -> None:
+    queue = queue_of("a")
+    queue.pop(1, now=0.0)
+    queue.hold("uid-a", {"PodTopologySpread"}, now=0.0)
+    assert queue.count()[Place.UNSCHEDULABLE] == 1
+    assert queue.wake(ClusterEvent.POD_ADDED, now=0.01) == 1
+    assert names(queue.pop(1, now=0.01)) == ["a"]
+    assert queue.entries["uid-a"].attempts == 0
+
+
+def test_an_event_in_flight_makes_a_pod_that_would_wait_for_others_active_at_once() -> None:
+    queue = queue_of("a")
+    queue.pop(1, now=0.0)
+    queue.wake(ClusterEvent.POD_ADDED, now=0.01)
+    queue.hold("uid-a", {"PodTopologySpread"}, now=0.02)
+    assert names(queue.pop(1, now=0.02)) == ["a"]
+
+
+def test_more_events_than_are_remembered_count_as_one_that_may_help() -> None:
+    queue = queue_of("a")
+    queue.pop(1, now=0.0)
+    for _ in range(600):
+        queue.wake(ClusterEvent.NODE_LABELS, now=0.1)
     queue.park("uid-a", {"NodeResourcesFit"}, now=0.2)
     assert queue.count()[Place.BACKOFF] == 1
 
@@ -91,7 +146,7 @@ def test_an_update_keeps_the_place_unless_the_class_changed() -> None:
     assert queue.count()[Place.UNSCHEDULABLE] == 1
     queue.add(make_pod("a").cpu("1").pod(), now=1.0)
     assert queue.count()[Place.ACTIVE] == 1
-    assert queue.wake(now=1.0) == 0
+    assert queue.wake(ClusterEvent.POD_DELETED, now=1.0) == 0
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -135,9 +190,9 @@ class QueueMachine(RuleBasedStateMachine):
             self.queue.park(uid, {plugin}, self.now)
             self.flying.discard(uid)
 
-    @rule()
-    def wake(self) -> None:
-        self.queue.wake(self.now)
+    @rule(event=st.sampled_from(list(ClusterEvent)))
+    def wake(self, event: ClusterEvent) -> None:
+        self.queue.wake(event, self.now)
 
     @rule(seconds=st.floats(0, 20))
     def wait(self, seconds: float) -> None:

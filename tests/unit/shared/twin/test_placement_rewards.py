@@ -11,6 +11,7 @@ from shared.twin.placement_rewards import (
     Placement,
     Worth,
     ee_reward,
+    el_bounded_reward,
     el_reward,
     lb_reward,
     place_and_judge,
@@ -64,6 +65,32 @@ def test_energy_and_latency(latency_us, r3, ends):
     found = el_reward(placement([0.4, 0.1, 0.0], 0, [12, 6, 2], latency_us, 20_000, 30_000))
     assert found.reward == pytest.approx((4 - 2) / 4 + 20 / 2 / 50 + r3)
     assert found.terminated == ends
+
+
+def test_bounded_energy_never_outweighs_a_latency_limit():
+    for nodes in (1, 2, 3, 10):
+        pods = np.zeros(nodes, np.int64)
+        best_kept = Placement(np.zeros(nodes), 0, pods, 25_000, 20_000, 30_000, total_load=float(nodes))
+        worst_soft = Placement(np.zeros(nodes), 0, pods + 1, 20_000, 20_000, 30_000, total_load=0.0)
+        assert el_bounded_reward(worst_soft).reward > el_bounded_reward(best_kept).reward + 0.05
+    assert el_bounded_reward(placement([0.0], 0, [1], 40_000, 20_000, 30_000)).terminated
+
+
+def test_bounded_energy_counts_every_node_with_a_pod_and_their_mean_load():
+    found = el_bounded_reward(
+        Placement(np.array([0.5, 0.1, 0.0]), 0, np.array([6, 1, 0]), 5_000, 20_000, 30_000, total_load=0.7)
+    )
+    assert found.reward == pytest.approx(1 + 0.2 * ((4 - 2) / 4 + 0.7 / 2))
+
+
+def test_the_total_load_is_that_of_all_nodes_with_the_pod():
+    sizes = (NodeSize(cpu_millis=250), NodeSize(), NodeSize())
+    env = PlacementEnv(Scenario(sizes, pods=9, decisions=20, latency_soft_us=20_000), 1)
+    env.place(0)
+    told = []
+    place_and_judge(env, 1, lambda judged: told.append(judged.total_load) or Worth(0.0, False))
+    after = env.table.requested[:2, :3] / env.table.allocatable[:2, :3]
+    assert told == [pytest.approx(after.mean(axis=0).sum())]
 
 
 def test_nodes_on_are_never_divided_by_when_there_are_none():

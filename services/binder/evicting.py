@@ -1,0 +1,58 @@
+"""Evicting one victim of preemption: marked first, then evicted, deleted only where that was decided.
+
+    condition DisruptionTarget --> POST eviction --2xx--> EVICTED | 404 GONE
+                                        |429 (a budget forbids it) --forced--> DELETE with uid | else REFUSED
+
+Every write names the victim's uid, so a pod recreated under the name is never hit, and a victim evicted twice is
+evicted once. What may not happen is a victim of a plan that is over: a process that slept between plan and eviction
+would evict for a preemptor that others have placed since. So ``may_act`` asks etcd for the terms before the first and
+before the last step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from shared.errors import KubeError, KubeRejected
+from shared.kube.resources import PODS
+from shared.ports import KubeApi
+from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
+
+log = structlog.get_logger()
+
+PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+
+
+async def evict(
+    api: KubeApi, eviction: Eviction, *, scheduler_name: str, may_act: Callable[[], Awaitable[bool]]
+) -> EvictionResult:
+    """What became of the victim. Never raises for what the API server says.
+
+    ``may_act``: whether this binder and the coordinator that planned it both still lead, as etcd says now.
+    """
+    message = f"{scheduler_name}: preempting to accommodate a higher priority pod"
+    condition = {**PREEMPTED, "message": message}
+    # a uid in a patch is a precondition
+    mark = {"metadata": {"uid": eviction.uid}, "status": {"conditions": [condition]}}
+    namespace, name = eviction.namespace, eviction.name
+    try:
+        if not await may_act():
+            return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, "leadership may be lost")
+        await api.patch(PODS, namespace=namespace, name=name, patch=mark, subresource="status")
+        try:
+            await api.evict(namespace=namespace, name=name, uid=eviction.uid)
+        except KubeRejected as error:
+            if error.status != 429 or not eviction.force or not await may_act():
+                raise
+            log.warning("budget_violated", pod_uid=eviction.uid, preemptor=eviction.preemptor, error=error)
+            await api.delete(PODS, namespace=namespace, name=name, uid=eviction.uid)
+    except KubeRejected as error:
+        if error.status in (404, 409):
+            return EvictionResult(eviction.uid, EvictionOutcome.GONE, str(error)[:256])
+        return EvictionResult(eviction.uid, EvictionOutcome.REFUSED, str(error)[:256])
+    except KubeError as error:
+        return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, str(error)[:256])
+    log.info("pod_evicted", pod_uid=eviction.uid, preemptor=eviction.preemptor, node=eviction.node)
+    return EvictionResult(eviction.uid, EvictionOutcome.EVICTED)

@@ -1,0 +1,87 @@
+"""Asks the leading coordinator about one pod: finds it through etcd, speaks with the mesh's own credentials.
+
+Nothing is cached and nothing retried: who asks can ask again. It refuses to judge; the coordinator has all the facts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import aiohttp
+
+from shared.errors import ConclaveError, ConfigError
+
+if TYPE_CHECKING:
+    from shared.runtime.process import ProcessSettings
+
+TIMEOUT_S = 5.0
+MAX_ANSWER_BYTES = 8 << 20
+
+
+class Unknown(ConclaveError):
+    """There is no such pod."""
+
+    code = "pod_unknown"
+
+
+def split_name(pod: str) -> tuple[str, str]:
+    """(namespace, name). ``ConfigError``: it is not NAMESPACE/POD."""
+    namespace, slash, name = pod.partition("/")
+    if not slash or not namespace or not name or "/" in name:
+        raise ConfigError(f"{pod!r} is not NAMESPACE/POD, such as default/web-0")
+    return namespace, name
+
+
+async def ask(settings: ProcessSettings, url: str, namespace: str, name: str) -> dict[str, Any]:
+    """The leader's answer. ``Unknown``: no such pod. ``ConfigError``: nobody leads, answers or lets us in."""
+    base = (url or await leader_url(settings)).rstrip("/")
+    return await _get(settings, base, f"/v1/explain/{quote(namespace, safe='')}/{quote(name, safe='')}")
+
+
+async def leader_url(settings: ProcessSettings) -> str:
+    """The leading coordinator's address as etcd has it. ``ConfigError``: etcd is silent, or nobody leads."""
+    from services.cli.status import look
+
+    view = await look(settings)
+    if view.coordinator is None:
+        raise ConfigError("no coordinator leads; start one, or see conclave status")
+    return view.coordinator.record.url
+
+
+async def _get(settings: ProcessSettings, base: str, path: str) -> dict[str, Any]:
+    from shared.adapters.credentials import TokenFile, client_tls
+
+    headers: dict[str, str] = {}
+    if settings.token_file is not None:
+        headers["Authorization"] = TokenFile(settings.token_file).authorization()
+    options: dict[str, Any] = {}
+    if settings.tls_cert and settings.tls_key and settings.tls_ca:
+        options["ssl"] = client_tls(ca_file=settings.tls_ca, cert_file=settings.tls_cert, key_file=settings.tls_key)
+    try:
+        async with (
+            aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session,
+            session.get(base + path, **options) as answer,
+        ):
+            body = await answer.json(content_type=None)
+            status = answer.status
+    except (aiohttp.ClientError, TimeoutError) as error:
+        told = str(error) or type(error).__name__
+        raise ConfigError(f"{base}: the coordinator does not answer ({told}); see conclave status") from None
+    except ValueError:
+        raise ConfigError(f"{base}: the answer is no JSON; is this a coordinator?") from None
+    if status == 200 and isinstance(body, dict):
+        return body
+    code, message = (str(body.get("code", "")), str(body.get("message", ""))) if isinstance(body, dict) else ("", "")
+    if code == "pod_unknown":
+        raise Unknown(message)
+    raise ConfigError(f"{base}: {status} {code}: {message}{_REMEDIES.get(code, '')}")
+
+
+_REMEDIES = {
+    "not_leader": "; ask that one, or leave --url out",
+    "not_ready": "; ask again in a moment",
+    "unauthenticated": "; give the mesh's token with --token-file, or a certificate with --tls-cert",
+    "forbidden": "; use a token or certificate that may read",
+    "route_unknown": "; is this a coordinator, and of this version?",
+}

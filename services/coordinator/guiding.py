@@ -1,0 +1,222 @@
+"""Units that more than the nodes themselves decides about: what agents are told, and how their answers are dealt.
+
+    PreFilter (guidance_for, per template and offer) --> mask and scores in the offer --> different nodes, best first
+        --> per unit, one after the other: judged anew on all that is assumed, the answers' scores corrected, assumed
+
+So rules that span nodes hold with many units in flight: two that keep apart may be offered the same domain, but the
+second is judged with the first one counted, and offered again when nothing of what was answered fits any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from services.coordinator.losses import Losses
+from services.coordinator.merging import AgentAnswers, Choice, Unit
+from services.coordinator.state import State
+from shared.model.pod import Pod
+from shared.scheduling.cluster_rules import ClusterRule
+from shared.scheduling.conflicts import fits
+from shared.scheduling.feasibility import Diagnosis
+from shared.scheduling.filtering import diagnose, run_filters
+from shared.scheduling.filters.topology_spread import TopologySpread
+from shared.scheduling.guidance import Guidance, guidance_for, needs_guidance
+from shared.scheduling.node_table import BoolArray, IntArray
+from shared.wire.messages import SCORE_SCALE, Answer
+
+DISTINCT_SHARE, DISTINCT_SLACK, MOST_DISTINCT = 2, 16, 1024
+"""How many different nodes each agent is asked for: so many times the units, and some more, since the best nodes may
+all lie in one domain that is full after the first unit."""
+
+
+class Guiding:
+    """Guidance per template, kept until anything that it rests on changes."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._stamp: tuple[int, int, int] = (-1, -1, -1)
+        self._guidance: dict[Hashable, Guidance] = {}
+        self._diagnoses: dict[Hashable, Diagnosis] = {}
+        self._waits: dict[Hashable, frozenset[str]] = {}
+
+    def template(self, pod: Pod) -> Hashable | None:
+        """What pods must share to be judged alike; None for a pod that its nodes alone decide about."""
+        if not needs_guidance(self._state.cluster, pod):
+            return None
+        return template_of(pod)
+
+    def judge(self, pod: Pod) -> Guidance:
+        """The guidance for the pod as everything stands now, what is assumed included.
+
+        A pod with a nominated node that takes it is guided there alone (kube-scheduler ``schedule_one.go``).
+        """
+        self._renew()
+        key = template_of(pod)
+        known = self._guidance.get(key)
+        if known is None:
+            known = self._guidance[key] = self._nominated_first(pod)
+        return known
+
+    def takes_nobody(self, pod: Pod, guidance: Guidance) -> bool:
+        """Whether no node at all takes the pod, by the coordinator's own accounting."""
+        if guidance.rejection is not None:
+            return True
+        if guidance.mask is not None:
+            return not bool(guidance.mask.any())
+        return not bool(self._state.feasibility.of(pod.pod_class).mask.any())
+
+    def rejecting(self, pod: Pod) -> frozenset[str]:
+        """The plugins that reject the pod everywhere; none where some node takes it."""
+        if not self.takes_nobody(pod, self.judge(pod)):
+            return frozenset()
+        return frozenset(self.diagnosis(pod).plugins)
+
+    def waits(self, pod: Pod) -> frozenset[str]:
+        """The plugins that only keep the pod until the units on their way have landed; none if more is in its way."""
+        guidance = self.judge(pod)
+        if guidance.rejection is not None or not self.takes_nobody(pod, guidance):
+            return frozenset()
+        key = template_of(pod)
+        known = self._waits.get(key)
+        if known is None:
+            known = self._waits[key] = self._held_by(guidance)
+        return known
+
+    def _held_by(self, guidance: Guidance) -> frozenset[str]:
+        prefiltered, waiting = guidance.prefiltered, set[str]()
+        rules: list[ClusterRule] = []
+        for rule in prefiltered.rules:
+            settled = rule.settled() if isinstance(rule, TopologySpread) else None
+            if settled is not None:
+                waiting.add(rule.name)
+            rules.append(settled or rule)
+        if not waiting:
+            return frozenset()
+        later = replace(prefiltered, rules=tuple(rules))
+        mask = run_filters(self._state.cluster, self._state.feasibility, later, explain=False).mask
+        return frozenset(waiting) if mask.any() else frozenset()
+
+    def diagnosis(self, pod: Pod) -> Diagnosis:
+        """Why no node takes the pod, over all nodes."""
+        self._renew()
+        key = template_of(pod)
+        known = self._diagnoses.get(key)
+        if known is None:
+            prefiltered = self.judge(pod).prefiltered
+            known = self._diagnoses[key] = diagnose(self._state.cluster, self._state.feasibility, prefiltered)
+        return known
+
+    def _renew(self) -> None:
+        state = self._state
+        stamp = (state.cache.table.clock, state.cluster.index.version, state.objects_version)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._guidance.clear()
+            self._diagnoses.clear()
+            self._waits.clear()
+
+    def _nominated_first(self, pod: Pod) -> Guidance:
+        state = self._state
+        guidance = guidance_for(state.cluster, state.feasibility, pod)
+        row = state.cache.table.row_of.get(pod.nominated_node) if pod.nominated_node else None
+        if row is None or guidance.rejection is not None:
+            return guidance
+        mask = state.feasibility.of(pod.pod_class).mask if guidance.mask is None else guidance.mask
+        if not mask[row]:
+            return guidance
+        alone: BoolArray = np.zeros(len(mask), np.bool_)
+        alone[row] = True
+        return replace(guidance, mask=alone)
+
+
+def template_of(pod: Pod) -> Hashable:
+    """Everything of a pod that rules beyond the class read. Pods of one template with claims of their own differ."""
+    own = pod.uid if pod.nominated_node else ""
+    labels = tuple(sorted(pod.labels.items()))
+    return pod.namespace, labels, pod.relations, pod.owner, pod.images, pod.priority, own, pod.pod_class
+
+
+def distinct_for(units: int, extra: int) -> int:
+    """Different nodes wanted of each agent for so many units of one template."""
+    return min(MOST_DISTINCT, DISTINCT_SHARE * units + DISTINCT_SLACK + extra)
+
+
+@dataclass(slots=True)
+class _Head:
+    """One node that an agent answered with, and how many units of this round it was given."""
+
+    answer: Answer
+    name: str
+    row: int
+    policy: str = ""
+    taken: int = 0
+
+
+def deal(
+    state: State, losses: Losses, guiding: Guiding, offered: Guidance, units: Sequence[Unit],
+    lists: Sequence[AgentAnswers],
+) -> tuple[list[Choice], list[Unit]]:  # fmt: skip
+    """Choices in queue order, each assumed; and the units for which none of the answered nodes is right any more.
+
+    Scores were answered with the offer's guidance; each unit's are corrected to the guidance of its own moment.
+    """
+    heads = _heads(state, lists)
+    choices: list[Choice] = []
+    left: list[Unit] = []
+    for unit in units:
+        guidance = guiding.judge(unit.pod) if state.settings.judge_again else offered
+        ranked = [] if guidance.rejection is not None else _ranked(state, losses, unit, guidance, offered, heads)
+        chosen = next((head for head in ranked if _takes(state, unit.pod, head)), None)
+        if chosen is None:
+            state.stats.misfits += bool(heads)
+            left.append(unit)
+            continue
+        generation = int(state.cache.table.generation[chosen.row])
+        state.stats.stale_answers += chosen.answer.generation < generation
+        state.stats.all_rejected += not chosen.answer.accept
+        state.cluster.assume(unit.pod, chosen.name, state.now)
+        chosen.taken += 1
+        # the binder does not know rules that span nodes: it gets no other node than the one judged here
+        others = () if guidance.prefiltered.rules else tuple(h.name for h in ranked if h is not chosen)
+        candidates = others[: state.settings.extra_candidates]
+        choices.append(Choice(unit, chosen.name, chosen.answer, candidates, policy=chosen.policy))
+    return choices, left
+
+
+def _heads(state: State, lists: Sequence[AgentAnswers]) -> list[_Head]:
+    heads = []
+    for found in lists:
+        for answer, name in zip(found.answers, found.names, strict=True):
+            row = state.cache.table.row_of.get(name)
+            if row is not None and row == answer.slot:
+                heads.append(_Head(answer, name, row, found.policy))
+    return heads
+
+
+def _ranked(
+    state: State, losses: Losses, unit: Unit, guidance: Guidance, offered: Guidance, heads: list[_Head]
+) -> list[_Head]:
+    """The heads that the unit may have, best first: accepted ones, then by score, then the least taken."""
+    mask, uid = guidance.mask, unit.pod.uid
+    keyed = []
+    for head in heads:
+        if (mask is None or mask[head.row]) and not losses.avoids(uid, head.name):
+            score = head.answer.score + SCORE_SCALE * (_at(guidance.scores, head.row) - _at(offered.scores, head.row))
+            keyed.append(((not head.answer.accept, -score, head.taken, state.rng.random()), head))
+    keyed.sort(key=lambda item: item[0])
+    return [head for _, head in keyed]
+
+
+def _at(scores: IntArray | None, row: int) -> int:
+    return 0 if scores is None or row >= len(scores) else int(scores[row])
+
+
+def _takes(state: State, pod: Pod, head: _Head) -> bool:
+    table = state.cache.table
+    node = table.nodes[head.row]
+    if node is None or node.deleting or not state.feasibility.static_mask(pod.pod_class)[head.row]:
+        return False
+    return fits(table, pod.pod_class, head.row)

@@ -1,0 +1,73 @@
+"""The kinds beside pods and nodes that scheduling rules read: where they are served, and what the model makes of each.
+
+Pure. An object that cannot be used raises ``ObjectError`` on conversion, which is the reader's to report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from shared.kube import cluster_objects as kube
+from shared.kube.objects import ObjectMeta, PartialObject
+from shared.kube.resources import NAMESPACES, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingKind:
+    """One kind. ``convert``: the model's object of what the API server serves; raises ``ObjectError``."""
+
+    resource: Resource[Any]
+    convert: Callable[[Any], object]
+
+    @property
+    def name(self) -> str:
+        """The plural, which names the kind in events and logs."""
+        return self.resource.plural
+
+    def key(self, meta: ObjectMeta) -> str:
+        """``namespace/name``, or the name of a kind without namespaces."""
+        return f"{meta.namespace or ''}/{meta.name}" if self.resource.namespaced else meta.name
+
+
+def _labels(namespace: PartialObject) -> dict[str, str]:
+    return namespace.metadata.labels or {}
+
+
+def _workload(kind: str, group: str, plural: str, type_: type[Any]) -> SchedulingKind:
+    resource = Resource(kind, group, "v1", plural, True, type_)
+    return SchedulingKind(resource, lambda item: kube.workload_from_api(item, resource.api_version, kind))
+
+
+CLAIMS = SchedulingKind(
+    Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims", True, kube.PersistentVolumeClaim),
+    kube.claim_from_api,
+)
+VOLUMES = SchedulingKind(
+    Resource("PersistentVolume", "", "v1", "persistentvolumes", False, kube.PersistentVolume), kube.volume_from_api
+)
+STORAGE_CLASSES = SchedulingKind(
+    Resource("StorageClass", "storage.k8s.io", "v1", "storageclasses", False, kube.StorageClass),
+    kube.storage_class_from_api,
+)
+CSI_NODES = SchedulingKind(
+    Resource("CSINode", "storage.k8s.io", "v1", "csinodes", False, kube.CsiNode), kube.csi_limits_from_api
+)
+
+STORAGE_KINDS = (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES)
+"""What volume rules read: the binder's share."""
+
+SCHEDULING_KINDS = (
+    *STORAGE_KINDS,
+    SchedulingKind(NAMESPACES, _labels),
+    _workload("Service", "", "services", kube.ByLabels),
+    _workload("ReplicationController", "", "replicationcontrollers", kube.ByLabels),
+    _workload("ReplicaSet", "apps", "replicasets", kube.BySelector),
+    _workload("StatefulSet", "apps", "statefulsets", kube.BySelector),
+    SchedulingKind(
+        Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", True, kube.PodDisruptionBudget),
+        kube.budget_from_api,
+    ),
+)
+"""Everything that any rule reads: the coordinator's."""

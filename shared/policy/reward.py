@@ -1,0 +1,61 @@
+"""Rewards of marl-dqn: the thesis' utilisation bands as published, and the balance that its experiment is judged by.
+
+Both are read ``T_i`` = 15 s after the binding (thesis, section 4.1.3) from every node's utilisation. Pure functions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+LOW, HIGH, DANGER = 0.5, 0.8, 0.9
+DANGER_REWARD = -60.0
+BAND_PARTS = 3
+"""cpu, memory, disk: what the thesis rewards by."""
+BALANCE_UNIT = 0.05
+"""A distance from the mean that costs 1."""
+MOST_COST = 25.0
+
+
+def band(share: FloatArray) -> FloatArray:
+    """Reward of one utilisation, elementwise (thesis, section 4.1.2).
+
+    Below 50 %: minus the distance in points; 50..80 %: how far up the band, 0..10; above 80 %: minus the distance in
+    points; from 90 % on -60. The thesis gives the signs, the bounds and -60, not the scales.
+    """
+    points = share * 100.0
+    return np.where(
+        share >= DANGER,
+        DANGER_REWARD,
+        np.where(share > HIGH, 80.0 - points, np.where(share >= LOW, (points - 50.0) / 3.0, points - 50.0)),
+    )
+
+
+def band_reward(utilisation: FloatArray) -> FloatArray:
+    """``utilisation`` [nodes, >= 3] to [nodes]: mean of the node's own bands and of the cluster's (thesis 4.1.2)."""
+    parts = np.minimum(utilisation[:, :BAND_PARTS], 1.0)
+    local = band(parts).sum(axis=1)
+    together = float(band(parts.mean(axis=0)).sum())
+    mean: FloatArray = (local + together) / (2 * BAND_PARTS)
+    return mean
+
+
+def balance_potential(utilisation: FloatArray, counted: NDArray[np.bool_] | None = None) -> FloatArray:
+    """[nodes]: minus the squared distance of each node's highest part from the mean, in units of ``BALANCE_UNIT``.
+
+    Its mean over nodes is minus the variance that the imbalance of targets T3 is the root of, so what every agent
+    gains for itself adds up to what the cluster gains.
+    """
+    highest = utilisation.max(axis=1)
+    mean = highest.mean() if counted is None or not counted.any() else highest[counted].mean()
+    cost: FloatArray = np.minimum(((highest - mean) / BALANCE_UNIT) ** 2, MOST_COST)
+    return -cost
+
+
+def balance_reward(utilisation: FloatArray) -> FloatArray:
+    """[nodes]: mean of the local and the global part, as the thesis averages them."""
+    local = balance_potential(utilisation)
+    mean: FloatArray = 0.5 * (local + local.mean())
+    return mean

@@ -1,0 +1,74 @@
+"""``conclave explain NAMESPACE/POD`` against a running mesh: a pod that fits nowhere, one that was bound, and none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process.mesh import ROOT, Mesh
+
+pytestmark = [pytest.mark.process, pytest.mark.etcd]
+
+
+async def explain(*arguments: str) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr)."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services.cli", "explain", *arguments,
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(30):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_the_leader_says_why_by_etcd_or_by_url_and_only_to_those_with_a_token(tmp_path: Path) -> None:
+    token = tmp_path / "peer-token"
+    token.touch(mode=0o600)
+    token.write_text("a-token-for-this-test\n")
+    flags = {service: ["--token-file", str(token)] for service in ("coordinator", "agent", "binder")}
+    async with Mesh(tmp_path, coordinators=2, binders=1, flags=flags) as mesh:
+        await mesh.add_nodes(2)
+        await mesh.add_pod("fits")
+        await mesh.add_pod("big", cpu="6")
+        await mesh.wait_bound({"fits"}, timeout_s=30)
+        asked = ["--etcd", mesh.etcd.endpoint, "--token-file", str(token)]
+
+        answer: dict[str, Any] = {}
+        async with asyncio.timeout(30):
+            while (answer.get("queue") or {}).get("place") != "unschedulable":
+                code, out, err = await explain("default/big", *asked, "-o", "json")
+                assert code == 0, err
+                answer = json.loads(out)
+        (group,) = answer["nodes"]["groups"]
+        assert (group["plugin"], group["count"]) == ("NodeResourcesFit", 2)
+        assert group["nodes"][0]["shortages"][0]["short_by"] >= 2000
+
+        code, out, err = await explain("default/fits", *asked)
+        assert code == 0, err
+        assert "decided" in out
+        assert "placed by policy kube-default/" in out
+
+        code, out, err = await explain("default/none", *asked)
+        assert (code, out) == (1, "")
+        assert "there is no pod default/none" in err
+
+        code, _, err = await explain("default/fits", "--etcd", mesh.etcd.endpoint)
+        assert code == 2
+        assert "--token-file" in err
+
+        leading = json.loads((await explain("default/fits", *asked, "-o", "json"))[1])
+        assert leading["state"] == "bound"
+        codes = {}
+        for name in ("coordinator-0", "coordinator-1"):
+            code, _, err = await explain("default/fits", "--url", mesh.services[name].url, "--token-file", str(token))
+            codes[code] = err
+        assert set(codes) == {0, 2}
+        assert "does not lead" in codes[2]

@@ -1,0 +1,344 @@
+"""What must hold at every instant of every scenario, as pure functions over the API server's accepted changes.
+
+A history is the audit's entries in order; a checker answers with one sentence per violation, nothing when all is well.
+The arithmetic is ``shared.twin.audit_rules``, which shares no code with the scheduler. Each checker has a test with a
+history that breaks it (``test_invariants.py``). They refuse to know services, etcd or our own figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.twin.audit_log import Entry
+from shared.twin.audit_rules import Amounts, NodeFacts, node_facts, pod_facts
+
+Json = dict[str, Any]
+Checker = Callable[[Sequence[Entry]], list[str]]
+
+OURS = "conclave"
+FINISHED = ("Succeeded", "Failed")
+SEEN_AFTER_S = 0.5
+"""A change so shortly before a bind may not have been seen by anybody: what separate processes cannot exclude."""
+TOLD_AFTER_S = 3.0
+"""A pod that was created so shortly before the end may still be on its way to its first verdict."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The cluster after an entry: nodes and pods (by uid) there are. ``gone``: when a node's name was deleted."""
+
+    nodes: dict[str, Json] = field(default_factory=dict)
+    pods: dict[str, Json] = field(default_factory=dict)
+    changed_s: dict[str, float] = field(default_factory=dict)
+
+    def apply(self, entry: Entry) -> None:
+        """Take one change over."""
+        deleted = entry.verb == "delete"
+        if entry.kind == "Node":
+            known = self.nodes.get(entry.name)
+            if deleted or known is None or _static(known) != _static(entry.object):
+                self.changed_s[entry.name] = entry.time_s
+            if deleted:
+                self.nodes.pop(entry.name, None)
+            else:
+                self.nodes[entry.name] = entry.object
+        elif entry.kind == "Pod":
+            if deleted:
+                self.pods.pop(entry.uid, None)
+            else:
+                self.pods[entry.uid] = entry.object
+
+    def standing(self, node: str = "", **labels: str) -> list[Json]:
+        """Bound pods that hold resources, on ``node`` (empty: anywhere) and with all of ``labels``."""
+        return [
+            pod
+            for pod in self.pods.values()
+            if node_of(pod) and node in ("", node_of(pod)) and phase_of(pod) not in FINISHED and has(pod, labels)
+        ]
+
+
+def binds(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Cluster]]:
+    """Every entry by which a pod got a node, with the cluster as it was just before."""
+    cluster = Cluster()
+    for entry in entries:
+        if entry.kind == "Pod" and entry.verb != "delete" and node_of(entry.object):
+            known = cluster.pods.get(entry.uid)
+            if entry.verb == "bind" or (known is not None and node_of(known) != node_of(entry.object)):
+                yield entry, cluster
+        cluster.apply(entry)
+
+
+# --- one pod ------------------------------------------------------------------------------------------------------
+
+
+def bound_twice(entries: Sequence[Entry]) -> list[str]:
+    """A uid gets a node once (I1)."""
+    nodes: dict[str, list[str]] = {}
+    for entry, _ in binds(entries):
+        nodes.setdefault(entry.uid, []).append(f"{entry.name} to {node_of(entry.object)}")
+    return [f"bound twice: {' and '.join(given)}" for given in nodes.values() if len(given) > 1]
+
+
+def bound_while_gated(entries: Sequence[Entry]) -> list[str]:
+    """A pod with scheduling gates stays where it is."""
+    return [
+        f"bound while gated: {entry.name}"
+        for entry, before in binds(entries)
+        if (before.pods.get(entry.uid) or entry.object)["spec"].get("schedulingGates")
+    ]
+
+
+def bound_not_ours(entries: Sequence[Entry]) -> list[str]:
+    """Nobody but us binds in a scenario, and we bind our own."""
+    return [
+        f"bound though it names {name!r}: {entry.name}"
+        for entry, _ in binds(entries)
+        if (name := entry.object["spec"].get("schedulerName")) != OURS
+    ]
+
+
+def pending_without_reason(entries: Sequence[Entry]) -> list[str]:
+    """At the end every pending pod of ours says why: PodScheduled=False with a reason and a message."""
+    cluster, created_s = Cluster(), dict[str, float]()
+    for entry in entries:
+        created_s.setdefault(entry.uid, entry.time_s)
+        cluster.apply(entry)
+    end_s = entries[-1].time_s if entries else 0.0
+    found = []
+    for uid, pod in cluster.pods.items():
+        if not is_pending(pod) or pod["spec"].get("schedulingGates") or end_s - created_s[uid] < TOLD_AFTER_S:
+            continue
+        condition = scheduled_condition(pod)
+        if condition.get("status") != "False" or not condition.get("reason") or not condition.get("message"):
+            found.append(f"pending without a reason: {pod['metadata']['name']}: {condition or 'no condition'}")
+    return found
+
+
+# --- nodes --------------------------------------------------------------------------------------------------------
+
+
+def overcommitted(entries: Sequence[Entry]) -> list[str]:
+    """No bind takes a node above its allocatable as it is at that instant, in any resource (I2)."""
+    found = []
+    for entry, before in binds(entries):
+        node = node_of(entry.object)
+        if node not in before.nodes:
+            continue  # ``bound_to_missing_node`` says so
+        used: Amounts = {"pods": 1}
+        mine = pod_facts(entry.object).requests
+        others = [pod for pod in before.standing(node) if pod["metadata"]["uid"] != entry.uid]
+        for requests in [mine, *(pod_facts(pod).requests for pod in others)]:
+            for name, value in requests.items():
+                used[name] = used.get(name, 0) + value
+        used["pods"] += len(others)
+        offered = node_facts(before.nodes[node]).allocatable
+        short = [name for name in [*mine, "pods"] if used[name] > offered.get(name, 0)]
+        found += [
+            f"over-committed: {entry.name} on {node}: {name} {used[name]} of {offered.get(name, 0)}" for name in short
+        ]
+    return found
+
+
+def bound_to_missing_node(entries: Sequence[Entry]) -> list[str]:
+    """A Binding names a node that exists; one deleted ``SEEN_AFTER_S`` ago or less could not be known to be gone."""
+    return [
+        f"bound to a node that is gone: {entry.name} on {node}"
+        for entry, before in binds(entries)
+        if (node := node_of(entry.object)) not in before.nodes
+        and entry.time_s - before.changed_s.get(node, 0.0) > SEEN_AFTER_S
+    ]
+
+
+def bound_to_closed_node(entries: Sequence[Entry]) -> list[str]:
+    """No bind to a node that has been cordoned, or tainted against the pod, for longer than ``SEEN_AFTER_S``."""
+    found = []
+    for entry, before in binds(entries):
+        node = node_of(entry.object)
+        if node not in before.nodes or entry.time_s - before.changed_s.get(node, 0.0) <= SEEN_AFTER_S:
+            continue
+        closing = [taint for taint in node_facts(before.nodes[node]).taints if not tolerates(entry.object, taint)]
+        if closing:
+            late_s = entry.time_s - before.changed_s[node]
+            found.append(f"bound to a closed node: {entry.name} on {node}, {late_s:.1f} s after {closing[0]['key']}")
+    return found
+
+
+# --- among pods ---------------------------------------------------------------------------------------------------
+
+
+def sharing_a_node(entries: Sequence[Entry], **labels: str) -> list[str]:
+    """Pods with ``labels`` stand on different nodes at every instant (required anti-affinity by hostname)."""
+    found = []
+    for entry, before in binds(entries):
+        if not has(entry.object, labels):
+            continue
+        node = node_of(entry.object)
+        there = [p["metadata"]["name"] for p in before.standing(node, **labels) if p["metadata"]["uid"] != entry.uid]
+        if there:
+            found.append(f"anti-affinity broken: {entry.name} joins {there[0]} on {node}")
+    return found
+
+
+def skewed(entries: Sequence[Entry], key: str, max_skew: int, **labels: str) -> list[str]:
+    """After no bind do pods with ``labels`` differ by more than ``max_skew`` between domains of ``key``.
+
+    A bind is judged as DoNotSchedule judges it: its own domain against the emptiest one.
+    """
+    found = []
+    for entry, before in binds(entries):
+        if not has(entry.object, labels):
+            continue
+        domains = {name: (node["metadata"].get("labels") or {}).get(key, "") for name, node in before.nodes.items()}
+        counts = dict.fromkeys(filter(None, domains.values()), 0)
+        for pod in before.standing(**labels):
+            if domains.get(node_of(pod)):
+                counts[domains[node_of(pod)]] += 1
+        mine = domains.get(node_of(entry.object), "")
+        if mine and counts[mine] + 1 - min(counts.values()) > max_skew:
+            found.append(f"skew above {max_skew}: {entry.name} on {mine} of {counts}")
+    return found
+
+
+# --- evictions ----------------------------------------------------------------------------------------------------
+
+
+def evicted(entries: Sequence[Entry]) -> dict[str, Entry]:
+    """Pods that somebody evicted, by uid, with the entry that first shows it (condition DisruptionTarget)."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.kind == "Pod" and entry.uid not in found and _condition(entry.object, "DisruptionTarget"):
+            found[entry.uid] = entry
+    return found
+
+
+def evictions_above(entries: Sequence[Entry], limit: int) -> list[str]:
+    """At most ``limit`` pods were evicted in all."""
+    names = sorted(entry.name for entry in evicted(entries).values())
+    return [f"{len(names)} evictions, {limit} would do: {names[:10]}"] if len(names) > limit else []
+
+
+def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
+    """Each victim made room for a pod of strictly higher priority that may preempt.
+
+    That pod is one nominated to the victim's node when it was evicted, or that gets the node later.
+    """
+    victims = evicted(entries)
+    nodes = {node_of(entry.object) for entry in victims.values()} - {""}
+    rivals: dict[str, list[tuple[int, Entry]]] = {node: [] for node in nodes}
+    for entry in entries if nodes else ():
+        if entry.kind == "Pod" and entry.object["spec"].get("preemptionPolicy") != "Never":
+            nominated = str((entry.object.get("status") or {}).get("nominatedNodeName") or "")
+            for node in nodes & {node_of(entry.object), nominated}:
+                rivals[node].append((priority_of(entry.object), entry))
+    found = []
+    for uid, victim in victims.items():
+        node, priority = node_of(victim.object), priority_of(victim.object)
+        if not any(
+            higher > priority and other.uid != uid and (other.rv > victim.rv or not node_of(other.object))
+            for higher, other in rivals.get(node, ())
+        ):
+            found.append(f"evicted for nobody of higher priority: {victim.name} (priority {priority}) on {node}")
+    return found
+
+
+def below_budget(entries: Sequence[Entry], min_available: int, **labels: str) -> list[str]:
+    """No eviction leaves fewer than ``min_available`` pods with ``labels`` running (a PodDisruptionBudget)."""
+    victims, cluster, found = evicted(entries), Cluster(), []
+    for entry in entries:
+        cluster.apply(entry)
+        if victims.get(entry.uid) is not entry or not has(entry.object, labels):
+            continue
+        left = [pod for pod in cluster.standing(**labels) if not _condition(pod, "DisruptionTarget")]
+        if len(left) < min_available:
+            found.append(f"budget exceeded: {entry.name} evicted, {len(left)} of {min_available} left")
+    return found
+
+
+ALWAYS: tuple[Checker, ...] = (
+    bound_twice,
+    bound_while_gated,
+    bound_not_ours,
+    pending_without_reason,
+    overcommitted,
+    bound_to_missing_node,
+    bound_to_closed_node,
+    unjust_evictions,
+)
+"""Checked at the end of every scenario."""
+
+
+# --- figures ------------------------------------------------------------------------------------------------------
+
+
+def latencies_s(entries: Sequence[Entry]) -> list[float]:
+    """Seconds from a pod's creation to its bind, sorted."""
+    created: dict[str, float] = {}
+    for entry in entries:
+        if entry.kind == "Pod":
+            created.setdefault(entry.uid, entry.time_s)
+    return sorted(entry.time_s - created[entry.uid] for entry, _ in binds(entries))
+
+
+# --- reading an object --------------------------------------------------------------------------------------------
+
+
+def node_of(pod: Json) -> str:
+    """The node a pod is bound to, or ""."""
+    return str(pod["spec"].get("nodeName") or "")
+
+
+def phase_of(pod: Json) -> str:
+    """``status.phase``."""
+    return str((pod.get("status") or {}).get("phase") or "")
+
+
+def priority_of(pod: Json) -> int:
+    """``spec.priority``, 0 where it has none."""
+    return int(pod["spec"].get("priority") or 0)
+
+
+def has(obj: Json, labels: dict[str, str]) -> bool:
+    """Whether the object carries all of ``labels``."""
+    own = obj["metadata"].get("labels") or {}
+    return all(own.get(key) == value for key, value in labels.items())
+
+
+def is_pending(pod: Json) -> bool:
+    """Ours, unbound, and neither finished nor going."""
+    return (
+        pod["spec"].get("schedulerName") == OURS
+        and not node_of(pod)
+        and phase_of(pod) not in FINISHED
+        and not pod["metadata"].get("deletionTimestamp")
+    )
+
+
+def scheduled_condition(pod: Json) -> Json:
+    """The condition PodScheduled, empty where there is none."""
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled":
+            return dict(condition)
+    return {}
+
+
+def tolerates(pod: Json, taint: Json) -> bool:
+    """Whether one of the pod's tolerations covers the taint."""
+    for toleration in pod["spec"].get("tolerations") or ():
+        if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+            continue
+        if toleration.get("key") and toleration["key"] != taint.get("key"):
+            continue
+        if toleration.get("operator") == "Exists" or (toleration.get("value") or "") == (taint.get("value") or ""):
+            return True
+    return False
+
+
+def _condition(pod: Json, name: str) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == name and c.get("status") == "True" for c in conditions)
+
+
+def _static(node: Json) -> NodeFacts:
+    return node_facts(node)

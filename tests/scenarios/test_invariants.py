@@ -1,0 +1,171 @@
+"""Every checker of the scenarios, seen red: a history that breaks its rule, and the like that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shared.twin.audit_log import Entry
+from tests.scenarios.invariants import (
+    ALWAYS,
+    below_budget,
+    bound_not_ours,
+    bound_to_closed_node,
+    bound_to_missing_node,
+    bound_twice,
+    bound_while_gated,
+    evictions_above,
+    latencies_s,
+    overcommitted,
+    pending_without_reason,
+    sharing_a_node,
+    skewed,
+    unjust_evictions,
+)
+
+Json = dict[str, Any]
+
+
+class History:
+    """Entries one after the other, a tenth of a second apart unless ``wait`` says otherwise."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.time_s = 100.0
+        self._pods: dict[str, Json] = {}
+
+    def wait(self, seconds: float) -> History:
+        self.time_s += seconds
+        return self
+
+    def _add(self, verb: str, kind: str, obj: Json) -> History:
+        self.time_s += 0.1
+        name, namespace = obj["metadata"]["name"], "" if kind == "Node" else "default"
+        self.entries.append(Entry(len(self.entries) + 1, self.time_s, verb, kind, namespace, name, "admin", obj))
+        return self
+
+    def node(self, name: str, verb: str = "create", *, cpu: str = "2", zone: str = "", **spec: Any) -> History:
+        meta = {"name": name, "uid": f"uid-{name}", "labels": {"zone": zone} if zone else {}}
+        status = {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10"}}
+        return self._add(verb, "Node", {"metadata": meta, "spec": spec, "status": status})
+
+    def pod(self, name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> History:
+        asked = {"requests": {"cpu": spec.pop("cpu", "1")}}
+        self._pods[name] = {
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels or {}},
+            "spec": {"schedulerName": "conclave", "containers": [{"name": "c", "resources": asked}], **spec},
+            "status": {"phase": "Pending"},
+        }
+        return self._add("create", "Pod", self._pods[name])
+
+    def bind(self, name: str, node: str) -> History:
+        pod = self._pods[name]
+        self._pods[name] = {**pod, "spec": {**pod["spec"], "nodeName": node}}
+        return self._add("bind", "Pod", self._pods[name])
+
+    def condition(self, name: str, kind: str, status: str, **more: str) -> History:
+        pod = self._pods[name]
+        conditions = [{"type": kind, "status": status, **more}]
+        self._pods[name] = {**pod, "status": {**pod["status"], "conditions": conditions}}
+        return self._add("patch", "Pod", self._pods[name])
+
+    def delete(self, name: str) -> History:
+        return self._add("delete", "Pod", self._pods.pop(name))
+
+    def evict(self, name: str) -> History:
+        return self.condition(name, "DisruptionTarget", "True").delete(name)
+
+
+def two_on_a_node(labels: dict[str, str]) -> History:
+    return History().node("n").pod("a", labels=labels).pod("b", labels=labels).bind("a", "n").bind("b", "n")
+
+
+BAD: dict[str, tuple[Callable[[list[Entry]], list[str]], History]] = {
+    "bound twice": (bound_twice, History().node("n").node("m").pod("a").bind("a", "n").bind("a", "m")),
+    "bound twice to one node": (bound_twice, History().node("n").pod("a").bind("a", "n").bind("a", "n")),
+    "bound while gated": (
+        bound_while_gated,
+        History().node("n").pod("a", schedulingGates=[{"name": "g"}]).bind("a", "n"),
+    ),
+    "another scheduler's": (bound_not_ours, History().node("n").pod("a", schedulerName="other").bind("a", "n")),
+    "no condition": (pending_without_reason, History().node("n").pod("a").wait(10).node("n", "update")),
+    "no reason": (
+        pending_without_reason,
+        History().node("n").pod("a").condition("a", "PodScheduled", "False").wait(10).node("n", "update"),
+    ),
+    "over-committed cpu": (overcommitted, two_on_a_node({}).pod("c").bind("c", "n")),
+    "over-committed after a shrink": (
+        overcommitted,
+        History().node("n").pod("a").node("n", "patch", cpu="500m").bind("a", "n"),
+    ),
+    "over-committed for an instant": (overcommitted, two_on_a_node({}).pod("c").bind("c", "n").delete("a")),
+    "a node that never was": (bound_to_missing_node, History().pod("a").bind("a", "n")),
+    "a node that is gone": (
+        bound_to_missing_node,
+        History().node("n").pod("a").node("n", "delete").wait(1).bind("a", "n"),
+    ),
+    "a cordoned node": (
+        bound_to_closed_node,
+        History().node("n").pod("a").node("n", "patch", unschedulable=True).wait(1).bind("a", "n"),
+    ),
+    "a tainted node": (
+        bound_to_closed_node,
+        History()
+        .node("n").pod("a").node("n", "patch", taints=[{"key": "k", "effect": "NoExecute"}]).wait(1).bind("a", "n"),
+    ),
+    "shared node": (lambda entries: sharing_a_node(entries, app="x"), two_on_a_node({"app": "x"})),
+    "skew": (
+        lambda entries: skewed(entries, "zone", 1, app="x"),
+        two_on_a_node({"app": "x"}).node("n", "update", zone="z0").node("m", zone="z1")
+        .pod("c", labels={"app": "x"}).bind("c", "n"),
+    ),
+    "too many evictions": (
+        lambda entries: evictions_above(entries, 1),
+        two_on_a_node({}).evict("a").evict("b"),
+    ),
+    "evicted for nobody": (unjust_evictions, two_on_a_node({}).evict("a")),
+    "evicted for an equal": (unjust_evictions, two_on_a_node({}).pod("c").evict("a").bind("c", "n")),
+    "evicted for a pod that never preempts": (
+        unjust_evictions,
+        two_on_a_node({}).pod("c", priority=9, preemptionPolicy="Never").evict("a").bind("c", "n"),
+    ),
+    "budget": (
+        lambda entries: below_budget(entries, 2, app="x"),
+        two_on_a_node({"app": "x"}).evict("a"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_history_that_breaks_the_rule_is_found(case: str) -> None:
+    checker, history = BAD[case]
+    assert len(checker(history.entries)) == 1
+
+
+def good() -> list[Entry]:
+    history = History().node("n", zone="z0").node("m", zone="z1")
+    history.pod("a", labels={"app": "x"}).bind("a", "n").pod("b", labels={"app": "x"}).bind("b", "m")
+    history.pod("full", cpu="9").condition("full", "PodScheduled", "False", reason="Unschedulable", message="no room")
+    history.pod("gated", schedulingGates=[{"name": "g"}]).wait(10)
+    history.pod("high", priority=5, cpu="2").evict("a").bind("high", "n")
+    return history.pod("new").entries
+
+
+def test_a_good_history_passes_every_checker() -> None:
+    entries = good()
+    assert [violation for checker in ALWAYS for violation in checker(entries)] == []
+    assert sharing_a_node(entries, app="x") + skewed(entries, "zone", 1, app="x") == []
+    assert evictions_above(entries, 1) + below_budget(entries, 1, app="x") == []
+    assert [round(value, 1) for value in latencies_s(entries)] == [0.1, 0.1, 0.3]
+
+
+def test_a_change_that_nobody_can_have_seen_is_no_violation() -> None:
+    history = History().node("n").pod("a").node("n", "patch", unschedulable=True).bind("a", "n")
+    assert bound_to_closed_node(history.entries) == []
+
+
+def test_resources_of_a_deleted_or_finished_pod_are_free_again() -> None:
+    history = two_on_a_node({}).delete("a").pod("c").bind("c", "n")
+    assert overcommitted(history.entries) == []

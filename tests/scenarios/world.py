@@ -1,0 +1,219 @@
+"""One scenario's world: a mesh of real processes, and a client that knows nothing but the Kubernetes API.
+
+    async with world(tmp_path, agents=2) as cluster:
+        await cluster.add_node("n0", cpu="4")
+        await cluster.add_pod("p0", cpu="1")
+        await cluster.until(lambda c: c.bound("p0"), within_s=5)
+
+A watch keeps ``pods`` current and wakes ``until``; nothing polls. Leaving the block ends every process and then holds
+the API server's whole history against ``invariants.ALWAYS``. It refuses to ask the mesh about itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from shared.twin.audit_log import Entry, read_entries
+from tests.process.mesh import Mesh
+from tests.scenarios.invariants import ALWAYS, node_of, scheduled_condition
+
+Json = dict[str, Any]
+
+FULL = os.environ.get("SCENARIO_LENGTH") == "full"
+"""``full``: the waits of the scenarios as they are written; else each wait is as short as still proves the point."""
+
+MERGE = {"Content-Type": "application/merge-patch+json"}
+PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
+
+
+def length(*, short: float, full: float) -> float:
+    """Seconds or a count, by ``SCENARIO_LENGTH``."""
+    return full if FULL else short
+
+
+class World:
+    """The cluster as its API shows it. ``pods``: by name, as the watch last showed them."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.pods: dict[str, Json] = {}
+        self.history: list[Entry] = []
+        self._changed = asyncio.Condition()
+
+    # --- writes -------------------------------------------------------------------------------------------------
+
+    async def call(
+        self, method: str, path: str, body: Json | None = None, headers: dict[str, str] | None = None
+    ) -> Json:
+        """One request. ``AssertionError``: the server refused it."""
+        async with self.mesh.session.request(method, self.mesh.api_url + path, json=body, headers=headers) as response:
+            answer: Json = await response.json()
+            assert response.status < 300, f"{method} {path}: {answer}"
+            return answer
+
+    async def create(self, path: str, kind: str, name: str, **body: Any) -> Json:
+        """POST an object; ``metadata`` may hold labels, ``api`` the apiVersion."""
+        version = body.pop("api", "v1")
+        metadata = {"name": name, **body.pop("metadata", {})}
+        return await self.call("POST", path, {"apiVersion": version, "kind": kind, "metadata": metadata, **body})
+
+    async def add_node(self, name: str, *, labels: dict[str, str] | None = None, **amounts: str) -> None:
+        """A ready node whose kubelet the API server's simulator plays. ``amounts``: cpu, memory, pods."""
+        offered = {"cpu": "4", "memory": "8Gi", "pods": "110", **amounts}
+        ready = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
+        metadata = {
+            "labels": {"kubernetes.io/hostname": name, **(labels or {})},
+            "annotations": {"conclave.io/twin-node": "true"},
+        }
+        await self.create(NODES, "Node", name, metadata=metadata, status=ready)
+        # admission taints a new node as not ready; the node controller would take that back
+        await self.patch_node(name, {"spec": {"taints": None}})
+
+    async def patch_node(self, name: str, patch: Json) -> None:
+        await self.call("PATCH", f"{NODES}/{name}", patch, MERGE)
+
+    async def patch_node_status(self, name: str, patch: Json) -> None:
+        await self.call("PATCH", f"{NODES}/{name}/status", patch, MERGE)
+
+    async def add_pod(self, name: str, *, cpu: str = "100m", labels: dict[str, str] | None = None, **spec: Any) -> str:
+        """A pending pod of ours, in ``default``; its uid. ``spec``: further fields. It ends at once when deleted."""
+        wanted = {"requests": {"cpu": cpu, "memory": "16Mi"}}
+        body: Json = {
+            "schedulerName": "conclave",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "i", "resources": wanted}],
+            **spec,
+        }
+        pod = await self.create(PODS, "Pod", name, metadata={"labels": labels or {}}, spec=body)
+        return str(pod["metadata"]["uid"])
+
+    async def add_pods(self, names: Iterable[str], **pod: Any) -> set[str]:
+        """Many alike, all at once."""
+        wanted = set(names)
+        await asyncio.gather(*(self.add_pod(name, **pod) for name in sorted(wanted)))
+        return wanted
+
+    async def delete_pod(self, name: str) -> None:
+        await self.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+    async def delete_pod_if_there(self, name: str) -> None:
+        """As ``delete_pod``; somebody may have been faster."""
+        url = f"{self.mesh.api_url}{PODS}/{name}"
+        async with self.mesh.session.delete(url, json={"gracePeriodSeconds": 0}) as response:
+            assert response.status in (200, 202, 404), await response.text()
+
+    async def faults(self, *rules: Json) -> None:
+        """What the API server does wrong from now on; no rule: nothing."""
+        await self.call("PUT", "/twin/faults", {"rules": list(rules)})
+
+    # --- what the API shows -------------------------------------------------------------------------------------
+
+    def bound(self, *names: str) -> bool:
+        """Whether all of these pods have a node."""
+        return all(name in self.pods and node_of(self.pods[name]) for name in names)
+
+    def bound_names(self, prefix: str = "") -> set[str]:
+        """Names of bound pods."""
+        return {name for name, pod in self.pods.items() if name.startswith(prefix) and node_of(pod)}
+
+    def node(self, name: str) -> str:
+        """Where a pod is, or ""."""
+        return node_of(self.pods[name]) if name in self.pods else ""
+
+    def told(self, name: str) -> str:
+        """The message of its PodScheduled=False, or ""."""
+        condition = scheduled_condition(self.pods[name]) if name in self.pods else {}
+        return str(condition.get("message") or "") if condition.get("status") == "False" else ""
+
+    async def until(self, holds: Callable[[World], bool], *, within_s: float, what: str = "") -> float:
+        """Wait for the watch to show it; seconds it took. ``AssertionError`` with what pends, when it does not."""
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(within_s), self._changed:
+                await self._changed.wait_for(lambda: holds(self))
+        except TimeoutError:
+            pending = [name for name, pod in self.pods.items() if not node_of(pod)]
+            say = {name: self.told(name) for name in sorted(pending)[:5]}
+            raise AssertionError(
+                f"not within {within_s:g} s: {what}; {len(self.bound_names())} bound, {len(pending)} pending, as {say}"
+            ) from None
+        return time.monotonic() - started
+
+    async def when(self, holds: Callable[[World], bool]) -> None:
+        """Wait for the watch to show it, however long it takes."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: holds(self))
+
+    async def never(self, happens: Callable[[World], bool], *, for_s: float, what: str) -> None:
+        """Watch that it does not happen for so long."""
+        try:
+            await self.until(happens, within_s=for_s)
+        except AssertionError:
+            return
+        raise AssertionError(f"it happened: {what}")
+
+    async def follow(self, listed: asyncio.Event) -> None:
+        """Keep ``pods`` current; eternal. A cut watch lists again."""
+        while True:
+            page = await self.call("GET", "/api/v1/pods")
+            async with self._changed:
+                self.pods = {pod["metadata"]["name"]: pod for pod in page["items"]}
+                self._changed.notify_all()
+            listed.set()
+            version = page["metadata"]["resourceVersion"]
+            url = f"{self.mesh.api_url}/api/v1/pods?watch=1&resourceVersion={version}"
+            try:
+                async with self.mesh.session.get(url, timeout=aiohttp.ClientTimeout(sock_connect=5)) as stream:
+                    await self._read(stream)
+            except aiohttp.ClientError:
+                continue
+
+    async def _read(self, stream: aiohttp.ClientResponse) -> None:
+        rest = b""
+        async for chunk in stream.content.iter_any():
+            *lines, rest = (rest + chunk).split(b"\n")
+            async with self._changed:
+                for line in filter(None, lines):
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        return
+                    if event["type"] != "BOOKMARK":
+                        self._take(event["type"], event["object"])
+                self._changed.notify_all()
+
+    def _take(self, kind: str, pod: Json) -> None:
+        name = pod["metadata"]["name"]
+        if kind != "DELETED":
+            self.pods[name] = pod
+        elif name in self.pods and self.pods[name]["metadata"]["uid"] == pod["metadata"]["uid"]:
+            del self.pods[name]
+
+
+@asynccontextmanager
+async def world(folder: Path, **mesh: Any) -> AsyncIterator[World]:
+    """Processes up and scheduling; afterwards everything is down and the history has been checked."""
+    async with Mesh(folder, twin_flags=["--simulate"], **mesh) as running:
+        cluster = World(running)
+        listed = asyncio.Event()
+        following = asyncio.create_task(cluster.follow(listed))
+        try:
+            await running.leader("coordinator")
+            await running.leader("binder")
+            await listed.wait()
+            yield cluster
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+    with running.audit.open("rb") as lines:
+        cluster.history = list(read_entries(lines, str(running.audit)))
+    violations = [violation for checker in ALWAYS for violation in checker(cluster.history)]
+    assert not violations, "\n".join(violations[:20])

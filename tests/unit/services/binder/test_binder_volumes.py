@@ -1,0 +1,123 @@
+"""Volumes in the binder: checked again before the commit, bound before the pod is."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from services.binder.core import BinderCore
+from services.binder.events import (
+    Committed,
+    IntentsListed,
+    NodeUpserted,
+    ObjectChanged,
+    PlanReceived,
+    PodUpserted,
+    Source,
+    Synced,
+)
+from services.binder.instructions import Answer, Bind, Commit, Instruction, PatchObject
+from services.binder.state import CoreSettings
+from shared.model.cluster_objects import Claim, PersistentVolume, StorageClass
+from shared.model.constraints import Requirement, SelectorTerm
+from shared.model.pod import Pod
+from shared.wire.keys import Keys
+from shared.wire.messages import VERSION, Outcome, Placement, Plan
+from tests.builders import make_node, make_pod
+
+CLAIM = Claim("default/data", uid="uid-c", class_name="slow", storage_bytes=10, resource_version="7")
+SLOW = StorageClass("slow", provisioner="disks.example", delayed=True)
+
+
+def with_claim(name: str = "a") -> Pod:
+    pod = make_pod(name).cpu("1")
+    pod.json["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    return pod.pod()
+
+
+def changed(claim: Claim) -> ObjectChanged:
+    return ObjectChanged("persistentvolumeclaims", claim.key, claim)
+
+
+def binder(*objects: ObjectChanged, settings: CoreSettings | None = None) -> BinderCore:
+    core = BinderCore(5, settings or CoreSettings(), Keys("/c"))
+    nodes = [NodeUpserted(make_node(f"n{n}").label(**{"kubernetes.io/hostname": f"n{n}"}).node()) for n in range(2)]
+    lists = [Synced(Source.PODS), Synced(Source.NODES), IntentsListed({})]
+    core.handle_all([*nodes, *objects, PodUpserted(with_claim()), *lists], 0.0)
+    return core
+
+
+def placed(core: BinderCore, node: str = "n0") -> list[Instruction]:
+    """The plan is sent; what follows until its intent is committed."""
+    placement = Placement(1, "uid-a", "default", "a", "1", node)
+    told = core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [placement])), 1.0)
+    commits = [i for i in told if isinstance(i, Commit)]
+    return core.handle(Committed(commits[0].batch, 9), 1.1) if commits else told
+
+
+def outcomes(told: list[Instruction]) -> list[int]:
+    return [result.outcome for i in told if isinstance(i, Answer) for result in i.result.results]
+
+
+def test_a_claim_that_waits_for_its_consumer_is_given_the_node_and_the_binding_waits_for_it() -> None:
+    core = binder(ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM))
+    told = placed(core)
+    assert [i for i in told if isinstance(i, Bind)] == []
+    (write,) = [i for i in told if isinstance(i, PatchObject)]
+    assert (write.kind, write.namespace, write.name) == ("persistentvolumeclaims", "default", "data")
+    assert write.patch["metadata"] == {
+        "annotations": {"volume.kubernetes.io/selected-node": "n0"},
+        "resourceVersion": "7",
+    }
+    told = core.handle(changed(replace(CLAIM, selected_node="n0", resource_version="8")), 2.0)
+    assert not [i for i in told if isinstance(i, Bind | PatchObject)], "asked for once"
+    volume = PersistentVolume("pv", class_name="slow", claim=("default/data", "uid-c"))
+    bound = replace(CLAIM, selected_node="n0", volume_name="pv", bind_completed=True)
+    told = core.handle_all([ObjectChanged("persistentvolumes", "pv", volume), changed(bound)], 3.0)
+    assert [i.request.node_name for i in told if isinstance(i, Bind)] == ["n0"]
+
+
+def test_a_free_volume_that_the_node_reaches_is_reserved_for_the_claim() -> None:
+    term = SelectorTerm((Requirement("kubernetes.io/hostname", "In", ("n1",)),))
+    volume = PersistentVolume(
+        "local", class_name="slow", capacity_bytes=10, affinity=(term,), available=True, resource_version="3"
+    )
+    none = replace(SLOW, provisioner="kubernetes.io/no-provisioner")
+    objects = (
+        ObjectChanged("storageclasses", "slow", none),
+        ObjectChanged("persistentvolumes", "local", volume),
+        changed(CLAIM),
+    )
+    (write,) = [i for i in placed(binder(*objects), "n1") if isinstance(i, PatchObject)]
+    assert (write.kind, write.name) == ("persistentvolumes", "local")
+    assert write.patch["spec"]["claimRef"]["uid"] == "uid-c"
+    assert write.patch["metadata"]["resourceVersion"] == "3"
+    assert outcomes(placed(binder(*objects), "n0")) == [Outcome.CONFLICT], "n0 does not reach it"
+
+
+def test_volumes_that_are_not_bound_in_time_give_the_unit_back() -> None:
+    settings = CoreSettings(volumes_wait_s=10, answer_after_s=60)
+    core = binder(ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=settings)
+    placed(core)
+    assert outcomes(core.handle_all((), 8.0)) == []
+    assert outcomes(core.handle_all((), 14.0)) == [Outcome.CONFLICT]
+    assert "uid-a" not in core.state.cache.accounts
+
+
+def test_a_claim_of_one_pod_in_use_is_a_conflict() -> None:
+    once = replace(
+        CLAIM, access_modes=frozenset({"ReadWriteOncePod"}), volume_name="pv", bind_completed=True
+    )  # fmt: skip
+    core = binder(ObjectChanged("persistentvolumes", "pv", PersistentVolume("pv")), changed(once))
+    core.handle(PodUpserted(replace(with_claim("other"), node_name="n1")), 0.5)
+    assert outcomes(placed(core)) == [Outcome.CONFLICT]
+
+
+def test_without_the_check_the_same_claim_is_given_to_two_pods() -> None:
+    """Ablation."""
+    once = replace(
+        CLAIM, access_modes=frozenset({"ReadWriteOncePod"}), volume_name="pv", bind_completed=True
+    )  # fmt: skip
+    settings = CoreSettings(check_placements=False)
+    core = binder(ObjectChanged("persistentvolumes", "pv", PersistentVolume("pv")), changed(once), settings=settings)
+    core.handle(PodUpserted(replace(with_claim("other"), node_name="n1")), 0.5)
+    assert [i for i in placed(core) if isinstance(i, Bind)]

@@ -1,0 +1,110 @@
+"""Evicting a victim: the API's eviction first, deletion only when forced, and never a pod of another uid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from services.binder.core import BinderCore
+from services.binder.events import Evicted, IntentsListed, PlanReceived, Source, Synced
+from services.binder.evicting import evict
+from services.binder.instructions import Answer, Evict
+from services.binder.state import CoreSettings
+from shared.errors import KubeRejected, KubeUnknown
+from shared.wire.keys import Keys
+from shared.wire.messages import VERSION, Eviction, EvictionOutcome, EvictionResult, Plan
+
+
+class Api:
+    """Answers each verb by what it is told to raise."""
+
+    def __init__(self, **errors: Exception) -> None:
+        self.errors = errors
+        self.calls: list[tuple[str, str]] = []
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        async def call(*_: Any, **given: Any) -> None:
+            uid = given.get("uid") or given["patch"]["metadata"]["uid"]
+            self.calls.append((verb, uid))
+            if verb in self.errors:
+                raise self.errors[verb]
+
+        return call
+
+
+def rejected(status: int) -> KubeRejected:
+    return KubeRejected("no", status=status, reason="Test")
+
+
+def victim(*, force: bool = False) -> Eviction:
+    return Eviction("uid-v", "default", "v", "uid-p", "n0", force)
+
+
+async def run(api: Api, *, force: bool = False, leads: bool = True) -> EvictionOutcome:
+    async def may_act() -> bool:
+        return leads
+
+    result = await evict(
+        api, victim(force=force), scheduler_name="conclave", may_act=may_act  # type: ignore[arg-type]
+    )  # fmt: skip
+    return EvictionOutcome(result.outcome)
+
+
+async def test_a_victim_is_marked_then_evicted_by_its_uid() -> None:
+    api = Api()
+    assert await run(api) is EvictionOutcome.EVICTED
+    assert api.calls == [("patch", "uid-v"), ("evict", "uid-v")]
+
+
+async def test_a_budget_is_overridden_only_when_that_was_decided() -> None:
+    kept = Api(evict=rejected(429))
+    assert await run(kept) is EvictionOutcome.REFUSED
+    assert [verb for verb, _ in kept.calls] == ["patch", "evict"]
+    forced = Api(evict=rejected(429))
+    assert await run(forced, force=True) is EvictionOutcome.EVICTED
+    assert forced.calls[-1] == ("delete", "uid-v")
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (rejected(404), EvictionOutcome.GONE),
+        (rejected(409), EvictionOutcome.GONE),
+        (rejected(403), EvictionOutcome.REFUSED),
+        (KubeUnknown("cut"), EvictionOutcome.UNKNOWN),
+    ],
+    ids=["gone", "recreated", "forbidden", "no answer"],
+)
+async def test_every_answer_has_its_meaning(error: Exception, outcome: EvictionOutcome) -> None:
+    assert await run(Api(evict=error)) is outcome
+
+
+async def test_a_process_that_may_not_lead_any_more_evicts_nobody() -> None:
+    api = Api()
+    assert await run(api, leads=False) is EvictionOutcome.UNKNOWN
+    assert not api.calls
+
+
+def test_a_plan_of_evictions_is_answered_when_every_victim_has_its_end() -> None:
+    core = BinderCore(5, CoreSettings(), Keys("/c"))
+    core.handle_all([Synced(Source.PODS), Synced(Source.NODES), IntentsListed({})], 0.0)
+    plan = Plan(VERSION, 1, 0, 3, 1, [], [victim()])
+    (asked,) = [i for i in core.handle(PlanReceived(1, plan), 0.1) if isinstance(i, Evict)]
+    done = EvictionResult("uid-v", EvictionOutcome.EVICTED)
+    (answer,) = core.handle(Evicted(asked.plan, done), 0.2)
+    assert isinstance(answer, Answer)
+    assert answer.result.evictions == [done]
+    again = core.handle(PlanReceived(2, plan), 0.3)
+    assert [i.result.evictions for i in again if isinstance(i, Answer)] == [[done]], "told again, not done again"
+    assert not [i for i in again if isinstance(i, Evict)]
+
+
+def test_a_plan_without_an_end_is_answered_in_time() -> None:
+    core = BinderCore(5, CoreSettings(answer_after_s=2.0), Keys("/c"))
+    core.handle_all([Synced(Source.PODS), Synced(Source.NODES), IntentsListed({})], 0.0)
+    core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [], [victim()])), 0.1)
+    (answer,) = core.handle_all((), 2.2)
+    assert isinstance(answer, Answer)
+    assert answer.result.evictions[0].outcome == EvictionOutcome.UNKNOWN

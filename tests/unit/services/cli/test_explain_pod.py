@@ -1,0 +1,96 @@
+"""``conclave explain NAMESPACE/POD``: what people read, and what is said when there is nobody to ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.cli.__main__ import run
+from services.cli.explain_text import lines_of, seconds
+
+PENDING: dict[str, Any] = {
+    "pod": "default/big", "uid": "u", "state": "pending", "summary": "0/3 nodes are available: 3 Insufficient cpu.",
+    "priority": 5, "node": None, "nominated_node": None, "policy": None, "decision": None,
+    "queue": {
+        "place": "backoff", "ahead": None, "attempts": 3, "waiting_s": 12.2, "in_place_s": 1.0, "next_retry_s": 3.5,
+        "rejected_by": ["NodeResourcesFit"],
+    },
+    "nodes": {
+        "nodes": 3, "feasible": 1, "unowned": 1, "agents": 2,
+        "groups": [
+            {
+                "plugin": "NodeResourcesFit", "code": "Unschedulable", "stage": "Filter", "count": 2,
+                "reasons": ["Insufficient cpu"], "change": "n0 is the nearest: free 500m more cpu",
+                "nodes": [{
+                    "name": "n0",
+                    "shortages": [
+                        {"resource": "cpu", "requested": 3000, "allocatable": 4000, "free": 2500, "short_by": 500}
+                    ],
+                }],
+            }
+        ],
+        "candidates": [{"name": "n2", "total": 310, "scores": {"NodeResourcesFit": 10, "TaintToleration": 300}}],
+    },
+}  # fmt: skip
+
+
+def test_a_pending_pod_is_told_with_numbers_place_and_remedy() -> None:
+    assert list(lines_of(PENDING)) == [
+        "default/big: pending, 0/3 nodes are available: 3 Insufficient cpu.",
+        "  queue: backoff; priority 5, 3 failed attempts, pending for 12 s; tried again in 3.5 s",
+        "  waits for events about: NodeResourcesFit",
+        "  now 1 of 3 nodes take it; 2 agents decide",
+        "  1 nodes have no agent",
+        "  2 x NodeResourcesFit: Insufficient cpu",
+        "      n0: cpu: asked 3, free 2500m of 4, short by 500m",
+        "      and 1 more",
+        "      would help: n0 is the nearest: free 500m more cpu",
+        "  n2 takes it: 310 (NodeResourcesFit 10, TaintToleration 300)",
+    ]
+
+
+def test_a_bound_pod_is_told_with_the_scores_of_the_time() -> None:
+    considered = [
+        {"node": "n1", "score": 320, "accepted": True},
+        {"node": "n0", "score": 300.5, "accepted": False},
+    ]
+    decision = {
+        "ago_s": 300.0, "unit": 1, "node": "n1", "policy": "kube-default", "policy_version": 1,
+        "candidates": considered,
+    }  # fmt: skip
+    bound = {
+        "pod": "a/b", "state": "bound", "summary": "on n1", "policy": "kube-default@1", "decision": decision,
+        "queue": None, "nodes": None,
+    }  # fmt: skip
+    assert list(lines_of(bound)) == [
+        "a/b: bound, on n1",
+        "  placed by policy kube-default@1 (its annotation)",
+        "  decided 5 min ago for n1 by kube-default@1; considered:",
+        "      n1: 320",
+        "      n0: 300.5, its policy advised against it",
+    ]
+    assert "does not remember" in list(lines_of({**bound, "decision": None}))[-1]
+
+
+def test_durations_are_written_for_people() -> None:
+    assert [seconds(value) for value in (0.44, 12.2, 119, 300)] == ["0.4 s", "12 s", "119 s", "5 min"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "give either NAMESPACE/POD, to ask the mesh, or --batch FILE"),
+        (["a/b", "--batch", "-"], "give either NAMESPACE/POD"),
+        (["web-0"], "'web-0' is not NAMESPACE/POD"),
+        (["a/b/c"], "is not NAMESPACE/POD"),
+        (["a/b", "-o", "yaml"], "'yaml' is neither table nor json"),
+        (["a/b", "--url", "http://127.0.0.1:1"], "the coordinator does not answer"),
+        (["a/b", "--tls-cert", "x"], "give all three or none"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line_and_exit_code_2(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["explain", *arguments]) == 2
+    assert says in capsys.readouterr().err

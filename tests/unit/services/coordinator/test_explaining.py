@@ -1,0 +1,101 @@
+"""What a leader says of a pod in each of its states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.coordinator.explaining import explain
+from services.coordinator.recent import LIMIT, Considered, PastDecision, Recent
+from shared.model.pod import POLICY_ANNOTATION
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.services.coordinator.scene import Scene
+
+
+def scene_with(*pods: PodBuilder) -> Scene:
+    scene = Scene(agents=2)
+    for name in ("n0", "n1"):
+        scene.add_node(make_node(name).node())
+    scene.begin()
+    for pod in pods:
+        scene.add_pod(pod.pod())
+    scene.run()
+    return scene
+
+
+def asked(scene: Scene, uid: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    return explain(scene.core, scene.pods[uid], annotations or {}, scene.now)
+
+
+def test_a_pod_that_fits_nowhere_shows_its_place_attempts_and_the_numbers() -> None:
+    scene = scene_with(make_pod("big").cpu("6"))
+    answer = asked(scene, "uid-big")
+    assert answer["state"] == "pending"
+    assert answer["queue"]["place"] == "unschedulable"
+    assert answer["queue"]["attempts"] == 1
+    assert answer["queue"]["rejected_by"] == ["NodeResourcesFit"]
+    assert 0 < answer["queue"]["next_retry_s"] <= 300
+    (group,) = answer["nodes"]["groups"]
+    assert (group["count"], group["plugin"]) == (2, "NodeResourcesFit")
+    shortage = group["nodes"][0]["shortages"][0]
+    assert (shortage["requested"], shortage["free"], shortage["short_by"]) == (6000, 4000, 2000)
+    assert "ask for at most 4 cpu" in group["change"]
+
+
+def test_a_bound_pod_shows_the_candidates_scores_and_policy_version_of_the_time() -> None:
+    scene = scene_with(make_pod("p").cpu("1"))
+    assert [uid for uid, _ in scene.bindings] == ["uid-p"]
+    answer = asked(scene, "uid-p", {POLICY_ANNOTATION: "kube-default@1"})
+    assert answer["state"] == "bound"
+    assert answer["policy"] == "kube-default@1"
+    assert answer["nodes"] is None
+    decision = answer["decision"]
+    assert decision["policy"] == "kube-default"
+    assert decision["candidates"][0]["node"] == decision["node"] == answer["node"]
+    assert {c["node"] for c in decision["candidates"]} == {"n0", "n1"}
+    assert all(c["score"] > 0 and c["accepted"] for c in decision["candidates"])
+
+
+def test_gated_invalid_and_foreign_pods_are_told_apart() -> None:
+    gated = make_pod("gated").cpu("1")
+    gated.json["spec"]["schedulingGates"] = [{"name": "wait"}]
+    foreign = make_pod("foreign").cpu("1")
+    foreign.json["spec"]["schedulerName"] = "default-scheduler"
+    scene = scene_with(gated, foreign, make_pod("broken").cpu("nonsense"))
+    assert asked(scene, "uid-gated")["state"] == "gated"
+    assert "wait" in asked(scene, "uid-gated")["summary"]
+    assert asked(scene, "uid-foreign")["state"] == "not_ours"
+    broken = asked(scene, "uid-broken")
+    assert broken["state"] == "invalid"
+    assert "nonsense" in broken["summary"]
+    assert broken["queue"] is None
+
+
+def test_a_pod_whose_plan_is_open_is_on_its_way() -> None:
+    scene = scene_with()
+    scene.hold_plans = True
+    scene.add_pod(make_pod("p").cpu("1").pod())
+    scene.run()
+    answer = asked(scene, "uid-p")
+    assert answer["state"] == "placing"
+    assert answer["summary"].startswith("on its way to n")
+    assert answer["decision"]["node"] in answer["summary"]
+
+
+def test_asking_changes_nothing() -> None:
+    scene = scene_with(make_pod("big").cpu("6"), make_pod("p").cpu("1"))
+    before = (scene.core.state.cache.table.clock, dict(scene.core.state.queue.entries), scene.core.state.messages)
+    asked(scene, "uid-big")
+    asked(scene, "uid-p")
+    assert before == (
+        scene.core.state.cache.table.clock, dict(scene.core.state.queue.entries), scene.core.state.messages,
+    )  # fmt: skip
+
+
+def test_the_oldest_decision_is_forgotten_first_and_a_pod_counts_once() -> None:
+    recent = Recent(limit=2)
+    decision = PastDecision(0.0, 1, "n", "kube-default", 1, (Considered("n", 1.0, True),))
+    for uid in ("a", "b", "a", "c"):
+        recent.remember(uid, decision)
+    assert list(recent) == ["a", "c"]
+    assert recent.of("b") is None
+    assert LIMIT == 4096

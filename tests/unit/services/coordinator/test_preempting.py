@@ -1,0 +1,154 @@
+"""Preemption in the mesh: nominated, then evicted, bound when the victim is gone; one winner, no second victim."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from services.coordinator.events import ObjectChanged
+from services.coordinator.instructions import EmitEvent, PatchCondition, SendPlan
+from services.coordinator.state import CoreSettings
+from shared.model.cluster_objects import DisruptionBudget
+from shared.model.labels import selector_of_labels
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places
+
+
+def full(nodes: int = 2, *, settings: CoreSettings | None = None) -> Scene:
+    """Every node of 4 CPU holds one pod of 3, of priority 0."""
+    scene = Scene(settings=settings)
+    for number in range(nodes):
+        scene.add_node(make_node(f"n{number}").node())
+    scene.begin()
+    for number in range(nodes):
+        scene.add_pod(make_pod(f"low{number}").cpu("3").set(labels={"app": "low"}).on(f"n{number}").pod())
+    scene.run()
+    return scene
+
+
+def high(name: str = "high", priority: int = 100) -> PodBuilder:
+    return make_pod(name).cpu("3").priority(priority)
+
+
+def test_a_pod_of_higher_priority_is_nominated_then_its_victim_evicted_then_it_is_bound_there() -> None:
+    scene = full()
+    scene.add_pod(high().pod())
+    scene.run(until_s=15)
+    assert len(scene.evicted) == 1
+    node = "n" + scene.evicted[0][-1]
+    assert scene.bindings == [("uid-high", node)]
+    nomination = next(p for p in scene.of(PatchCondition) if p.nominated)
+    assert nomination.nominated == node
+    assert nomination.message == "0/2 nodes are available: 2 Insufficient cpu."
+    order = [i for i in scene.trace if i is nomination or (isinstance(i, SendPlan) and i.plan.evictions)]
+    assert order[0] is nomination
+    (event,) = [e for e in scene.of(EmitEvent) if e.reason == "Preempted"]
+    assert (event.uid, event.note) == (scene.evicted[0], f"Preempted by pod uid-high on node {node}")
+    assert not check_overcommit(scene)
+    assert not check_places(scene)
+
+
+def test_nobody_is_evicted_while_the_nomination_is_not_stored() -> None:
+    scene = full()
+    scene.lost_patches = 1
+    scene.add_pod(high().pod())
+    scene.run()
+    assert not scene.evicted
+    scene.run(until_s=20)
+    assert len(scene.evicted) == 1
+    assert len(scene.bindings) == 1
+
+
+def test_a_pod_that_never_preempts_evicts_nobody_and_is_told_so() -> None:
+    scene = full()
+    scene.add_pod(replace(high().pod(), never_preempts=True))
+    scene.run(until_s=5)
+    assert not scene.evicted
+    assert scene.of(PatchCondition)[-1].message == (
+        "0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+    )
+
+
+def test_a_pod_that_opted_out_is_never_a_victim() -> None:
+    scene = full(1)
+    scene.change_pod("uid-low0", preemptible=False)
+    scene.add_pod(high().pod())
+    scene.run(until_s=5)
+    assert not scene.evicted
+    assert scene.of(PatchCondition)[-1].message.endswith("1 No preemption victims found for incoming pod.")
+
+
+def test_while_a_victim_is_leaving_nobody_else_is_evicted_for_the_pod() -> None:
+    scene = full()
+    scene.keep_victims = True
+    scene.add_pod(high().pod())
+    scene.run(until_s=5)
+    (victim,) = scene.evicted
+    scene.core.state.queue.rouse("uid-high", scene.now)
+    scene.run(until_s=30)
+    assert scene.evicted == [victim]
+    scene.delete_pod(victim)
+    scene.run(until_s=15)
+    assert [uid for uid, _ in scene.bindings] == ["uid-high"]
+
+
+def test_a_new_leader_reads_the_nomination_back_and_evicts_no_second_victim() -> None:
+    before = full()
+    before.keep_victims = True
+    before.add_pod(high().pod())
+    before.run(until_s=5)
+    (victim,) = before.evicted
+    after = Scene()
+    for node in before.nodes.values():
+        after.add_node(node)
+    for pod in before.pods.values():
+        after.add_pod(pod)
+    after.begin()
+    after.run(until_s=30)
+    assert not after.evicted
+    assert after.of(PatchCondition)[-1].message.endswith(
+        "preemption: not eligible due to a terminating pod on the nominated node."
+    )
+    after.delete_pod(victim)
+    after.add_pod(make_pod("sneaky").cpu("3").pod())
+    after.run(until_s=30)
+    assert ("uid-high", "n" + victim[-1]) in after.bindings
+    assert "uid-sneaky" not in dict(after.bindings)
+
+
+def test_two_preemptors_do_not_share_one_victim() -> None:
+    scene = full(2)
+    scene.add_pod(high("first").pod())
+    scene.add_pod(high("second").pod())
+    scene.run(until_s=40)
+    assert sorted(scene.evicted) == ["uid-low0", "uid-low1"]
+    assert sorted(uid for uid, _ in scene.bindings) == ["uid-first", "uid-second"]
+    assert not check_overcommit(scene)
+
+
+def budget(scene: Scene) -> None:
+    item = DisruptionBudget("default", "keep", selector_of_labels({"app": "low"}), allowed=0)
+    scene.inbox.append(ObjectChanged("poddisruptionbudgets", "default/keep", item))
+    scene.budget_forbids = {"uid-low0", "uid-low1"}
+
+
+def test_a_budget_is_violated_only_where_nobody_else_would_do() -> None:
+    scene = full(2)
+    budget(scene)
+    scene.change_pod("uid-low1", labels={"app": "other"})
+    scene.budget_forbids = {"uid-low0"}
+    scene.add_pod(high().pod())
+    scene.run(until_s=15)
+    assert scene.evicted == ["uid-low1"]
+
+
+def test_best_effort_forces_and_strict_never_does() -> None:
+    forced = full(1)
+    budget(forced)
+    forced.add_pod(high().pod())
+    forced.run(until_s=15)
+    assert forced.evicted == ["uid-low0"]
+    strict = full(1, settings=CoreSettings(preemption_strict=True))
+    budget(strict)
+    strict.add_pod(high().pod())
+    strict.run(until_s=15)
+    assert not strict.evicted

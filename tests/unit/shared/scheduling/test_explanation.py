@@ -1,0 +1,74 @@
+"""The numbers behind a verdict, and what would have to change; that verdicts agree is ``test_oracle_explained``."""
+
+from __future__ import annotations
+
+from shared.scheduling.cluster_state import ClusterState
+from shared.scheduling.explanation import NAMES_SHOWN, Explanation, amount_text, explain_nodes
+from shared.scheduling.feasibility import FeasibilityCache
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+
+
+def explained(nodes: list[NodeBuilder], pod: PodBuilder, standing: list[PodBuilder] | None = None) -> Explanation:
+    state = ClusterState()
+    for node in nodes:
+        state.upsert_node(node.node())
+    for other in standing or []:
+        state.observe(other.pod())
+    return explain_nodes(state, FeasibilityCache(state.table), pod.pod())
+
+
+def test_a_shortage_tells_requested_free_and_short_by_and_the_nearest_node_comes_first() -> None:
+    found = explained(
+        [make_node("far"), make_node("near")],
+        make_pod().cpu("3"),
+        [make_pod("a").cpu("3500m").on("far"), make_pod("b").cpu("1500m").on("near")],
+    )
+    (group,) = found.groups
+    assert (group.plugin, group.code, group.reasons) == ("NodeResourcesFit", "Unschedulable", ("Insufficient cpu",))
+    assert [node.name for node in group.nodes] == ["near", "far"]
+    (short,) = group.nodes[0].shortages
+    assert (short.requested, short.allocatable, short.free, short.short_by) == (3000, 4000, 2500, 500)
+    assert group.change == "near is the nearest: free 500m more cpu"
+
+
+def test_a_request_above_allocatable_is_not_cured_by_deleting_pods() -> None:
+    (group,) = explained([make_node("n")], make_pod().cpu("6").memory("16Gi")).groups
+    assert group.code == "UnschedulableAndUnresolvable"
+    assert "ask for at most 4 cpu or add a node with 2 more" in group.change
+    assert "ask for at most 8Gi memory or add a node with 8Gi more" in group.change
+    assert group.change.endswith("deleting pods there does not help")
+
+
+def test_like_nodes_are_one_group_and_only_some_are_named() -> None:
+    nodes = [make_node(f"n{number:02}").taint("gpu", "NoSchedule", "only") for number in range(30)]
+    found = explained([*nodes, make_node("open").cordon()], make_pod().cpu("1"))
+    assert [(group.plugin, group.count) for group in found.groups] == [
+        ("TaintToleration", 30),
+        ("NodeUnschedulable", 1),
+    ]
+    assert len(found.groups[0].nodes) == NAMES_SHOWN
+    assert found.groups[0].change == "tolerate gpu=only:NoSchedule, or take it from one of them"
+    assert found.groups[1].change == "uncordon one of them"
+    assert (found.nodes, found.feasible, found.candidates) == (31, 0, ())
+
+
+def test_a_selector_that_matches_nothing_is_spelt_out() -> None:
+    (group,) = explained([make_node("n").label(disk="hdd")], make_pod().cpu("1").select(disk="ssd")).groups
+    assert group.change == "label a node so that it matches disk=ssd, or change what the pod selects"
+
+
+def test_feasible_nodes_are_ranked_with_every_plugins_part() -> None:
+    found = explained([make_node("full"), make_node("empty")], make_pod().cpu("1"), [make_pod("a").cpu("3").on("full")])
+    assert (found.groups, found.feasible) == ((), 2)
+    best, second = found.candidates
+    assert (best.name, second.name) == ("empty", "full")
+    assert best.total == sum(best.scores.values()) > second.total
+    assert set(best.scores) >= {"NodeResourcesFit", "NodeResourcesBalancedAllocation", "TaintToleration"}
+
+
+def test_amounts_are_written_as_people_write_quantities() -> None:
+    assert amount_text("cpu", 1500) == "1500m"
+    assert amount_text("cpu", 2000) == "2"
+    assert amount_text("memory", 64 * 2**20) == "64Mi"
+    assert amount_text("memory", 1000) == "1000"
+    assert amount_text("nvidia.com/gpu", 2) == "2"
