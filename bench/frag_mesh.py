@@ -18,15 +18,14 @@ from shared.model.constraints import PodClass, Requirement, SelectorTerm
 from shared.model.gpu import ANY_MODEL, GpuRequest
 from shared.model.node import Node
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, PODS
-from shared.policy.frag import GPU_MODEL_LABEL, MIB, GpuPolicy, best_fit, fgd, frag
+from shared.policy.frag import GPU_MODEL_LABEL, MIB, GpuPolicy
 from shared.policy.ranking import Ranker
-from shared.policy.weights import shipped
+from shared.policy.registry import make_policy
 from shared.scheduling.feasibility import FeasibilityCache
 from shared.scheduling.node_table import NodeTable
 from shared.twin.gpu_trace import GpuNodes, parse_gpu_nodes, parse_gpu_pods, submission
 
 DATA = Path(os.environ.get("CONCLAVE_SHARED", "../shared")) / "data" / "openb"
-POLICIES = {"frag": lambda: frag(shipped("frag")), "fgd": fgd, "best-fit": best_fit}
 
 
 def table_of(nodes: GpuNodes) -> NodeTable:
@@ -60,7 +59,7 @@ def main() -> None:
     name, trace, seed = (sys.argv[1:] + ["frag", "default", "500"][len(sys.argv) - 1 :])[:3]
     nodes = parse_gpu_nodes((DATA / "openb_node_list_gpu_node.csv").read_text(), "nodes")
     pods = parse_gpu_pods((DATA / f"openb_pod_list_{trace}.csv").read_text(), trace, nodes)
-    table, policy = table_of(nodes), POLICIES[name]()
+    table, policy = table_of(nodes), make_policy(name)
     assert isinstance(policy, GpuPolicy)
     ranker = Ranker(table, FeasibilityCache(table), policy, random.Random(int(seed)))
     classes = [class_of(request, nodes) for request in pods.classes]
