@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+from contextlib import aclosing
 
 import structlog
 
 from services.agent.core import AgentCore
+from services.agent.experience import ExperienceSettings
+from services.agent.policies import PolicyLoader
+from services.agent.sender import Sender
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
 from shared.election.lease import LeaseSettings
 from shared.errors import ConfigError
-from shared.policy.registry import make_policy
+from shared.policy.guard import GuardSettings
+from shared.policy.registry import make_policy, ref_of
 from shared.runtime.http import build_app
 from shared.runtime.lease_thread import LeaseThread
 from shared.runtime.membership import Membership
 from shared.runtime.metrics import Metrics
+from shared.runtime.policy_store import follow_pointer, get_weights
+from shared.runtime.prefix_watch import follow_prefix
 from shared.runtime.process import (
     START_TIMEOUT_S,
     identity,
@@ -35,7 +43,7 @@ from shared.runtime.process import (
 )
 from shared.runtime.service import Service
 from shared.wire.messages import VERSION
-from shared.wire.records import AgentRecord, encode_record
+from shared.wire.records import AgentRecord, LearnerRecord, decode_record, encode_record
 
 log = structlog.get_logger()
 
@@ -44,7 +52,9 @@ async def main(service: Service, settings: AgentSettings) -> None:
     """Run until asked to stop. ``ConfigError``: a setting, etcd that does not answer, an id used twice."""
     agent_id = identity(settings)
     rng = random.Random(f"{settings.seed}:{agent_id}")
-    core = AgentCore(make_policy(settings.policy), rng)
+    policy, guard = make_policy(settings.policy), GuardSettings(deadline_s=settings.policy_deadline_ms / 1000)
+    lived = ExperienceSettings(delay_s=settings.reward_delay_s)
+    core = AgentCore(policy, rng, ref=ref_of(settings.policy), clock=time.thread_time, guard=guard, experience=lived)
     metrics = Metrics("agent")
     thread = LeaseThread(store_opener(settings))
     leader_key = keys_of(settings).coordinator_leader
@@ -78,12 +88,57 @@ async def main(service: Service, settings: AgentSettings) -> None:
             ) as membership,
         ):
             await _registered(membership, settings)
+            _follow_policies(service, settings, thread, core)
+            sender = Sender(core, peers.client, agent_id=agent_id, clock=time.monotonic)
+            _follow_learner(service, settings, thread, sender)
             service.mark_ready()
             say_ready("agent", agent_id, url)
             await _until_end(service, replaced, agent_id)
     finally:
         await listener.close()
         await peers.client.close()
+
+
+def _follow_policies(service: Service, settings: AgentSettings, thread: LeaseThread, core: AgentCore) -> None:
+    """Decide by what the pointer in etcd names, as it changes."""
+    keys, main_loop = keys_of(settings), asyncio.get_running_loop()
+
+    async def fetch(sha256: str) -> bytes | None:
+        return await asyncio.wrap_future(thread.submit(get_weights(thread.store, keys, sha256)))
+
+    loader = PolicyLoader(core.lanes, fetch)
+
+    async def watch() -> None:
+        async with aclosing(follow_pointer(thread.store, keys)) as pointers:
+            async for stored in pointers:
+                if stored is None:
+                    log.error("policy_pointer_unreadable", key=keys.policies_active)
+                elif stored.pointer is not None:
+                    main_loop.call_soon_threadsafe(loader.post, stored.pointer)
+
+    async def follow() -> None:
+        await asyncio.wrap_future(thread.submit(watch()))
+
+    service.spawn("policies", loader.run())
+    service.spawn("policy_pointer", follow())
+
+
+def _follow_learner(service: Service, settings: AgentSettings, thread: LeaseThread, sender: Sender) -> None:
+    """Send what is lived through to the learner that is registered, if any."""
+    prefix, main_loop = keys_of(settings).members_prefix("learner"), asyncio.get_running_loop()
+
+    async def watch() -> None:
+        async with aclosing(follow_prefix(thread.store, prefix)) as views:
+            async for view in views:
+                records = [decode_record(kv.value, LearnerRecord) for kv in view.items.values()]
+                known = sorted((r for r in records if r is not None and r.protocol == VERSION), key=lambda r: r.id)
+                main_loop.call_soon_threadsafe(sender.follow, known[0] if known else None)
+
+    async def follow() -> None:
+        await asyncio.wrap_future(thread.submit(watch()))
+
+    service.spawn("learner", follow())
+    service.spawn("transitions", sender.run())
 
 
 async def _registered(membership: Membership, settings: AgentSettings) -> None:

@@ -13,20 +13,24 @@ Refuses to do: I/O, clocks, Kubernetes, and remembering offers: the same offer a
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 import numpy as np
 
+from services.agent.experience import Experience, ExperienceSettings
+from services.agent.lanes import Lane, Lanes
 from services.agent.replica import Replica
 from shared.errors import WireError
 from shared.model.constraints import PodClass
+from shared.policy.guard import GuardSettings, no_clock
+from shared.policy.node_samples import take_shares
 from shared.policy.observation import Policy, Rng
-from shared.policy.ranking import Ranker
-from shared.scheduling.feasibility import FeasibilityCache
 from shared.scheduling.slot_sets import unpack
 from shared.wire.messages import (
     VERSION,
     Answer,
     Decisions,
+    NodeUse,
     Offer,
     Refusal,
     RowGuidance,
@@ -35,6 +39,7 @@ from shared.wire.messages import (
     ViewUpdate,
     score_to_wire,
 )
+from shared.wire.records import PolicyRef
 
 CLASS_LIMIT = 4096
 """Pod classes remembered by number; an offer of a forgotten one is answered with ``unknown_classes``."""
@@ -45,27 +50,45 @@ REASON_CHARS = 1024
 
 
 class AgentCore:
-    """One agent. ``rng`` breaks ties and feeds policies that draw."""
+    """One agent. ``rng`` breaks ties and feeds policies that draw; ``clock`` counts CPU seconds of this thread."""
 
-    def __init__(self, policy: Policy, rng: Rng) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        rng: Rng,
+        *,
+        ref: PolicyRef | None = None,
+        clock: Callable[[], float] = no_clock,
+        guard: GuardSettings | None = None,
+        experience: ExperienceSettings | None = None,
+    ) -> None:
         self.replica = Replica()
-        self.policy = policy
+        self.lanes = Lanes(
+            ref or PolicyRef(policy.name, policy.version), policy, rng, clock=clock, settings=guard or GuardSettings()
+        )
         self.term = 0
         self.offers = 0
         self.answers = 0
         self.resyncs = 0
         self.stale_terms = 0
-        self._rng = rng
-        self._classes: OrderedDict[int, PodClass] = OrderedDict()
-        self._fallbacks_before = 0
+        self._clock = clock
+        self._classes: OrderedDict[int, tuple[PodClass, bool]] = OrderedDict()
         self._message_id = 0
-        self._feasibility = FeasibilityCache(self.replica.table)
-        self._ranker = Ranker(self.replica.table, self._feasibility, policy, rng)
+        self._recorded = False
+        self.lanes.rank(self.replica.table)
+        self.experience = Experience(experience)
+        self.now_s = 0.0
+        """Seconds of the shell's clock, for what is recorded; decisions do not depend on it."""
+
+    @property
+    def policy(self) -> Policy:
+        """The active policy."""
+        return self.lanes.active.guard.policy
 
     @property
     def policy_fallbacks(self) -> int:
-        """How often the policy's answer was unusable and the heuristic decided."""
-        return self._fallbacks_before + self._ranker.fallbacks
+        """How often a policy's answer was unusable and the heuristic decided."""
+        return self.lanes.fallbacks
 
     def update(self, update: ViewUpdate) -> ViewAck:
         """Apply a piece of the view. Refused with ``WireError``: stale term, malformed piece."""
@@ -87,22 +110,29 @@ class AgentCore:
             self._lose_view()
         if not self.replica.revision:
             return Decisions(VERSION, self._next_id(), offer.message_id, self.term, 0, [])
+        if offer.cluster:
+            self.lanes.see_cluster(np.array(offer.cluster))
+            self._measure(offer.samples)
         if offer.forget_classes:
             self._classes.clear()
         for definition in offer.classes:
-            self._classes[definition.class_id] = definition.pod_class
+            self._classes[definition.class_id] = (definition.pod_class, definition.candidate)
             self._classes.move_to_end(definition.class_id)
         while len(self._classes) > CLASS_LIMIT:
             self._classes.popitem(last=False)
+        self._recorded = False
         answers: list[Answer] = []
         refusals: list[Refusal] = []
         unknown: list[int] = []
         for group in offer.groups:
-            pod_class = self._classes.get(group.class_id)
-            if pod_class is None:
+            known = self._classes.get(group.class_id)
+            if known is None:
                 unknown.append(group.class_id)
                 continue
-            self._judge(group, pod_class, offer.extra, answers, refusals)
+            pod_class, candidate = known
+            lane, started = self.lanes.of(candidate=candidate), self._clock()
+            self._judge(lane, group, pod_class, offer.extra, answers, refusals)
+            lane.judged(group.class_id, pod_class, self._clock() - started)
         self.answers += len(answers)
         return Decisions(
             VERSION,
@@ -113,20 +143,30 @@ class AgentCore:
             answers,
             refusals,
             unknown,
+            self.lanes.reports(offer.pointer),
+            self.lanes.failures(),
         )
 
     def _judge(
-        self, group: UnitGroup, pod_class: PodClass, extra: int, answers: list[Answer], refusals: list[Refusal]
+        self,
+        lane: Lane,
+        group: UnitGroup,
+        pod_class: PodClass,
+        extra: int,
+        answers: list[Answer],
+        refusals: list[Refusal],
     ) -> None:
         units = group.units
         if group.guidance is not None:
-            self._judge_guided(group, group.guidance, pod_class, answers, refusals)
+            self._judge_guided(lane, group, group.guidance, pod_class, answers, refusals)
             return
-        slots = self._ranker.slots(pod_class, len(units), extra=extra, norms=group.norms)
+        slots = lane.ranker.slots(pod_class, len(units), extra=extra, norms=group.norms)
         if not slots:
             refusals.append(self._refusal(group.class_id, pod_class))
             return
-        version, last, slot_of_row = self.policy.version, len(units) - 1, self.replica.slot_of_row
+        if self.experience.wanted and not self._recorded:
+            self._record(lane, pod_class, [slot.row for slot in slots])
+        version, last, slot_of_row = lane.ref.version, len(units) - 1, self.replica.slot_of_row
         for index, slot in enumerate(slots):
             answers.append(
                 Answer(
@@ -141,6 +181,7 @@ class AgentCore:
 
     def _judge_guided(
         self,
+        lane: Lane,
         group: UnitGroup,
         guidance: RowGuidance,
         pod_class: PodClass,
@@ -152,17 +193,36 @@ class AgentCore:
         added = np.zeros(self.replica.table.rows)
         for value, slots_of_level in guidance.levels:
             added[self.replica.rows_of(unpack(slots_of_level))] = value
-        slots = self._ranker.guided(pod_class, guidance.distinct, rows, added, norms=group.norms)
+        slots = lane.ranker.guided(pod_class, guidance.distinct, rows, added, norms=group.norms)
         if not slots:
             refusals.append(self._refusal(group.class_id, pod_class))
             return
-        version, unit, slot_of_row = self.policy.version, group.units[0], self.replica.slot_of_row
+        version, unit, slot_of_row = lane.ref.version, group.units[0], self.replica.slot_of_row
         answers.extend(
             Answer(unit, slot_of_row(s.row), s.accept, score_to_wire(s.score), s.generation, version) for s in slots
         )
 
+    def read_rewards(self, now_s: float) -> None:
+        """Read what is due of what was recorded (``experience.py``)."""
+        self.now_s = now_s
+        self.experience.read(self.replica.table, self.lanes.store, now_s)
+
+    def _measure(self, samples: list[NodeUse]) -> None:
+        """Take over what our nodes were measured to use, and let what was known grow older."""
+        table, row_of_slot = self.replica.table, self.replica.row_of_slot
+        for sample in samples:
+            row = row_of_slot.get(sample.slot)
+            if row is not None:
+                take_shares(self.lanes.store, table, row, sample.shares, self.now_s - sample.age_ms / 1000)
+        self.lanes.store.advance(self.now_s)
+
+    def _record(self, lane: Lane, pod_class: PodClass, rows: list[int]) -> None:
+        """One group of an offer is recorded: looking at its features costs as much as judging it."""
+        self._recorded = True
+        self.experience.judged(lane.guard.policy, self.replica.table, pod_class, rows, self.now_s)
+
     def _refusal(self, class_id: int, pod_class: PodClass) -> Refusal:
-        diagnosis = self._feasibility.diagnosis(pod_class)
+        diagnosis = self.lanes.feasibility.diagnosis(pod_class)
         commonest = sorted(diagnosis.reasons.items(), key=lambda item: (-item[1], item[0]))[:REASON_LIMIT]
         reasons = {reason[:REASON_CHARS]: count for reason, count in commonest}
         return Refusal(class_id, diagnosis.nodes, reasons, sorted(diagnosis.plugins))
@@ -198,9 +258,7 @@ class AgentCore:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        self._fallbacks_before += self._ranker.fallbacks
-        self._feasibility = FeasibilityCache(self.replica.table)
-        self._ranker = Ranker(self.replica.table, self._feasibility, self.policy, self._rng)
+        self.lanes.rank(self.replica.table)
 
     def _next_id(self) -> int:
         self._message_id += 1

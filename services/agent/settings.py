@@ -15,7 +15,11 @@ class AgentSettings(ProcessSettings):
     """What an agent is told beside what every service is."""
 
     policy: str = "kube-default"
-    """Which policy ranks the nodes; an unknown name is refused at start with those there are."""
+    """Which policy ranks the nodes until etcd names one; an unknown name is refused at start with those there are."""
+    policy_deadline_ms: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 50
+    """CPU time of one answer of a policy; one that takes longer rests, and the heuristic decides meanwhile."""
+    reward_delay_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 15.0
+    """From a decision to the reading of its reward for the learner: what a pod needs to show in its node's use."""
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     """Breaks ties, together with the id: same seed, same id, same offers, same decisions."""
     node: str = ""

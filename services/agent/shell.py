@@ -56,6 +56,7 @@ class AgentShell:
         try:
             offer = decode(body, Offer)
             await self._confirm(offer.term)
+            self._core.now_s = time.monotonic()
             decisions = self._core.decide(offer)
         except WireError as error:
             raise _refusal(error) from error
@@ -100,6 +101,10 @@ class AgentShell:
             "policy": core.policy.name,
             "policy_version": core.policy.version,
             "policy_fallback": core.policy_fallbacks,
+            "candidate": core.lanes.candidate.ref.title if core.lanes.candidate is not None else "",
+            "policy_failures": {f"{told.policy} {told.failure}": told.count for told in core.lanes.failures()},
+            "transitions": core.experience.recorded,
+            "transitions_dropped": core.experience.dropped,
             "epoch": core.replica.epoch,
             "revision": core.replica.revision,
             "nodes": len(core.replica.row_of_slot),

@@ -268,7 +268,7 @@ class BinderCore:
             unit=placement.unit,
             coordinator_term=term,
             plan_id=plan_id,
-            policy=f"{placement.policy}/{placement.policy_version}" if placement.policy else "",
+            policy=f"{placement.policy}@{placement.policy_version}" if placement.policy else "",
             arrived=state.now,
             placement=placement,
         )

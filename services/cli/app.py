@@ -13,6 +13,7 @@ from services.cli.audit import audit
 from services.cli.demo import demo
 from services.cli.evaluate import evaluate
 from services.cli.explain import explain
+from services.cli.policy import policy
 from services.cli.run import run
 from services.cli.status import status
 from services.cli.train import train
@@ -30,5 +31,5 @@ def conclave() -> None:
     """A learned, highly available scheduler for Kubernetes: a mesh of agents, one coordinator, a binder."""
 
 
-for command in (audit, demo, evaluate, explain, run, status, train, twin, up, version, wire):
+for command in (audit, demo, evaluate, explain, policy, run, status, train, twin, up, version, wire):
     conclave.add_command(command)

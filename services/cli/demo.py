@@ -42,6 +42,9 @@ COUNT = click.IntRange(1, MAX_PROCESSES)
 @click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
 @click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
 @click.option("--policy", default="kube-default", show_default=True, help="Which policy the agents decide by.")
+@click.option(
+    "--learner/--no-learner", default=None, help="Learn while running; default: with a learned --policy and torch."
+)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of everything.")
 @click.option("--speed", type=float, default=DEFAULT_SPEED, show_default=True, help="Virtual seconds per second.")
 @click.option(
@@ -62,6 +65,7 @@ def demo(
     coordinators: int,
     binders: int,
     policy: str,
+    learner: bool | None,
     seed: int,
     speed: float,
     kills: tuple[str, ...],
@@ -89,6 +93,7 @@ def demo(
     planned = schedule(kills)
     ScaledClock(0.0, speed)
     make_policy(policy)
+    learns = wants_learner(policy, learner)
     load = load_workload(workload, seed=seed, nodes=nodes, trace_dir=trace_dir, pod_list=pod_list)
     if picture is None:
         picture = json_file.with_suffix(".png") if json_file is not None else Path(PICTURE)
@@ -101,6 +106,7 @@ def demo(
             agents=agents or DEFAULT_AGENTS[workload],
             binders=binders,
             policy=policy,
+            learner=learns,
             seed=seed,
             speed=speed,
             kills=tuple(planned),
@@ -137,6 +143,20 @@ def _check_extra() -> None:
     missing = [name for name in ("matplotlib", "rich") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"demo: {' and '.join(missing)} missing; install the extra: pip install 'conclave[demo]'")
+
+
+def wants_learner(policy: str, asked: bool | None) -> bool:
+    """Whether a learner runs. ``ConfigError``: it was asked for and cannot."""
+    from shared.policy.registry import LEARNED
+
+    has_torch = importlib.util.find_spec("torch") is not None
+    if not asked:
+        return asked is None and policy in LEARNED and has_torch
+    if policy not in LEARNED:
+        raise ConfigError(f"--learner: {policy} is a heuristic; choose a learned --policy: {', '.join(LEARNED)}")
+    if not has_torch:
+        raise ConfigError("--learner: torch is missing; install the extra: pip install 'conclave[learn]'")
+    return True
 
 
 async def until_signal(work: Coroutine[Any, Any, T]) -> T:

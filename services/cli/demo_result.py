@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from services.cli.audit import entries_of
@@ -12,7 +14,9 @@ from services.cli.chaos import Kill
 from services.cli.figures import StatsBook, Timing, costs, problems
 from services.cli.process_usage import ProcessUsage
 from services.cli.workload_source import Workload
+from shared.model.pod import POLICY_ANNOTATION
 from shared.twin.audit import Audit
+from shared.twin.audit_log import Entry
 from shared.twin.timeline import Picture, Timeline
 
 
@@ -32,6 +36,7 @@ class DemoSettings:
     port: int
     state_dir: Path
     quiet: bool = False
+    learner: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,9 @@ class DemoResult:
 
     figures: dict[str, Any]
     picture: Picture | None
+
+
+NO_LEARNING: Mapping[str, Any] = MappingProxyType({})
 
 
 def build_result(
@@ -51,10 +59,13 @@ def build_result(
     restarts: Mapping[str, int],
     stuck: str,
     elapsed_s: float,
+    learning: Mapping[str, Any] = NO_LEARNING,
 ) -> DemoResult:
     """The figures. ``stuck``: why the run was given up, if it was. ``ConfigError``: the audit file is damaged."""
     audit, timing, timeline = Audit("conclave"), Timing(), Timeline(speed=settings.speed)
+    placed: dict[str, str] = {}
     for entry in entries_of(settings.audit_file):
+        _note_policy(entry, placed)
         audit.feed(entry)
         timing.feed(entry)
         timeline.feed(entry)
@@ -65,6 +76,8 @@ def build_result(
     figures = {
         "workload": settings.workload.name,
         "policy": settings.policy,
+        "placed_by": dict(sorted(Counter(placed.values()).items())),
+        "learning": dict(learning),
         "seed": settings.seed,
         "speed": settings.speed,
         "nodes": len(settings.workload.nodes),
@@ -87,3 +100,11 @@ def build_result(
         "ok": not found,
     }
     return DemoResult(figures, picture)
+
+
+def _note_policy(entry: Entry, placed: dict[str, str]) -> None:
+    """By which policy a pod was bound, as its annotation says."""
+    if entry.kind == "Pod":
+        policy = (entry.object.get("metadata", {}).get("annotations") or {}).get(POLICY_ANNOTATION)
+        if policy:
+            placed[entry.uid] = policy

@@ -20,6 +20,7 @@ from services.cli.demo_result import DemoResult, DemoSettings, build_result
 from services.cli.etcd_keeper import EtcdKeeper
 from services.cli.figures import StatsBook
 from services.cli.kills import Kills
+from services.cli.learning import read_learning
 from services.cli.mesh import Mesh, MeshSettings, write_secret, write_token
 from services.cli.pod_board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard
 from services.cli.process_usage import ProcessUsage
@@ -66,6 +67,7 @@ class Demo:
         self._submitted_all = False
         self._usage: dict[str, list[ProcessUsage]] = {}
         self._stuck = ""
+        self._learning: dict[str, Any] = {}
 
     def note(self, text: str) -> None:
         """A line for the person watching."""
@@ -92,6 +94,7 @@ class Demo:
                 await mesh.wait_scheduling(on_wait=lambda missing: self._waiting(progress, missing))
                 kills = await self._submit_and_watch(stack, mesh, etcd, TokenAccess(url, token), progress)
                 await self._read_stats(mesh)
+                self._learning = await read_learning(mesh)
                 self._take_usage(supervisor, etcd)
                 self._show(progress, mesh, "stopping")
                 mesh_names = [name for name in supervisor.children if name != twin.spec.name]
@@ -106,6 +109,7 @@ class Demo:
             restarts=restarts,
             stuck=self._stuck,
             elapsed_s=time.monotonic() - self._started_s,
+            learning=self._learning,
         )
 
     def _on_event(self, event: str, child: Child) -> None:
@@ -142,6 +146,8 @@ class Demo:
             agents=settings.agents,
             binders=settings.binders,
             policy=settings.policy,
+            learner=settings.learner,
+            speed=settings.speed,
             seed=settings.seed,
             state_dir=settings.state_dir,
         )

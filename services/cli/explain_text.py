@@ -77,7 +77,7 @@ def _members(group: Json) -> Iterator[str]:
 
 
 def _decision(decision: Json) -> Iterator[str]:
-    version = f"{decision['policy']}/{decision['policy_version']}"
+    version = f"{decision['policy']}@{decision['policy_version']}"
     yield f"  decided {seconds(decision['ago_s'])} ago for {decision['node']} by {version}; considered:"
     for candidate in decision["candidates"]:
         advice = "" if candidate["accepted"] else ", its policy advised against it"

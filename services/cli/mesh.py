@@ -27,6 +27,13 @@ READY_TIMEOUT_S = 60.0
 POLL_S = 0.1
 HTTP_TIMEOUT_S = 2.0
 
+REWARD_DELAY_S, WINDOW_S, METRICS_S = 15.0, 30.0, 15.0
+"""Defaults of the agents' ``reward_delay_s`` and the coordinators' ``rollout_window_s`` and ``metrics_every_s``."""
+
+DEMO_LEARNING = ("--min-transitions", "100", "--updates", "100", "--gate-seeds", "500-501")
+DEMO_ROLLOUT = ("--rollout-min-samples", "5", "--rollout-good-windows", "1")
+"""A demo lasts half a minute: less experience and less proof per step, so that there is something to see."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshSettings:
@@ -41,6 +48,10 @@ class MeshSettings:
     agents: int = 2
     binders: int = 2
     policy: str = "kube-default"
+    learner: bool = False
+    """Whether a learner runs and trains ``policy`` while the mesh does."""
+    speed: float = 1.0
+    """Virtual seconds per second: what waits for pods to be at work waits so much shorter."""
     seed: int = 0
     state_dir: Path
     log_level: str = "info"
@@ -75,9 +86,13 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
     if settings.context:
         cluster += ["--context", settings.context]
     learned = ["--policy", settings.policy, "--seed", str(settings.seed)]
+    rollout = ["--rollout-window-s", f"{WINDOW_S / settings.speed:g}"]
+    rollout += ["--metrics-every-s", f"{METRICS_S / settings.speed:g}"]
+    if settings.learner and settings.speed != 1.0:
+        rollout += DEMO_ROLLOUT
     wanted = (
-        ("coordinator", settings.coordinators, [*cluster, *learned]),
-        ("agent", settings.agents, learned),
+        ("coordinator", settings.coordinators, [*cluster, *learned, *rollout]),
+        ("agent", settings.agents, [*learned, "--reward-delay-s", f"{REWARD_DELAY_S / settings.speed:g}"]),
         ("binder", settings.binders, cluster),
     )
     specs = []
@@ -87,7 +102,16 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
             argv = (sys.executable, "-m", f"services.{service}", "--id", name, *common, *own)
             # One arena per thread pair keeps glibc from holding a heap per thread: memory per agent is a target.
             specs.append(Spec(name, service, argv, env=(("MALLOC_ARENA_MAX", "2"),)))
+    if settings.learner:
+        argv = (sys.executable, "-m", "services.learner.serve", "--id", "learner-0", *common, *_learning(settings))
+        specs.append(Spec("learner-0", "learner", argv))
     return specs
+
+
+def _learning(settings: MeshSettings) -> list[str]:
+    """A learner in step with the mesh's time."""
+    flags = ["--policy", settings.policy, "--state-dir", str(settings.state_dir / "learner")]
+    return flags if settings.speed == 1.0 else [*flags, *DEMO_LEARNING]
 
 
 class Mesh:

@@ -107,6 +107,12 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("memory, MB", ", ".join(f"{name} {value:.0f}" for name, value in result["rss_mb"].items())),
         ("CPU ms per pod", ", ".join(f"{name} {value:.2f}" for name, value in result["cpu_ms_per_pod"].items())),
     ]
+    if len(result.get("placed_by") or ()) > 1:
+        rows.append(("placed by", ", ".join(f"{name} {count}" for name, count in result["placed_by"].items())))
+    learner = (result.get("learning") or {}).get("learner")
+    if learner:
+        outcomes = ", ".join(f"{count} {what}" for what, count in learner.get("outcomes", {}).items()) or "none yet"
+        rows.append(("learner", f"{learner.get('transitions', 0)} transitions; candidates: {outcomes}"))
     for failover in result["failovers"]:
         recovery, back = failover["recovery_s"], failover["back_s"]
         text = "not recovered" if recovery is None else f"next bind after {recovery:.2f} s"

@@ -7,15 +7,15 @@ import sys
 
 import click
 
-SERVICES = ("coordinator", "agent", "binder")
+SERVICES = ("coordinator", "agent", "binder", "learner")
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("service", type=click.Choice(SERVICES))
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def run(service: str, flags: tuple[str, ...]) -> None:
-    """Run one SERVICE (coordinator, agent or binder) in this process; FLAGS are its own (see run SERVICE --help)."""
-    become(f"services.{service}", flags)
+    """Run one SERVICE in this process; FLAGS are its own (see run SERVICE --help)."""
+    become("services.learner.serve" if service == "learner" else f"services.{service}", flags)
 
 
 def become(module: str, flags: tuple[str, ...]) -> None:

@@ -4,42 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from services.cli.etcd_options import etcd_options, settings_of, with_store
 from services.cli.mesh_view import MeshView, read_mesh
-from shared.errors import ConfigError, StoreError
-from shared.wire.keys import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
+    from shared.ports import Store
     from shared.runtime.process import ProcessSettings
+    from shared.wire.keys import Keys
 
 TIMEOUT_S = 3.0
 
 
 @click.command()
-@click.option("--etcd", default="http://127.0.0.1:2379", show_default=True, help="Endpoints, comma-separated.")
-@click.option("--etcd-prefix", default=DEFAULT_PREFIX, show_default=True, help="Where the mesh keeps its keys.")
-@click.option("--etcd-ca", type=click.Path(path_type=Path), help="CA bundle (PEM) for https endpoints.")
-@click.option("--etcd-cert", type=click.Path(path_type=Path), help="Our certificate (PEM).")
-@click.option("--etcd-key", type=click.Path(path_type=Path), help="The key of --etcd-cert (PEM).")
+@etcd_options
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
-def status(
-    etcd: str, etcd_prefix: str, etcd_ca: Path | None, etcd_cert: Path | None, etcd_key: Path | None, output: str
-) -> None:
+def status(output: str, **etcd: Any) -> None:
     """Show leaders, terms, agents and members of the mesh in ETCD."""
-    from shared.runtime.process import ProcessSettings
-
-    endpoints = tuple(part.strip() for part in etcd.split(",") if part.strip())
-    try:
-        settings = ProcessSettings(
-            etcd=endpoints, etcd_prefix=etcd_prefix, etcd_ca=etcd_ca, etcd_cert=etcd_cert, etcd_key=etcd_key
-        )
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    view = asyncio.run(look(settings))
+    view = asyncio.run(look(settings_of(**etcd)))
     if output == "json":
         click.echo(json.dumps(view.to_json(), indent=2))
         return
@@ -48,20 +33,12 @@ def status(
 
 
 async def look(settings: ProcessSettings) -> MeshView:
-    """One look. ``ConfigError``: etcd does not answer, or a setting is bad."""
-    from shared.runtime.process import keys_of, store_opener
+    """One look. ``ConfigError``: etcd does not answer."""
 
-    keys = keys_of(settings)
-    store = store_opener(settings)()
-    try:
+    async def work(store: Store, keys: Keys) -> MeshView:
         return await read_mesh(store, keys, timeout_s=TIMEOUT_S)
-    except StoreError as error:
-        raise ConfigError(
-            f"--etcd: no answer from {','.join(settings.etcd)} within {TIMEOUT_S:g} s ({error}); "
-            "start it or mend --etcd"
-        ) from None
-    finally:
-        await store.close()
+
+    return await with_store(settings, work)
 
 
 def lines_of(view: MeshView) -> list[str]:

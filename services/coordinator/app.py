@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from services.coordinator import measuring, pointer
 from services.coordinator.admin import Admin
 from services.coordinator.core import Core
 from services.coordinator.kube_writes import KubeWrites
@@ -192,6 +193,10 @@ async def lead(
         pods.run(lambda batch: shell.post(pod_events(batch))),
         *(_follow_objects(api, kind, shell) for kind in SCHEDULING_KINDS),
         follow_agents(store, keys, shell.post),
+        measuring.follow(
+            api, every_s=settings.metrics_every_s, wanted=lambda: core.lanes.comparing, post=shell.post_one
+        ),
+        pointer.follow(store, keys, policy=settings.policy, term=term, post=shell.post_one),
         follow_binder(store, keys, settings.shard, shell.post),
         follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
         *(writes.run() for _ in range(settings.api_writers)),

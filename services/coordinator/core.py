@@ -26,6 +26,7 @@ from services.coordinator.events import (
     IntentsListed,
     KindSynced,
     NodeDeleted,
+    NodesMeasured,
     NodeUpserted,
     NominationStored,
     ObjectChanged,
@@ -34,6 +35,7 @@ from services.coordinator.events import (
     PodDeleted,
     PodFetched,
     PodUpserted,
+    PointerSeen,
     RequestFailed,
     Source,
     Synced,
@@ -43,11 +45,13 @@ from services.coordinator.events import (
 from services.coordinator.guiding import Guiding
 from services.coordinator.instructions import Instruction, SetTimer
 from services.coordinator.intake import Intake
+from services.coordinator.lanes import Lanes
 from services.coordinator.losses import Losses
 from services.coordinator.notices import Notices
 from services.coordinator.outcomes import Outcomes
 from services.coordinator.plans import Ledger
 from services.coordinator.preempting import Preemptor
+from services.coordinator.rolling import Rolling
 from services.coordinator.roster import Roster
 from services.coordinator.rounds import Rounds
 from services.coordinator.state import CoreSettings, State
@@ -91,9 +95,12 @@ class Core:
             self.guiding,
             self.preemptor,
         )
+        self.lanes = Lanes(self.state)
+        self.rolling = Rolling(self.state, self.lanes, self.state.settings.rollout)
         self.rounds = Rounds(
-            self.state, self.roster, self.ledger, self.notices, self.losses, self.guiding, self.preemptor
-        )
+            self.state, self.roster, self.ledger, self.notices, self.losses, self.guiding, self.preemptor,
+            self.lanes, self.rolling,
+        )  # fmt: skip
         self.outcomes = Outcomes(
             self.state, self.ledger, self.intake, self.takeover, self.notices, self.losses, self.preemptor
         )
@@ -117,8 +124,11 @@ class Core:
             case PodUpserted():
                 self.intake.upsert_pod(event.pod)
             case DecisionsReceived():
+                self.rolling.heard(event.decisions)
                 self.rounds.decided(event)
             case PlanAnswered():
+                if (plan := self.ledger.plans.get(event.plan_id)) is not None:
+                    self.rolling.answered(plan.plan.placements, event.result.results)
                 self.outcomes.answered(event)
             case PodDeleted():
                 self.intake.delete_pod(event.uid)
@@ -151,6 +161,10 @@ class Core:
                 self.preemptor.unstored(event.uid)
             case NominationStored():
                 self.preemptor.stored(event.uid, event.node)
+            case PointerSeen():
+                self.rolling.seen(event.pointer)
+            case NodesMeasured():
+                self.lanes.measured(event.samples)
             case Synced():
                 self.takeover.synced(event.source)
             case Tick():
@@ -193,6 +207,7 @@ class Core:
                 self._again = False
                 break
         self.preemptor.step()
+        self.rolling.step()
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -203,6 +218,7 @@ class Core:
             self.ledger.wake_at(),
             self.takeover.wake_at(),
             self.roster.wake_at(),
+            self.rolling.wake_at(),
         ]
         if self._again or self.preemptor.busy:
             times.append(self.state.now)

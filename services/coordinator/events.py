@@ -13,7 +13,7 @@ from enum import Enum
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.wire.messages import Decisions, PlanResult, ViewAck
-from shared.wire.records import AgentRecord
+from shared.wire.records import AgentRecord, PolicyPointer
 
 
 class Source(Enum):
@@ -177,6 +177,30 @@ class ConditionFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class PointerSeen:
+    """The policy pointer as etcd has it now."""
+
+    pointer: PolicyPointer
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSample:
+    """What one node used, ``age_s`` before this was posted."""
+
+    node: str
+    age_s: float
+    cpu_millis: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodesMeasured:
+    """One answer of the metrics API."""
+
+    samples: tuple[NodeSample, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """A timer set by ``SetTimer`` went off."""
 
@@ -201,5 +225,7 @@ Event = (
     | PodFetched
     | ConditionFailed
     | NominationStored
+    | PointerSeen
+    | NodesMeasured
     | Tick
 )

@@ -151,6 +151,7 @@ class _Head:
     answer: Answer
     name: str
     row: int
+    policy: str = ""
     taken: int = 0
 
 
@@ -180,7 +181,8 @@ def deal(
         chosen.taken += 1
         # the binder does not know rules that span nodes: it gets no other node than the one judged here
         others = () if guidance.prefiltered.rules else tuple(h.name for h in ranked if h is not chosen)
-        choices.append(Choice(unit, chosen.name, chosen.answer, others[: state.settings.extra_candidates]))
+        candidates = others[: state.settings.extra_candidates]
+        choices.append(Choice(unit, chosen.name, chosen.answer, candidates, policy=chosen.policy))
     return choices, left
 
 
@@ -190,7 +192,7 @@ def _heads(state: State, lists: Sequence[AgentAnswers]) -> list[_Head]:
         for answer, name in zip(found.answers, found.names, strict=True):
             row = state.cache.table.row_of.get(name)
             if row is not None and row == answer.slot:
-                heads.append(_Head(answer, name, row))
+                heads.append(_Head(answer, name, row, found.policy))
     return heads
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shared.policy.rollout import Change
 from shared.wire.messages import Offer, Plan, ViewUpdate
 
 
@@ -87,6 +88,13 @@ class PublishPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class WritePointer:
+    """Write the policy pointer under the term if it is still what the change starts from; the watch tells what is."""
+
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
 class SetTimer:
     """Deliver ``Tick`` at ``at`` seconds of the core's clock; replaces the timer set before."""
 
@@ -117,6 +125,7 @@ Instruction = (
     | EmitEvent
     | FetchPod
     | PublishPartition
+    | WritePointer
     | SetTimer
     | StepDown
     | Log

@@ -37,12 +37,14 @@ class Unit:
 class AgentAnswers:
     """One agent's answers for one class, in its order; ``names``: the node each one's slot meant to it ("": none).
 
-    ``cut``: it was asked for fewer than there are units and gave as many: it may have more.
+    ``cut``: it was asked for fewer than there are units and gave as many: it may have more. ``policy``: by which it
+    judged, ``name@version``.
     """
 
     answers: list[Answer] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     cut: bool = False
+    policy: str = ""
 
 
 MAX_CONSIDERED = 6
@@ -58,6 +60,7 @@ class Choice:
     answer: Answer
     alternatives: tuple[str, ...]
     considered: tuple[Considered, ...] = ()
+    policy: str = ""
 
 
 class _Merged:
@@ -71,6 +74,7 @@ class _Merged:
         self._rng = rng
         self._heads: list[tuple[bool, int, float, int, int]] = []
         self._seen: list[tuple[Answer, str]] = []
+        self._policies: list[str] = []
         self.dry_at: int | None = None
         for index in range(len(lists)):
             self._push(index, 0)
@@ -83,10 +87,15 @@ class _Merged:
             _, _, _, index, position = heapq.heappop(self._heads)
             source = self._lists[index]
             self._seen.append((source.answers[position], source.names[position]))
+            self._policies.append(source.policy)
             if self.dry_at is None and source.cut and position + 1 == len(source.answers):
                 self.dry_at = len(self._seen)
             self._push(index, position + 1)
         return self._seen[place]
+
+    def policy(self, place: int) -> str:
+        """By which policy the answer at ``place``, which was looked at, was judged."""
+        return self._policies[place]
 
     def _push(self, index: int, position: int) -> None:
         answers = self._lists[index].answers
@@ -173,4 +182,4 @@ def _choice(merged: _Merged, unit: Unit, index: int, wanted: int) -> Choice:
         if head[1] and head[1] != node and head[1] not in others:
             others.append(head[1])
             considered.append(Considered(head[1], head[0].score, head[0].accept))
-    return Choice(unit, node, answer, tuple(others[:wanted]), tuple(considered))
+    return Choice(unit, node, answer, tuple(others[:wanted]), tuple(considered), merged.policy(index))

@@ -29,7 +29,8 @@ from shared.wire.messages import Refusal
 class Group:
     """The units of one class in a round, and what was said about them. ``asked``: slots wanted of each agent.
 
-    ``unknown``: an agent did not know the class.
+    ``unknown``: an agent did not know the class. ``candidate``: judged by the policy that is being rolled out;
+    ``probe``: only to compare the two, nothing of it is placed (``lanes.py``).
     """
 
     pod_class: PodClass
@@ -40,6 +41,8 @@ class Group:
     unknown: bool = False
     asked: int = 0
     guidance: Guidance | None = None
+    candidate: bool = False
+    probe: bool = False
 
     @property
     def guided(self) -> bool:

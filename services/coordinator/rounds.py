@@ -14,6 +14,7 @@ from services.coordinator.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Class
 from services.coordinator.events import DecisionsReceived, RequestFailed
 from services.coordinator.guiding import Guiding, deal, distinct_for
 from services.coordinator.instructions import SendOffer
+from services.coordinator.lanes import Lanes, judged_by
 from services.coordinator.losses import Losses
 from services.coordinator.merging import AgentAnswers, Choice, Unit, merge
 from services.coordinator.notices import Notices
@@ -21,6 +22,7 @@ from services.coordinator.plans import Ledger
 from services.coordinator.preempting import Preemptor
 from services.coordinator.recent import PastDecision
 from services.coordinator.refusals import Group, Refusals
+from services.coordinator.rolling import Rolling
 from services.coordinator.roster import Roster
 from services.coordinator.state import State
 from services.coordinator.views import AgentView
@@ -50,6 +52,8 @@ class Round:
     started_at: float
     deadline: float
     cause_id: int
+    policy: str
+    """The active one as it was offered."""
 
 
 class Rounds:
@@ -57,13 +61,15 @@ class Rounds:
 
     def __init__(
         self, state: State, roster: Roster, ledger: Ledger, notices: Notices, losses: Losses, guiding: Guiding,
-        preemptor: Preemptor,
+        preemptor: Preemptor, lanes: Lanes, rolling: Rolling,
     ) -> None:  # fmt: skip
         self._state = state
         self._roster = roster
         self._ledger = ledger
         self._losses = losses
         self._guiding = guiding
+        self._lanes = lanes
+        self._rolling = rolling
         self._refusals = Refusals(state, roster, notices, losses, guiding, preemptor)
         self._units = 0
         self._classes = Classes()
@@ -90,6 +96,8 @@ class Rounds:
         while state.queue.has_active():
             groups, class_of = self._group(state.queue.pop(state.settings.batch_units, state.now))
             if groups:
+                self._units += 1
+                self._lanes.probe(groups, class_of, self._classes, self._units)
                 self._offer(agents, groups, class_of)
                 return True
         return False
@@ -101,7 +109,8 @@ class Rounds:
         class_of: dict[int, int] = {}
         for pod in pods:
             template = self._guiding.template(pod)
-            known = self._classes.of(pod.pod_class, template)
+            candidate = self._lanes.takes(pod.uid)
+            known = self._classes.of(pod.pod_class, self._lanes.key(pod.pod_class, template, candidate=candidate))
             group = groups.get(known.id)
             if group is None:
                 if known.size_bytes > MAX_CLASS_BYTES:
@@ -111,7 +120,7 @@ class Rounds:
                 if size_bytes > MAX_ROUND_BYTES:
                     state.queue.retry(pod.uid, state.now, failed=False)
                     continue
-                group = groups[known.id] = Group(pod.pod_class, known)
+                group = groups[known.id] = Group(pod.pod_class, known, candidate=candidate)
                 group.guidance = None if template is None else self._guiding.judge(pod)
             self._units += 1
             group.units.append(Unit(self._units, pod, state.queue.entries[pod.uid].first_seen))
@@ -132,16 +141,16 @@ class Rounds:
             for class_id, g in groups.items()
             if g.guidance is not None and not self._guiding.takes_nobody(g.units[0].pod, g.guidance)
         }
-        cause_id = state.messages + 1
+        cause_id, cluster = state.messages + 1, self._lanes.cluster()
         asked = set()
         for view in agents:
             wire_groups = plain + self._guided(view, groups, guided) if guided else plain
             if wire_groups:
-                self._send(view, groups, wire_groups)
+                self._send(view, groups, wire_groups, cluster)
                 asked.add(view.record.id)
         self.current = Round(
             groups, class_of, asked, self._roster.suspects(), state.now,
-            state.now + self._patience_s(), cause_id,
+            state.now + self._patience_s(), cause_id, self._lanes.title,
         )  # fmt: skip
         state.stats.rounds += 1
         state.stats.units_offered += len(class_of)
@@ -165,19 +174,22 @@ class Rounds:
                 found.append(UnitGroup(class_id, [group.units[0].number], guidance.norms, told))
         return found
 
-    def _send(self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup]) -> None:
+    def _send(
+        self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup], cluster: list[float]
+    ) -> None:
         state = self._state
         piece = view.piece(state.cache.table, self._roster.ownership.owner)
         forget = len(view.classes) + len(groups) > state.settings.classes_per_agent
         if forget:
             view.classes.clear()
         used = [group.class_id for group in wire_groups]
-        unknown = [ClassDefinition(i, groups[i].pod_class) for i in used if i not in view.classes]
+        unknown = [ClassDefinition(i, groups[i].pod_class, groups[i].candidate) for i in used if i not in view.classes]
         view.classes.update(used)
         message_id = self._roster.begin(view, is_offer=True)
         offer = Offer(
             VERSION, message_id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
-            state.settings.extra_candidates,
+            state.settings.extra_candidates, cluster, self._lanes.number,
+            self._lanes.samples_for(view.record.id, view.epoch, view.slots),
         )  # fmt: skip
         state.emit(SendOffer(view.record.id, view.record.url, offer))
 
@@ -206,8 +218,11 @@ class Rounds:
                 continue
             answers = by_class.get(class_id)
             if answers is None:
-                answers = by_class[class_id] = AgentAnswers()
-                current.groups[class_id].lists.append(answers)
+                group = current.groups[class_id]
+                otherwise = current.policy or f"{self._state.policy}@{answer.policy_version}"
+                policy = judged_by(decisions, class_id, candidate=group.candidate, otherwise=otherwise)
+                answers = by_class[class_id] = AgentAnswers(policy=policy)
+                group.lists.append(answers)
             answers.answers.append(answer)
             answers.names.append(slots.get(answer.slot, ""))
         for class_id, answers in by_class.items():
@@ -253,7 +268,11 @@ class Rounds:
             for agent in sorted(current.waiting):
                 self._roster.suspect(self._roster.views[agent], "silent")
         placements: list[tuple[Placement, Pod]] = []
+        if (sample := self._lanes.compare(current.groups)) is not None:
+            self._rolling.compared(sample)
         for group in current.groups.values():
+            if group.probe:
+                continue
             group.units = [unit for unit in group.units if self._still_wanted(unit)]
             if group.guidance is not None:
                 choices, left = deal(state, self._losses, self._guiding, group.guidance, group.units, group.lists)
@@ -300,12 +319,13 @@ class Rounds:
         state, entry = self._state, self._state.queue.entries[choice.unit.pod.uid]
         pod = entry.pod  # the newest: its resourceVersion is a precondition of the Binding
         waited_us = max(0, int((state.now - choice.unit.since) * 1e6))
-        version = choice.answer.policy_version
+        name, _, told = choice.policy.rpartition("@")
+        policy, version = (name, int(told)) if name else (state.policy, choice.answer.policy_version)
         state.recent.remember(
             pod.uid,
-            PastDecision(state.now, choice.unit.number, choice.node, state.policy, version, choice.considered),
+            PastDecision(state.now, choice.unit.number, choice.node, policy, version, choice.considered),
         )
         return Placement(
             choice.unit.number, pod.uid, pod.namespace, pod.name, pod.resource_version, choice.node,
-            list(choice.alternatives), state.policy, version, choice.answer.score, waited_us,
+            list(choice.alternatives), policy, version, choice.answer.score, waited_us,
         )  # fmt: skip

@@ -10,6 +10,7 @@ import msgspec
 
 from services.coordinator.state import CoreSettings
 from shared.policy.registry import make_policy
+from shared.policy.rollout import RolloutSettings
 from shared.runtime.process import ProcessSettings, SchedulerName
 
 
@@ -40,6 +41,15 @@ class CoordinatorSettings(ProcessSettings):
     api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     """Conditions, events and lookups in flight to the API server."""
 
+    metrics_every_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 15.0
+    """How often the metrics API is asked what nodes use, while a policy wants to know."""
+    rollout_window_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
+    """Length of a window in which a candidate policy is compared with the active one; see docs/policies/rollout.md."""
+    rollout_min_samples: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 20
+    """Decisions that both were asked about before a window may end."""
+    rollout_good_windows: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
+    """Windows not worse than the active policy, for each step from shadow to 1, 10, 50, 100 % and to active."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         make_policy(self.policy)
@@ -51,4 +61,9 @@ class CoordinatorSettings(ProcessSettings):
             batch_units=self.batch_units,
             plans_in_flight=self.plans_in_flight,
             offer_deadline_s=self.offer_deadline_ms / 1000,
+            rollout=RolloutSettings(
+                window_s=self.rollout_window_s,
+                min_samples=self.rollout_min_samples,
+                good_windows=self.rollout_good_windows,
+            ),
         )

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from services.coordinator import pointer
 from services.coordinator.core import Core
 from services.coordinator.events import Event, Tick
 from services.coordinator.instructions import (
@@ -28,6 +29,7 @@ from services.coordinator.instructions import (
     SendView,
     SetTimer,
     StepDown,
+    WritePointer,
 )
 from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.peers import Peers
@@ -151,6 +153,8 @@ class Shell:
             case PublishPartition():
                 self._partition = instruction
                 self._partition_changed.set()
+            case WritePointer():
+                self._start(pointer.write(self._store, self._keys, instruction.change, self.core.state.term))
             case StepDown():
                 self._end(LeadershipLost(instruction.reason))
             case Log():

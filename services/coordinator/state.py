@@ -12,6 +12,7 @@ from random import Random
 from services.coordinator.instructions import Instruction, Log
 from services.coordinator.recent import Recent
 from services.coordinator.stats import Stats
+from shared.policy.rollout import RolloutSettings
 from shared.scheduling.cache import ClusterCache
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.feasibility import FeasibilityCache
@@ -58,6 +59,8 @@ class CoreSettings:
     """False deals answers by the rules as they were when offered: only the ablation test does that."""
     check_fits: bool = True
     """False switches the conflict check of the merge off: only the ablation test does that."""
+    rollout: RolloutSettings = field(default_factory=RolloutSettings)
+    """How much proof a candidate policy needs at each step."""
 
 
 @dataclass(slots=True)

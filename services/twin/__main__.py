@@ -24,6 +24,7 @@ from services.twin.certificate import make_server_tls
 from services.twin.faults import FaultPlan
 from services.twin.kubeconfig import kubeconfig_text, write_atomically
 from services.twin.kubelet import Kubelets
+from services.twin.metrics_api import node_metrics
 from shared.errors import ConfigError
 from shared.runtime import logging
 
@@ -116,6 +117,8 @@ def main(
     name = advertise or host
     tls, certificate = make_server_tls(name, dt.datetime.now(dt.UTC)) if kubeconfig_scheme == "https" else (None, b"")
     server = TwinServer(registry, token=token, faults=plan, rng=rng, tls=tls)
+    if kubelets is not None:
+        server.node_metrics = lambda: node_metrics(kubelets.used, lambda: dt.datetime.now(dt.UTC))
 
     def announce(bound: int) -> None:
         if kubeconfig_out is not None:

@@ -38,6 +38,7 @@ from shared.twin.events import (
     SetNodeReady,
     SetNodeTaints,
 )
+from shared.twin.usage import Usage
 
 if TYPE_CHECKING:
     from services.twin.registry.registry import Accepted, TwinRegistry
@@ -86,6 +87,10 @@ class Kubelets:
                 handle.cancel()
         self._timer = self._running = None
         self._todo.clear()
+
+    def used(self) -> dict[str, Usage]:
+        """What runs now on each node that is played."""
+        return {name: self._model.used(name) for name in self._model.utilisation()}
 
     def _now_s(self) -> float:
         assert self._loop is not None

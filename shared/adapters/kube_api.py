@@ -23,6 +23,8 @@ from shared.adapters.kube_transport import KubeAccess, KubeTransport
 from shared.adapters.kube_watch import WatchPolicy, watch_batches
 from shared.errors import ConfigError, KubeExpired, KubeRejected, KubeUnknown
 from shared.kube.decoding import UNREADABLE, decode_page, object_decoder
+from shared.kube.node_metrics import PATH as METRICS_PATH
+from shared.kube.node_metrics import NodeMetric, decode_node_metrics
 from shared.kube.resources import PODS, MalformedObject, ObjectList, Resource, WatchEvent
 from shared.ports import BindRequest
 
@@ -132,6 +134,11 @@ class KubeClient:
             token = meta.continue_
             if not token:
                 return ObjectList(tuple(items), meta.resource_version, tuple(malformed))
+
+    async def node_metrics(self, *, timeout_s: float = 5.0) -> Sequence[NodeMetric]:
+        """What nodes use, from the metrics API. Refused (also where it is not served): ``KubeRejected``."""
+        body = await self._http.request("list node metrics", "GET", METRICS_PATH, timeout_s=timeout_s)
+        return decode_node_metrics(body)[0]
 
     def watch_batches(
         self, resource: Resource[T], *, resource_version: str

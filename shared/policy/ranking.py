@@ -2,7 +2,8 @@
 
 For one unit the slots are its best candidates. For many units of the same class they are an exact greedy: slot j is
 the best node once slots 0..j-1 are taken, so that the coordinator can merge the slots of several agents in order.
-A policy that fails (exception aside: NaN, wrong shape) is replaced by the fallback at once and counted (I12).
+A policy that fails (exception, NaN, wrong shape, too late) is replaced by the fallback at once and counted (I12, see
+``guard.py``). A class is ranked by one of the two alone: their scores do not compare.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import NO_NORMS, Norms, PodClass
-from shared.policy.heuristics import KubeDefault
+from shared.policy.guard import Guard, fault_of
 from shared.policy.observation import Observation, Policy, Rng, Verdicts
 from shared.scheduling.feasibility import FeasibilityCache, class_limit
 from shared.scheduling.filters.gpu_devices import gpu_milli_of
@@ -35,7 +36,7 @@ class Slot:
 
 @dataclass(slots=True)
 class Ranking:
-    """Scores of one class over all rows; ``INFEASIBLE`` where a filter rejects."""
+    """Scores of one class over all rows; ``INFEASIBLE`` where a filter rejects. ``fallen``: by the fallback."""
 
     score: NDArray[np.float64]
     accept: BoolArray
@@ -43,24 +44,38 @@ class Ranking:
     norms: Norms
     seen: int
     static_seen: int
+    fallen: bool = False
 
 
 class Ranker:
     """Ranks the nodes of one table by one policy."""
 
-    def __init__(self, table: NodeTable, feasibility: FeasibilityCache, policy: Policy, rng: Rng) -> None:
+    def __init__(self, table: NodeTable, feasibility: FeasibilityCache, policy: Policy | Guard, rng: Rng) -> None:
         self.table = table
         self.feasibility = feasibility
-        self.policy = policy
-        self.fallback: Policy = KubeDefault()
-        self.fallbacks = 0
+        self.guard = policy if isinstance(policy, Guard) else Guard(policy)
         self._rng = rng
         self._classes: OrderedDict[PodClass, Ranking] = OrderedDict()
 
-    def use(self, policy: Policy) -> None:
+    @property
+    def policy(self) -> Policy:
+        """The policy that ranks as long as it answers well."""
+        return self.guard.policy
+
+    @property
+    def fallbacks(self) -> int:
+        """Decisions made by the fallback instead."""
+        return self.guard.fallbacks
+
+    def use(self, policy: Policy | Guard) -> None:
         """Decide by another policy from the next call on."""
-        self.policy = policy
+        self.guard = policy if isinstance(policy, Guard) else Guard(policy)
         self._classes.clear()
+
+    def fell_back(self, pod_class: PodClass) -> bool:
+        """Whether the class's last ranking is the fallback's."""
+        known = self._classes.get(pod_class)
+        return known is not None and known.fallen
 
     def slots(self, pod_class: PodClass, count: int, *, extra: int, norms: Norms = NO_NORMS) -> list[Slot]:
         """Up to ``count + extra`` slots, best first; accepted ones before rejected ones; ties fall at random."""
@@ -133,6 +148,7 @@ class Ranker:
             or known.norms != norms
             or known.static_seen < table.static_stamp
             or len(known.score) != table.rows
+            or (known.fallen and self.guard.willing)
         )
         if known is None or fresh:
             known = Ranking(
@@ -149,24 +165,25 @@ class Ranker:
             known.seen = table.clock
         self._classes.move_to_end(pod_class)
         if len(rows):
-            verdicts = self._decide(Observation(table, pod_class, rows, norms))
-            known.score[rows] = verdicts.score
-            if verdicts.accept is not None or not known.all_accept:
-                known.accept[rows] = True if verdicts.accept is None else verdicts.accept
-                known.all_accept = bool(known.accept.all())
+            self._judge(known, Observation(table, pod_class, rows, norms), mask)
         return known
 
-    def _decide(self, observation: Observation) -> Verdicts:
-        verdicts = self.policy.decide(observation, self._rng)
-        if usable(verdicts, len(observation.rows)):
-            return verdicts
-        self.fallbacks += 1
-        return self.fallback.decide(observation, self._rng)
+    def _judge(self, known: Ranking, observation: Observation, mask: BoolArray) -> None:
+        """Put verdicts into the ranking; over all its rows where policy and fallback would mix."""
+        verdicts, fallen = self.guard.decide(observation, self._rng)
+        rows, feasible = observation.rows, np.flatnonzero(mask)
+        if fallen != known.fallen and len(rows) < len(feasible):
+            rows = feasible
+            whole = replace(observation, rows=rows)
+            verdicts, fallen = self.guard.fall_back(whole, self._rng), True
+            known.accept[:] = True
+        known.fallen = fallen
+        known.score[rows] = verdicts.score
+        if verdicts.accept is not None or not known.all_accept:
+            known.accept[rows] = True if verdicts.accept is None else verdicts.accept
+            known.all_accept = bool(known.accept.all())
 
 
 def usable(verdicts: Verdicts, candidates: int) -> bool:
     """Whether a policy's answer has the right shape and only finite scores."""
-    shape_ok = verdicts.score.shape == (candidates,) and (
-        verdicts.accept is None or verdicts.accept.shape == (candidates,)
-    )
-    return shape_ok and bool(np.isfinite(verdicts.score).all())
+    return fault_of(verdicts, candidates) is None

@@ -11,7 +11,9 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     members/<service>/<id>        every other process, under its lease
     partitions/current            which agent decides for which nodes
     intents/<unit key>            committed plans that are not yet confirmed bound
-    policies/active               policy pointers
+    policies/active               which policy decides, and which candidate is being rolled out
+    policies/weights/<sha256>     a weights file, under its digest
+    policies/history/<number>     what became of policies: one record per change of the pointer
     settings/<name>               settings that may change while running
 """
 
@@ -99,6 +101,21 @@ class Keys:
     @property
     def policies_active(self) -> str:
         return f"{self.prefix}policies/active"
+
+    def policy_weights(self, sha256: str) -> str:
+        return f"{self.prefix}policies/weights/{escape(sha256)}"
+
+    @property
+    def policy_weights_prefix(self) -> str:
+        return f"{self.prefix}policies/weights/"
+
+    def policy_history(self, number: int) -> str:
+        """Zero-padded, so that a listing is in order."""
+        return f"{self.policy_history_prefix}{number:010d}"
+
+    @property
+    def policy_history_prefix(self) -> str:
+        return f"{self.prefix}policies/history/"
 
     def setting(self, name: str) -> str:
         return f"{self.settings_prefix}{escape(name)}"

@@ -29,6 +29,7 @@ MAX_SCORE_MICROS = 2**53
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Text = Annotated[str, Meta(max_length=253)]
 LongText = Annotated[str, Meta(max_length=1024)]
+Feature = Annotated[float, Meta(ge=-1e9, le=1e9)]
 Micros = Annotated[int, Meta(ge=-MAX_SCORE_MICROS, le=MAX_SCORE_MICROS)]
 
 MAX_UNITS = 1024
@@ -87,10 +88,14 @@ class View(Struct, frozen=True, array_like=True, gc=False):
 
 
 class ClassDefinition(Struct, frozen=True, array_like=True, gc=False):
-    """A pod class under a number that is valid until the epoch ends or ``forget_classes``."""
+    """A pod class under a number that is valid until the epoch ends or ``forget_classes``.
+
+    ``candidate``: its units are judged by the policy that is being rolled out, not by the active one.
+    """
 
     class_id: Count
     pod_class: PodClass
+    candidate: bool = False
 
 
 SlotSet = Annotated[list[Count], Meta(max_length=MAX_USAGES)] | Annotated[bytes, Meta(max_length=MAX_USAGES // 8)]
@@ -118,8 +123,21 @@ class UnitGroup(Struct, frozen=True, array_like=True, gc=False):
     guidance: RowGuidance | None = None
 
 
+class NodeUse(Struct, frozen=True, array_like=True, gc=False):
+    """What the node of a slot used ``age_ms`` ago: ``shares`` of its allocatable cpu, memory, disk and network."""
+
+    slot: Count
+    age_ms: Count
+    shares: Annotated[list[Feature], Meta(max_length=16)]
+
+
 class Offer(Message, frozen=True, tag=1):
-    """Coordinator to agent: who takes these units? ``extra``: how many next-best candidates beyond one per unit."""
+    """Coordinator to agent: who takes these units? ``extra``: how many next-best candidates beyond one per unit.
+
+    ``cluster``: means over all nodes (``policy.marl_features.SUMMARY``) for policies that compare their own with them;
+    empty where no policy does. ``pointer``: number of the policy pointer that the coordinator goes by; 0: of none.
+    ``samples``: measurements of the agent's nodes that it has not been told of.
+    """
 
     epoch: Count
     view: View | None
@@ -127,6 +145,9 @@ class Offer(Message, frozen=True, tag=1):
     classes: Annotated[list[ClassDefinition], Meta(max_length=MAX_UNITS)] = []
     forget_classes: bool = False
     extra: Annotated[int, Meta(ge=0, le=16)] = 2
+    cluster: Annotated[list[Feature], Meta(max_length=64)] = []
+    pointer: Count = 0
+    samples: Annotated[list[NodeUse], Meta(max_length=MAX_USAGES)] = []
 
 
 class Answer(Struct, frozen=True, array_like=True, gc=False):
@@ -150,16 +171,40 @@ class Refusal(Struct, frozen=True, array_like=True, gc=False):
     plugins: Annotated[list[Text], Meta(max_length=64)]
 
 
+class LaneReport(Struct, frozen=True, array_like=True, gc=False):
+    """By which policy (``name@version``) an answer's groups were judged: ``groups`` of them in ``spent_us`` of CPU
+    time. ``candidate``: those of candidate classes. ``fallen``: classes that the heuristic had to judge instead."""
+
+    policy: Text
+    candidate: bool = False
+    groups: Count = 0
+    spent_us: Count = 0
+    fallen: Annotated[list[Count], Meta(max_length=MAX_UNITS)] = []
+
+
+class PolicyFailure(Struct, frozen=True, array_like=True, gc=False):
+    """What a policy did wrong (``policy.guard.Failure``), and how often since this agent loaded it. Told again and
+    again, so that losing an answer loses nothing."""
+
+    policy: Text
+    sha256: Text
+    failure: Text
+    count: Count
+
+
 class Decisions(Message, frozen=True, tag=2):
     """Agent to coordinator, the answer to an offer. ``revision`` is the view's it rests on; 0 asks for a resync.
 
-    ``unknown_classes``: groups that were not judged because their class is not known here.
+    ``unknown_classes``: groups that were not judged because their class is not known here. ``lanes``: by which policy
+    the others were judged; empty: all of them by the active policy of the offer's pointer.
     """
 
     revision: Count
     answers: Annotated[list[Answer], Meta(max_length=MAX_ANSWERS)]
     refusals: Annotated[list[Refusal], Meta(max_length=MAX_UNITS)] = []
     unknown_classes: Annotated[list[Count], Meta(max_length=MAX_UNITS)] = []
+    lanes: Annotated[list[LaneReport], Meta(max_length=4)] = []
+    failures: Annotated[list[PolicyFailure], Meta(max_length=16)] = []
 
 
 class ViewUpdate(Message, frozen=True, tag=3):
@@ -268,7 +313,36 @@ class PlanResult(Message, frozen=True, tag=6):
     evictions: Annotated[list[EvictionResult], Meta(max_length=MAX_UNITS)] = []
 
 
-AnyMessage = Offer | Decisions | ViewUpdate | ViewAck | Plan | PlanResult
+class Transition(Struct, frozen=True, array_like=True, gc=False):
+    """One step of one node's agent: state and action at a decision, reward and next state when it was read.
+
+    ``s_tm1`` and ``s_t`` are the policy's features of that node; ``a_tm1`` 1: accepted, 0: rejected. The discount is
+    the learner's: a scheduler's work has no end, so none of these is terminal.
+    """
+
+    s_tm1: Annotated[list[Feature], Meta(max_length=256)]
+    a_tm1: Annotated[int, Meta(ge=0, le=1)]
+    r_t: Feature
+    s_t: Annotated[list[Feature], Meta(max_length=256)]
+
+
+class Transitions(Message, frozen=True, tag=7):
+    """Agent to learner: what it lived through. ``policy`` (its name) says what the features mean; ``dropped``: how many
+    were thrown away so far because nobody took them in time."""
+
+    agent: Text
+    policy: Text
+    transitions: Annotated[list[Transition], Meta(max_length=MAX_UNITS)]
+    dropped: Count = 0
+
+
+class TransitionsAck(Message, frozen=True, tag=8):
+    """Learner to agent: how many it took; the others did not fit the policy that it trains."""
+
+    taken: Count
+
+
+AnyMessage = Offer | Decisions | ViewUpdate | ViewAck | Plan | PlanResult | Transitions | TransitionsAck
 
 KINDS: dict[int, type[Message]] = {
     1: Offer,
@@ -277,6 +351,8 @@ KINDS: dict[int, type[Message]] = {
     4: ViewAck,
     5: Plan,
     6: PlanResult,
+    7: Transitions,
+    8: TransitionsAck,
 }
 
 

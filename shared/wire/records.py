@@ -29,7 +29,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     """A committed plan of one unit, not yet confirmed bound: the value under ``Keys.intent(unit key)``.
 
     The key of a single pod's unit is the pod's uid. ``term`` is the binder's that wrote it, ``coordinator_term`` and
-    ``unit`` together are the cause id; ``policy``: ``name/version``.
+    ``unit`` together are the cause id; ``policy``: ``name@version``.
     """
 
     plan_id: int
@@ -54,10 +54,51 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     protocol: int = 1
 
 
+class PolicyRef(msgspec.Struct, frozen=True):
+    """One version of one policy. ``sha256`` names its weights in etcd; empty for a heuristic, which has none."""
+
+    name: str
+    version: int
+    sha256: str = ""
+
+    @property
+    def title(self) -> str:
+        """``name@version``, as annotations, logs and tables write it."""
+        return f"{self.name}@{self.version}"
+
+
+class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
+    """Which policy decides: the value under ``Keys.policies_active``, changed by compare-and-swap only.
+
+    ``candidate`` None: no rollout. ``stage``: candidate, shadow, canary or active (see ``policy/rollout.py``);
+    ``percent``: share of pods that the candidate decides for. ``number`` grows by one with each change and names its
+    record in the history; ``reason``: why it was made, ``by``: by whom.
+    """
+
+    active: PolicyRef
+    previous: PolicyRef | None = None
+    candidate: PolicyRef | None = None
+    stage: str = "active"
+    percent: int = 0
+    number: int = 0
+    reason: str = ""
+    by: str = ""
+
+
+class LearnerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A learner's registration under ``Keys.member("learner", id)``: where agents send what they lived through."""
+
+    id: str
+    url: str
+    incarnation: str
+    policy: str
+    protocol: int = 1
+
+
 _encoder = msgspec.json.Encoder()
 
 
-def encode_record(record: Intent | AgentRecord) -> bytes:
+def encode_record(record: Intent | AgentRecord | PolicyPointer | LearnerRecord) -> bytes:
     """The value to write."""
     return _encoder.encode(record)
 

@@ -19,6 +19,7 @@ from shared.wire.messages import (
     Answer,
     ClassDefinition,
     Decisions,
+    LaneReport,
     Message,
     NodeRow,
     NodeUsage,
@@ -27,7 +28,11 @@ from shared.wire.messages import (
     PlacementResult,
     Plan,
     PlanResult,
+    PolicyFailure,
     Refusal,
+    Transition,
+    Transitions,
+    TransitionsAck,
     UnitGroup,
     View,
     ViewAck,
@@ -47,6 +52,20 @@ MESSAGES: list[Message] = [
     ViewUpdate(VERSION, 3, 0, 7, view),
     ViewAck(VERSION, 4, 3, 7, 1),
     Plan(VERSION, 5, 2, 7, 1, [Placement(1, "uid", "ns", "name", "12", "n", ["m"], "kube-default", 1, 5, 300)]),
+    Decisions(
+        VERSION,
+        7,
+        1,
+        7,
+        1,
+        [],
+        [],
+        [],
+        [LaneReport("marl-dqn@2", True, 3, 250, [4])],
+        [PolicyFailure("marl-dqn@2", "a" * 64, "nan", 2)],
+    ),
+    Transitions(VERSION, 8, 0, 7, "agent-0", "marl-dqn", [Transition([0.5, -1.0], 1, -2.5, [0.25, 0.0])], 3),
+    TransitionsAck(VERSION, 9, 8, 7, 1),
     PlanResult(VERSION, 6, 5, 7, 1, [PlacementResult(1, 0, "n", "", 900, 1)], 1200),
 ]
 
@@ -66,6 +85,25 @@ def test_msgpack_reads_what_we_write_and_we_read_what_msgpack_writes(message: Me
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
 def test_a_newer_sender_may_append_fields(message: Message) -> None:
     assert decode(msgpack.packb([*as_plain(encode(message)), "later"]), type(message)) == message
+
+
+def test_a_class_and_an_offer_of_before_policies_were_rolled_out_still_decode() -> None:
+    plain = as_plain(encode(MESSAGES[0]))
+    plain[8] = [item[:2] for item in plain[8]]
+    old = decode(msgpack.packb(plain[:11]), Offer)
+    assert (old.classes[0].candidate, old.cluster, old.pointer) == (False, [], 0)
+
+
+@pytest.mark.parametrize(
+    "feature", [float("nan"), float("inf"), 1e10, "x"], ids=["nan", "infinite", "out of range", "text"]
+)
+def test_a_transition_with_a_feature_that_is_no_number_is_refused(feature: object) -> None:
+    transitions = next(message for message in MESSAGES if isinstance(message, Transitions))
+    plain = as_plain(encode(transitions))
+    plain[7][0][0][0] = feature
+    with pytest.raises(WireError) as refused:
+        decode(msgpack.packb(plain), Transitions)
+    assert refused.value.code == "wire_invalid"
 
 
 def test_an_older_sender_may_leave_trailing_fields_out() -> None:

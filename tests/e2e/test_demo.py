@@ -5,6 +5,7 @@ Judged from outside: by exit code, by the JSON, and by an audit of the API serve
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ConfigError
+from shared.policy.weights import shipped_names
 from shared.runtime.embedded_etcd import find_etcd
 from shared.twin.workload import node_json, pod_json
 
@@ -74,6 +76,36 @@ def test_a_demo_with_every_kind_of_kill_binds_every_pod_once(tmp_path):
     assert report["ok"]
     for name in ("pods_submitted", "pods_bound", "double_bound", "overcommitted_nodes", "pods_unschedulable", "lost"):
         assert report[name] == figures[name]
+
+
+@pytest.mark.skipif("marl-dqn" not in shipped_names(), reason="no weights of marl-dqn are shipped")
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the learner needs torch (extra: learn)")
+def test_a_demo_with_a_learned_policy_learns_while_it_runs(tmp_path):
+    done, figures = demo(tmp_path, "--policy", "marl-dqn", "--speed", "10", "--seed", "3")
+    assert done.returncode == 0, (figures["problems"], figures["examples"])
+    assert sum(figures["placed_by"].values()) == figures["pods_bound"] == 105
+    assert all(name.startswith("marl-dqn@") for name in figures["placed_by"])
+    learner = figures["learning"]["learner"]
+    assert learner["transitions"] > 0
+    assert sum(learner["outcomes"].values()) > 0
+    assert figures["learning"]["active"].startswith("marl-dqn@")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param(["--learner"], "kube-default is a heuristic", id="learner for a heuristic"),
+        pytest.param(["--policy", "best"], "choose one of", id="unknown policy"),
+    ],
+)
+def test_a_demo_that_cannot_learn_says_so_before_it_starts(tmp_path, arguments, told):
+    done = subprocess.run(
+        [*CONCLAVE, "demo", "--json", str(tmp_path / "out.json"), *arguments],
+        capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def cut_trace(folder: Path, nodes: int, pods: int) -> Path:

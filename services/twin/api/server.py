@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -34,6 +35,7 @@ from services.twin.registry.list_options import parse_list_options, query_bool
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import ApiError, internal, method_not_allowed, path_not_found
+from shared.kube import node_metrics
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 """``MaxRequestBodyBytes`` of the API server."""
@@ -64,6 +66,8 @@ class TwinServer:
         self.faults = faults if faults is not None else FaultPlan()
         self.access = Access(token, registry, registry.clock)
         self.port = 0
+        self.node_metrics: Callable[[], dict[str, Any]] | None = None
+        """What ``metrics.k8s.io`` answers about nodes; None: it is not served."""
         self._rng = rng if rng is not None else random.Random()
         self._streams: set[WatchStream] = set()
         self._tls = tls
@@ -137,6 +141,8 @@ class TwinServer:
         target = parse_path(path)
         caller = self.access.caller(headers.get("Authorization", ""))
         self.access.check(caller, method, path, target, watch=query_bool(query.get("watch")))
+        if path == node_metrics.PATH and method == "GET" and self.node_metrics is not None:
+            return out.json(self.node_metrics())
         if path.startswith(meddling.PREFIX):
             return await meddling.serve(request, self.registry, self.faults, out)
         if target is None:

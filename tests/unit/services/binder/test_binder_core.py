@@ -51,7 +51,7 @@ def test_the_binding_names_uid_version_policy_and_devices() -> None:
     effect = world.run(binder, Bind)
     assert isinstance(effect, Bind)
     assert effect.request.uid == world.uid("a")
-    assert effect.request.annotations == {POLICY_ANNOTATION: "kube-default/1", DEVICES_ANNOTATION: "0"}
+    assert effect.request.annotations == {POLICY_ANNOTATION: "kube-default@1", DEVICES_ANNOTATION: "0"}
 
 
 def test_what_gathers_during_a_transaction_goes_with_the_next_one() -> None:

@@ -60,13 +60,13 @@ def test_a_bound_pod_is_told_with_the_scores_of_the_time() -> None:
         "candidates": considered,
     }  # fmt: skip
     bound = {
-        "pod": "a/b", "state": "bound", "summary": "on n1", "policy": "kube-default/1", "decision": decision,
+        "pod": "a/b", "state": "bound", "summary": "on n1", "policy": "kube-default@1", "decision": decision,
         "queue": None, "nodes": None,
     }  # fmt: skip
     assert list(lines_of(bound)) == [
         "a/b: bound, on n1",
-        "  placed by policy kube-default/1 (its annotation)",
-        "  decided 5 min ago for n1 by kube-default/1; considered:",
+        "  placed by policy kube-default@1 (its annotation)",
+        "  decided 5 min ago for n1 by kube-default@1; considered:",
         "      n1: 320",
         "      n0: 300.5, its policy advised against it",
     ]

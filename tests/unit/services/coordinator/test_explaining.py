@@ -44,9 +44,9 @@ def test_a_pod_that_fits_nowhere_shows_its_place_attempts_and_the_numbers() -> N
 def test_a_bound_pod_shows_the_candidates_scores_and_policy_version_of_the_time() -> None:
     scene = scene_with(make_pod("p").cpu("1"))
     assert [uid for uid, _ in scene.bindings] == ["uid-p"]
-    answer = asked(scene, "uid-p", {POLICY_ANNOTATION: "kube-default/1"})
+    answer = asked(scene, "uid-p", {POLICY_ANNOTATION: "kube-default@1"})
     assert answer["state"] == "bound"
-    assert answer["policy"] == "kube-default/1"
+    assert answer["policy"] == "kube-default@1"
     assert answer["nodes"] is None
     decision = answer["decision"]
     assert decision["policy"] == "kube-default"

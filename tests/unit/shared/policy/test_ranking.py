@@ -128,3 +128,38 @@ def test_the_same_seed_breaks_ties_the_same_way() -> None:
 def test_an_unknown_policy_names_those_there_are() -> None:
     with pytest.raises(ConfigError, match="kube-default"):
         make_policy("best")
+
+
+def test_a_class_is_never_ranked_by_policy_and_fallback_at_once() -> None:
+    """Only the changed row is judged again, the policy fails there: all rows become the fallback's."""
+    cache = cluster(4)
+    pod_class = make_pod().cpu("1").pod().pod_class
+
+    class FailsLater(Scripted):
+        failing = False
+
+        def decide(self, observation, rng):
+            if self.failing:
+                raise RuntimeError("out of order")
+            return Verdicts(np.full(len(observation.rows), 1e9))
+
+    policy = FailsLater(None)
+    mine = ranker(policy, cache)
+    assert [slot.score for slot in mine.slots(pod_class, 1, extra=3)] == [1e9] * 4
+    policy.failing = True
+    cache.assume("u", "n0", pod_class, now=0.0)
+    scores = {slot.row: slot.score for slot in mine.slots(pod_class, 1, extra=3)}
+    assert scores == {slot.row: slot.score for slot in ranker(KubeDefault(), cache).slots(pod_class, 1, extra=3)}
+    assert mine.fell_back(pod_class)
+
+
+def test_a_policy_that_recovers_ranks_again() -> None:
+    cache = cluster(3)
+    pod_class = make_pod().cpu("1").pod().pod_class
+    scripted = Scripted([1, np.nan, 2])
+    mine = ranker(scripted, cache)
+    mine.slots(pod_class, 1, extra=0)
+    assert mine.fell_back(pod_class)
+    scripted.score = [1, 9, 2]
+    assert [slot.row for slot in mine.slots(pod_class, 1, extra=2)] == [1, 2, 0]
+    assert not mine.fell_back(pod_class)

@@ -1,0 +1,142 @@
+"""What an agent lives through, for the learner: state, action and, ``delay_s`` later, reward and next state. Pure.
+
+    judged (a few nodes of one group per offer) --> PENDING --delay_s--> read: did the node get a pod? what is it worth
+        --> READY --sent--> gone        (full: the oldest goes and is counted; nothing here ever waits or blocks)
+
+Reading the reward 15 s after the binding is the thesis' T_i (section 4.1.3): a pod takes that long to show in what a
+node uses. An agent is not told which node got the pod; it sees its nodes' pods counted in the views. Reward: balance,
+by which the shipped weights were trained (``reward.balance_potential``): the squared distance of the node's most used
+part from the cluster's mean, of what it was measured to use or, where nobody measures, of what is requested on it.
+
+Only policies that can be looked into (``policy/lenses.py``) are recorded, and only while a learner wants them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.model.constraints import PodClass
+from shared.policy.class_usage import PARTS
+from shared.policy.lenses import Lens, lens_of
+from shared.policy.marl_features import PodView, node_view
+from shared.policy.observation import Observation, Policy
+from shared.policy.reward import BALANCE_UNIT, MOST_COST
+from shared.policy.utilisation import UtilisationStore
+from shared.scheduling.node_table import PODS_COLUMN, IntArray, NodeTable
+from shared.wire.messages import Transition
+
+HIGHEST = 4
+"""Place in ``marl_features.SUMMARY`` of the mean, over all nodes, of each one's most used part."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExperienceSettings:
+    """Bounds: nothing here grows with what happens outside."""
+
+    delay_s: float = 15.0
+    """From the decision to the reading of the reward (thesis: T_i)."""
+    pending: int = 1024
+    ready: int = 4096
+    rows: int = 4
+    """Nodes recorded of one group: the best few, which are those that may get the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    due_s: float
+    policy: str
+    lens: Lens
+    node: str
+    pod_class: PodClass
+    pods: int
+    s_tm1: list[float]
+
+
+class Experience:
+    """``wanted``: the policy (by name) that a learner trains; "" while there is none."""
+
+    def __init__(self, settings: ExperienceSettings | None = None) -> None:
+        self.settings = settings or ExperienceSettings()
+        self.wanted = ""
+        self.recorded = self.dropped = self.lost = 0
+        self._pending: deque[_Pending] = deque()
+        self._ready: deque[Transition] = deque()
+        self._lens: tuple[Policy | None, Lens | None] = (None, None)
+
+    @property
+    def waiting(self) -> int:
+        """Transitions that can be sent."""
+        return len(self._ready)
+
+    def want(self, policy: str) -> None:
+        """Record for a learner of ``policy`` from now on; what was lived under another one is of no use."""
+        if policy != self.wanted:
+            self.wanted = policy
+            self._pending.clear()
+            self._ready.clear()
+
+    def judged(self, policy: Policy, table: NodeTable, pod_class: PodClass, rows: list[int], now_s: float) -> None:
+        """A group was judged; ``rows``: the nodes answered with, best first."""
+        if policy.name != self.wanted or not rows:
+            return
+        lens = self._lens_of(policy)
+        if lens is None:
+            return
+        chosen: IntArray = np.unique(np.array(rows[: self.settings.rows], np.int64))
+        features = lens.features(Observation(table, pod_class, chosen))
+        for row, seen in zip(chosen, features, strict=True):
+            if len(self._pending) >= self.settings.pending:
+                self._pending.popleft()
+                self.dropped += 1
+            pods = int(table.requested[PODS_COLUMN, row])
+            due_s = now_s + self.settings.delay_s
+            self._pending.append(_Pending(due_s, policy.name, lens, table.names[row], pod_class, pods, seen.tolist()))
+
+    def read(self, table: NodeTable, store: UtilisationStore, now_s: float) -> None:
+        """Read the rewards that are due. ``store``: what nodes use, and the cluster's means as they were told last."""
+        cluster = store.cluster
+        while self._pending and self._pending[0].due_s <= now_s:
+            entry = self._pending.popleft()
+            row = table.row_of.get(entry.node)
+            if row is None or cluster is None:
+                self.lost += 1
+                continue
+            s_t = entry.lens.features(Observation(table, entry.pod_class, np.array([row], np.int64)))[0]
+            got = int(table.requested[PODS_COLUMN, row]) > entry.pods
+            reward = balance_of(table, row, store, float(cluster[HIGHEST]))
+            if not (np.isfinite(s_t).all() and np.isfinite(entry.s_tm1).all() and np.isfinite(reward)):
+                self.lost += 1
+                continue
+            if len(self._ready) >= self.settings.ready:
+                self._ready.popleft()
+                self.dropped += 1
+            self._ready.append(Transition(entry.s_tm1, int(got), reward, s_t.tolist()))
+            self.recorded += 1
+
+    def take(self, most: int) -> list[Transition]:
+        """The oldest transitions, to be sent; they are gone from here."""
+        return [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
+
+    def give_back(self, transitions: list[Transition]) -> None:
+        """They could not be sent: keep them where there is room, the newest first; count the others."""
+        room = self.settings.ready - len(self._ready)
+        kept = transitions[-room:] if room > 0 else []
+        self.dropped += len(transitions) - len(kept)
+        self._ready.extendleft(reversed(kept))
+
+    def _lens_of(self, policy: Policy) -> Lens | None:
+        if self._lens[0] is not policy:
+            self._lens = (policy, lens_of(policy))
+        return self._lens[1]
+
+
+def balance_of(table: NodeTable, row: int, store: UtilisationStore, mean: float) -> float:
+    """The node's balance potential (``reward.balance_potential``). ``mean``: of the nodes' most used part, over all."""
+    slot = store.nodes.get(table.names[row], -1)
+    pod = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
+    view = node_view(table, np.array([row], np.int64), np.array([slot], np.int64), pod, store)
+    highest = float(view.highest[0, 0])
+    return -float(min(((highest - mean) / BALANCE_UNIT) ** 2, MOST_COST))

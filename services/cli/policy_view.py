@@ -1,0 +1,112 @@
+"""What ``conclave policy`` prints: tables for people, dictionaries for ``-o json``. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from shared.policy.registry import HEURISTICS, LEARNED
+from shared.policy.weights import shipped, shipped_names
+from shared.wire.records import PolicyPointer, PolicyRef
+
+if TYPE_CHECKING:
+    from shared.runtime.policy_store import HistoryRecord
+
+SHORT = 12
+"""Characters of a digest that a table shows."""
+CHANGES = 10
+"""Changes that ``show`` prints."""
+
+
+def refs_of(pointer: PolicyPointer | None, history: Sequence[HistoryRecord]) -> list[PolicyRef]:
+    """Every policy that the pointer or the history names, newest first, each once."""
+    pointers = [record.pointer for record in reversed(history)]
+    found: dict[PolicyRef, None] = {}
+    for known in [*([pointer] if pointer is not None else []), *pointers]:
+        for ref in (known.candidate, known.active, known.previous):
+            if ref is not None:
+                found.setdefault(ref)
+    return list(found)
+
+
+def listing(pointer: PolicyPointer | None, history: Sequence[HistoryRecord]) -> list[dict[str, Any]]:
+    """One row per policy: published ones, then what is shipped and built in."""
+    rows = [_row(ref, pointer, "published" if ref.sha256 else "built in") for ref in refs_of(pointer, history)]
+    seen = {(row["name"], row["version"], row["sha256"]) for row in rows}
+    at_hand = [(PolicyRef(name, make().version), "built in") for name, make in sorted(HEURISTICS.items())]
+    for name in shipped_names():
+        if name in LEARNED:
+            file = shipped(name)
+            at_hand.append((PolicyRef(name, file.card.version, file.sha256), "shipped"))
+    return rows + [
+        _row(ref, pointer, where) for ref, where in at_hand if (ref.name, ref.version, ref.sha256) not in seen
+    ]
+
+
+def _row(ref: PolicyRef, pointer: PolicyPointer | None, where: str) -> dict[str, Any]:
+    role, percent = "", 0
+    if pointer is not None:
+        if ref == pointer.active:
+            role, percent = "active", 100 - pointer.percent
+        elif ref == pointer.candidate:
+            role, percent = pointer.stage, pointer.percent
+        elif ref == pointer.previous:
+            role = "previous"
+    return {
+        "name": ref.name, "version": ref.version, "sha256": ref.sha256, "role": role, "percent": percent, "from": where,
+    }  # fmt: skip
+
+
+def listing_lines(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """The table of ``list``."""
+    lines = [f"{'NAME':<20}{'VERSION':<9}{'SHA256':<14}{'ROLE':<11}{'PODS':<7}FROM"]
+    for row in rows:
+        pods = f"{row['percent']} %" if row["percent"] else "-"
+        lines.append(
+            f"{row['name']:<20}{row['version']:<9}{row['sha256'][:SHORT] or '-':<14}{row['role'] or '-':<11}"
+            f"{pods:<7}{row['from']}"
+        )
+    return lines
+
+
+def pointer_json(pointer: PolicyPointer | None, history: Sequence[HistoryRecord]) -> dict[str, Any]:
+    """The pointer and its history as they are in etcd."""
+    return {
+        "pointer": msgspec.to_builtins(pointer),
+        "history": [msgspec.to_builtins(record) for record in history],
+    }
+
+
+def pointer_lines(pointer: PolicyPointer | None) -> list[str]:
+    """The pointer for people."""
+    if pointer is None:
+        return ["no policy has been activated: every agent decides by its own --policy"]
+    lines = [f"active     {_told(pointer.active)}"]
+    if pointer.candidate is not None:
+        share = f" for {pointer.percent} % of the pods" if pointer.percent else ""
+        lines.append(f"candidate  {_told(pointer.candidate)}, {pointer.stage}{share}")
+    if pointer.previous is not None:
+        lines.append(f"previous   {_told(pointer.previous)}")
+    if pointer.reason:
+        lines.append(f"because    {pointer.reason} (by {pointer.by})")
+    return lines
+
+
+def history_lines(history: Sequence[HistoryRecord]) -> list[str]:
+    """The latest changes, newest first."""
+    if not history:
+        return []
+    lines = ["", f"{'WHEN':<27}{'ACTIVE':<22}{'CANDIDATE':<22}{'STAGE':<15}WHY"]
+    for record in list(reversed(history))[:CHANGES]:
+        pointer = record.pointer
+        stage = f"{pointer.stage} {pointer.percent} %" if pointer.percent else pointer.stage
+        candidate = pointer.candidate.title if pointer.candidate is not None else "-"
+        why = f"{pointer.reason} (by {pointer.by})" if pointer.reason else "first"
+        lines.append(f"{record.at:<27}{pointer.active.title:<22}{candidate:<22}{stage:<15}{why}")
+    return lines
+
+
+def _told(ref: PolicyRef) -> str:
+    return f"{ref.title} ({ref.sha256[:SHORT]})" if ref.sha256 else ref.title

@@ -1,0 +1,186 @@
+"""Which policy judges which units, and how the candidate's choices are compared with the active policy's.
+
+    pod uid --hash--> lane (active, or candidate in the canary) --> class of that lane --> agents judge by that policy
+    one unit a round is asked about in the other lane too (probe) --> both choices valued on the same state --> sample
+
+A probe is asked about and never placed: in shadow that is all a candidate gets. It costs each agent one more class to
+rank per round, whatever the load. Without a rollout nothing here does anything.
+
+Refuses to do: judging the samples (``rolling.py``), placing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.coordinator.classes import Classes
+from services.coordinator.events import NodeSample
+from services.coordinator.merging import Unit
+from services.coordinator.refusals import Group
+from services.coordinator.state import State
+from shared.model.constraints import PodClass
+from shared.policy import marl_dqn
+from shared.policy.class_usage import PARTS
+from shared.policy.marl_features import PodView, node_view, summary
+from shared.policy.node_samples import take_sample
+from shared.policy.outcome import goal_of, values
+from shared.policy.rollout import Stage, in_canary
+from shared.policy.utilisation import UtilisationStore
+from shared.wire.messages import Decisions, NodeUse
+from shared.wire.records import PolicyPointer
+
+COMPARING = frozenset({marl_dqn.NAME})
+"""Policies whose agents need to know the cluster's means."""
+
+NO_POD = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What both policies' choices for one unit are worth (``policy.outcome``), and whether they were the same node."""
+
+    candidate: float
+    active: float
+    agreed: bool
+
+
+class Lanes:
+    """The pointer's effect on rounds. ``pointer`` None: there is none yet, one policy judges everything."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._turn = 0
+        self._pair: tuple[int, int] | None = None
+        self._store = UtilisationStore()
+        self._measurements = 0
+        self._samples: dict[str, tuple[float, list[float]]] = {}
+        self._told: dict[str, tuple[int, int]] = {}
+        self.pointer: PolicyPointer | None = None
+
+    @property
+    def rolling(self) -> bool:
+        """Whether a candidate judges anything."""
+        pointer = self.pointer
+        return pointer is not None and pointer.candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY)
+
+    @property
+    def number(self) -> int:
+        """Of the pointer; 0: there is none."""
+        return self.pointer.number if self.pointer is not None else 0
+
+    @property
+    def title(self) -> str:
+        """The active policy, ``name@version``; "" where no pointer says."""
+        return self.pointer.active.title if self.number and self.pointer is not None else ""
+
+    @property
+    def comparing(self) -> bool:
+        """Whether a policy is at work whose agents compare their nodes with the cluster, and look at use."""
+        pointer = self.pointer
+        names = {self._state.policy} if pointer is None else {pointer.active.name}
+        if pointer is not None and pointer.candidate is not None and self.rolling:
+            names.add(pointer.candidate.name)
+        return bool(names & COMPARING)
+
+    def cluster(self) -> list[float]:
+        """Means over all nodes, for policies whose agents compare their own nodes with them; empty: none does."""
+        if not self.comparing:
+            return []
+        table = self._state.cache.table
+        self._store.advance(self._state.now)
+        live, slot_of = table.live_rows(), self._store.nodes
+        slots = np.array([slot_of.get(table.names[row], -1) for row in live], np.int64)
+        return [float(value) for value in summary(node_view(table, live, slots, NO_POD, self._store))]
+
+    def measured(self, samples: Sequence[NodeSample]) -> None:
+        """What nodes used; told to each agent about its own nodes with the next offer."""
+        table, now = self._state.cache.table, self._state.now
+        self._measurements += 1
+        self._samples.clear()
+        for sample in samples:
+            row = table.row_of.get(sample.node)
+            if row is None:
+                continue
+            shares = take_sample(self._store, table, row, sample.cpu_millis, sample.memory_bytes, now - sample.age_s)
+            self._samples[sample.node] = (now - sample.age_s, shares)
+
+    def samples_for(self, agent: str, epoch: int, slots: Mapping[int, str]) -> list[NodeUse]:
+        """The newest samples of an agent's nodes, once; ``slots``: the nodes it was told of."""
+        told = (epoch, self._measurements)
+        if not self._samples or self._told.get(agent) == told:
+            return []
+        self._told[agent] = told
+        now, found = self._state.now, []
+        for slot, name in slots.items():
+            known = self._samples.get(name)
+            if known is not None:
+                at_s, shares = known
+                found.append(NodeUse(slot, max(0, round((now - at_s) * 1000)), shares))
+        return found
+
+    def takes(self, uid: str) -> bool:
+        """Whether the candidate decides for the pod."""
+        return self.pointer is not None and in_canary(uid, self.pointer)
+
+    @staticmethod
+    def key(pod_class: PodClass, template: Hashable | None, *, candidate: bool) -> Hashable | None:
+        """Under which a class is known: a candidate's is another class."""
+        return ("candidate", pod_class if template is None else template) if candidate else template
+
+    def probe(self, groups: dict[int, Group], class_of: dict[int, int], classes: Classes, number: int) -> None:
+        """Ask about one unit in the other lane too, under ``number``; a class that is in both lanes needs no probe."""
+        self._pair = None
+        plain = [group for group in groups.values() if not group.guided] if self.rolling else []
+        if not plain:
+            return
+        group = plain[self._turn % len(plain)]
+        self._turn += 1
+        known = classes.of(group.pod_class, self.key(group.pod_class, None, candidate=not group.candidate))
+        self._pair = (known.id, group.known.id) if group.candidate else (group.known.id, known.id)
+        if known.id in groups:
+            return
+        unit = Unit(number, group.units[0].pod, group.units[0].since)
+        groups[known.id] = Group(group.pod_class, known, [unit], candidate=not group.candidate, probe=True)
+        class_of[number] = known.id
+
+    def compare(self, groups: dict[int, Group]) -> Sample | None:
+        """The sample of the round that ends, before anything of it is assumed; None where there is nothing to tell."""
+        pair, self._pair = self._pair, None
+        if pair is None or self.pointer is None or self.pointer.candidate is None:
+            return None
+        pod_class = groups[pair[0]].pod_class
+        active, candidate = (self._choice(groups[class_id]) for class_id in pair)
+        mask = self._state.feasibility.of(pod_class).mask
+        if active is None or candidate is None or not (mask[active] and mask[candidate]):
+            return None
+        rows = np.flatnonzero(mask)
+        worth = values(goal_of(self.pointer.candidate.name)(self._state.cache.table, pod_class, rows))
+        if worth is None:
+            return None
+        places = np.searchsorted(rows, [candidate, active])
+        return Sample(float(worth[places[0]]), float(worth[places[1]]), candidate == active)
+
+    def _choice(self, group: Group) -> int | None:
+        """The row that the lane's agents like best; ties fall as in a merge."""
+        heads = [(answers.answers[0], answers.names[0]) for answers in group.lists if answers.answers]
+        row_of, rng = self._state.cache.table.row_of, self._state.rng
+        known = [
+            (not a.accept, -a.score, rng.random(), row_of[name]) for a, name in heads if row_of.get(name) == a.slot
+        ]
+        return min(known)[-1] if known else None
+
+
+def judged_by(decisions: Decisions, class_id: int, *, candidate: bool, otherwise: str) -> str:
+    """Which policy (``name@version``) an agent judged a class by; ``otherwise`` for one that does not say."""
+    reports = {report.candidate: report for report in decisions.lanes}
+    report = reports.get(candidate) or reports.get(False)
+    if report is None:
+        return otherwise
+    return FALLBACK if class_id in report.fallen else report.policy
+
+
+FALLBACK = "kube-default@1"
+"""What judges when a policy fails (``policy.guard``)."""

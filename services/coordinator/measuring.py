@@ -1,0 +1,62 @@
+"""What nodes use, read from the metrics API as long as a policy wants to know; posted to the core.
+
+A cluster without that API, or one that does not let us read it, is asked rarely and told once: policies then go by
+requests. It refuses to keep anything; samples carry their age, since clocks of machines differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from services.coordinator.events import Event, NodeSample, NodesMeasured
+from shared.errors import KubeError, KubeRejected
+from shared.kube.node_metrics import NodeMetric
+
+log = structlog.get_logger()
+
+UNSERVED_S = 300.0
+"""How often a cluster without the API is asked again."""
+MOST_AGE_S = 3600.0
+
+
+class MetricsApi(Protocol):
+    """Where metrics come from (``KubeClient``)."""
+
+    async def node_metrics(self) -> Sequence[NodeMetric]:
+        """What nodes use. Refused: ``KubeRejected``; unknown: ``KubeUnknown``."""
+        ...
+
+
+async def follow(api: MetricsApi, *, every_s: float, wanted: Callable[[], bool], post: Callable[[Event], None]) -> None:
+    """Read every ``every_s`` seconds while ``wanted()``; eternal."""
+    told = False
+    while True:
+        pause_s = every_s
+        if wanted():
+            try:
+                metrics = await api.node_metrics()
+            except KubeRejected as error:
+                if not told:
+                    log.warning("metrics_unserved", error=error)
+                told, pause_s = True, max(every_s, UNSERVED_S)
+            except KubeError as error:
+                log.info("metrics_unread", error=error)
+            else:
+                told = False
+                post(NodesMeasured(samples_of(metrics, time.time())))
+        await asyncio.sleep(pause_s)
+
+
+def samples_of(metrics: Sequence[NodeMetric], now_s: float) -> tuple[NodeSample, ...]:
+    """With ages in place of times; one from the future is new, one without a believable time is left out."""
+    ages = ((metric, max(0.0, now_s - metric.at_s)) for metric in metrics)
+    return tuple(
+        NodeSample(metric.node, age_s, metric.cpu_millis, metric.memory_bytes)
+        for metric, age_s in ages
+        if age_s <= MOST_AGE_S
+    )

@@ -1,0 +1,102 @@
+"""Training while running: a policy's own weights go on learning from what the agents live through. torch lives here.
+
+Each agent's Q-network has two actions for its own node, so one transition is one row: Q(s, a) towards
+r + discount * max Q(s', .), as ``dqn.py`` does it. The weights come from and go to ``policy/weights.py``; what is
+exported must give in numpy what torch gives, within 1e-5, or it is not handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from services.learner.dqn import DqnLearner, DqnSettings
+from services.learner.marl_networks import LinearStack
+from services.learner.replay import ReplayBuffer, transition_fields
+from shared.errors import ConfigError
+from shared.policy.networks import layer_count, mlp
+from shared.policy.weights import Card, WeightsFile
+from shared.wire.messages import Transition
+
+EQUAL = 1e-5
+"""How far numpy may be from torch, relative to the largest Q-value where that is above 1."""
+
+
+class NodeNetwork(nn.Module):
+    """Q-values [batch, 2] of one node's agent."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.stack = LinearStack(sizes)
+
+    def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """``s`` [batch, features] to [batch, 2]."""
+        q: Tensor = self.stack(s)
+        return q
+
+
+class OnlineTrainer:
+    """A replay buffer and a learner that starts from given weights. ``ConfigError``: weights of another kind."""
+
+    def __init__(self, *, features: int, capacity: int, learning_rate: float, discount: float, seed: int) -> None:
+        self.features = features
+        self._discount = discount
+        self._settings = DqnSettings(learning_rate=learning_rate)
+        self._seed = seed
+        self.replay = ReplayBuffer(transition_fields((features,)), capacity=capacity, rng=np.random.default_rng(seed))
+
+    def add(self, transitions: Sequence[Transition]) -> int:
+        """Keep the transitions that fit the network; how many did. The others are of another policy or version."""
+        fitting = [t for t in transitions if len(t.s_tm1) == self.features and len(t.s_t) == self.features]
+        if fitting:
+            self.replay.add_many(
+                {
+                    "s_tm1": np.array([t.s_tm1 for t in fitting], np.float32),
+                    "a_tm1": np.array([t.a_tm1 for t in fitting], np.int64),
+                    "r_t": np.array([t.r_t for t in fitting], np.float32),
+                    "discount_t": np.full(len(fitting), self._discount, np.float32),
+                    "s_t": np.array([t.s_t for t in fitting], np.float32),
+                }
+            )
+        return len(fitting)
+
+    def train(self, base: WeightsFile, *, updates: int, version: int, data: str) -> tuple[WeightsFile, list[float]]:
+        """New weights from ``base`` after so many gradient steps on the buffer, and their losses.
+
+        Raises ``ConfigError``: ``base`` is no MLP of these features; ``TrainingDiverged``.
+        """
+        torch.set_num_threads(1)
+        layers = layer_count(base.arrays)
+        sizes = [base.arrays[f"l{index}.w"].shape[0] for index in range(layers)]
+        if not layers or sizes[0] != self.features:
+            raise ConfigError(
+                f"weights of {base.title}: no network of {self.features} features; it cannot be trained on"
+            )
+        sizes.append(base.arrays[f"l{layers - 1}.w"].shape[1])
+        network = NodeNetwork(sizes)
+        network.stack.load(base.arrays)
+        learner = DqnLearner(network, self._settings)
+        losses = [learner.update(self.replay.sample(self._settings.batch_size)).loss for _ in range(updates)]
+        trained = {
+            **base.card.trained,
+            "online": {"from": base.sha256, "updates": updates, "transitions": self.replay.size, "data": data},
+        }
+        card = Card(
+            policy=base.card.policy, version=version, features=base.card.features, trained=trained,
+            limits=base.card.limits,
+        )  # fmt: skip
+        file = WeightsFile(network.stack.arrays(), card)
+        self._check_equal(network, file, layers)
+        return file, losses
+
+    def _check_equal(self, network: NodeNetwork, file: WeightsFile, layers: int) -> None:
+        sample = self.replay.sample(64)["s_tm1"]
+        with torch.no_grad():
+            expected = network(torch.from_numpy(sample)).numpy()
+        found = mlp(file.arrays, sample, layers)
+        allowed = EQUAL * max(1.0, float(np.abs(expected).max()))
+        if not np.abs(found - expected).max() <= allowed:
+            raise ConfigError(f"weights of {file.title}: numpy and torch differ by more than {allowed:g}; not exported")

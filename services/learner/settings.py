@@ -1,0 +1,45 @@
+"""Settings of the learner service. The machinery is in ``shared.runtime.settings``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from shared.policy.registry import LEARNED
+from shared.runtime.process import ProcessSettings
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerSettings(ProcessSettings):
+    """What the learner is told beside what every service is."""
+
+    policy: str = "marl-dqn"
+    """Which policy it trains; an unknown name is refused at start with those there are."""
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 1000
+    """Of the samples drawn from the replay buffer."""
+    capacity: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 20_000
+    """Transitions kept; the oldest go."""
+    min_transitions: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 1_000
+    """New transitions before it trains (again)."""
+    updates: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 300
+    """Gradient steps each time."""
+    learning_rate: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1e-4
+    """Adam's step size; small, since it goes on from weights that are good already."""
+    discount: Share = 0.97
+    """Of the next state's value."""
+    gate_seeds: str = "500-503"
+    """Validation seeds on which a candidate is compared with the active policy on the twin before it is published."""
+    gate_margin: Share = 0.02
+    """A candidate worse on the twin by more than this share is not published."""
+    state_dir: Path | None = None
+    """Where TensorBoard logs and refused weights go; empty: nowhere."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.policy not in LEARNED:
+            raise ValueError(f"policy: {self.policy!r} is not learned; choose one of {', '.join(sorted(LEARNED))}")

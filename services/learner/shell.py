@@ -1,0 +1,171 @@
+"""Carries out what the learner's core says: transitions in over HTTP, training and the gate in a thread, etcd last.
+
+The event loop stays free for the lease, health and the agents' transitions; torch and the twin run beside it, one at a
+time. It refuses transitions of another policy by code, so that an agent knows why nothing is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from services.learner.core import (
+    Event,
+    Gate,
+    Gated,
+    Instruction,
+    LearnerCore,
+    PointerSeen,
+    Publish,
+    Published,
+    Taken,
+    Train,
+    Trained,
+)
+from services.learner.gate import GateFunction
+from services.learner.online import OnlineTrainer
+from services.learner.publishing import Publisher
+from shared.errors import ConclaveError, StoreError
+from shared.policy.weights import WeightsFile, decode
+from shared.runtime.http import Caller, PeerRoute, Refused
+from shared.runtime.metrics import Metrics
+from shared.wire.codec import MAX_BODY_BYTES, encode
+from shared.wire.codec import decode as decode_message
+from shared.wire.messages import VERSION, Transitions, TransitionsAck
+from shared.wire.records import PolicyPointer, PolicyRef
+
+log = structlog.get_logger()
+
+AGENT = frozenset({"agent"})
+Fetch = Callable[[str], Awaitable[bytes | None]]
+"""The bytes under a digest; may raise ``StoreError``."""
+OnLosses = Callable[[int, list[float]], None]
+
+
+class LearnerShell:
+    """``run`` is an eternal task; ``post`` may be called from the loop at any time."""
+
+    def __init__(
+        self, core: LearnerCore, trainer: OnlineTrainer, gate: GateFunction, publisher: Publisher, metrics: Metrics, *,
+        updates: int, seeds: tuple[int, ...], fetch: Fetch, on_losses: OnLosses,
+    ) -> None:  # fmt: skip
+        self._core = core
+        self._trainer = trainer
+        self._gate = gate
+        self._publisher = publisher
+        self._updates = updates
+        self._seeds = seeds
+        self._fetch = fetch
+        self._on_losses = on_losses
+        self._inbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._base: WeightsFile | None = None
+        self._new: WeightsFile | None = None
+        self._message_id = 0
+        self._dropped: dict[str, int] = {}
+        self._refused = 0
+        metrics.figure("learner", self.stats)
+        metrics.gauge_of("learner_transitions", "Transitions taken", lambda: trainer.replay.added)
+        metrics.gauge_of("learner_published", "Candidates published", lambda: core.outcomes["published"])
+
+    def routes(self) -> tuple[PeerRoute, ...]:
+        """POST /v1/transitions, for agents only."""
+        return (PeerRoute("/v1/transitions", self.take, roles=AGENT, max_body_bytes=MAX_BODY_BYTES, max_in_flight=16),)
+
+    async def take(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
+        """Transitions to TransitionsAck. Refused: ``WireError`` (400), 409 ``other_policy``."""
+        message = decode_message(body, Transitions)
+        if message.policy != self._core.policy:
+            self._refused += len(message.transitions)
+            raise Refused(f"{message.policy} is not trained here, {self._core.policy} is", code="other_policy")
+        taken = self._trainer.add(message.transitions)
+        self._refused += len(message.transitions) - taken
+        self._dropped[message.agent] = message.dropped
+        if taken:
+            self.post(Taken(taken))
+        self._message_id += 1
+        return encode(TransitionsAck(VERSION, self._message_id, message.message_id, message.term, taken))
+
+    def post(self, event: Event) -> None:
+        """An event for the core."""
+        self._inbox.put_nowait(event)
+
+    def see(self, pointer: PolicyPointer | None) -> None:
+        """The pointer as etcd has it now."""
+        self.post(PointerSeen(pointer))
+
+    async def run(self) -> None:
+        """Handle one event after the other; what follows from it is done before the next."""
+        while True:
+            instructions = self._core.handle(await self._inbox.get())
+            while instructions:
+                answer = await self._carry_out(instructions[0])
+                instructions = [*instructions[1:], *self._core.handle(answer)]
+
+    async def _carry_out(self, instruction: Instruction) -> Event:
+        match instruction:
+            case Train():
+                return await self._train(instruction)
+            case Gate():
+                return await self._judge()
+            case Publish():
+                return await self._publish(instruction)
+
+    async def _train(self, order: Train) -> Trained:
+        try:
+            self._base = await self._weights(order.base)
+            self._new, losses = await asyncio.to_thread(
+                self._trainer.train, self._base, updates=self._updates, version=order.version, data="live transitions"
+            )
+        except (ConclaveError, StoreError) as error:
+            log.warning("training_failed", base=order.base.title, error=error)
+            return Trained(str(error))
+        self._on_losses(order.version, losses)
+        tail = losses[-20:]
+        log.info("trained", version=order.version, updates=len(losses), loss=round(sum(tail) / len(tail), 5))
+        return Trained()
+
+    async def _judge(self) -> Gated:
+        assert self._base is not None
+        assert self._new is not None
+        try:
+            gain = await asyncio.to_thread(self._gate, self._new, self._base, self._seeds)
+        except ConclaveError as error:
+            log.warning("gate_failed", error=error)
+            return Gated(0.0, str(error))
+        log.info("gate", gain=round(gain, 4), candidate=self._new.title, active=self._base.title)
+        return Gated(gain)
+
+    async def _publish(self, order: Publish) -> Published:
+        assert self._new is not None
+        try:
+            ref = await self._publisher.publish(self._new, gain=order.gain)
+        except (ConclaveError, StoreError) as error:
+            log.warning("unpublished", candidate=self._new.title, error=error)
+            return Published(str(error))
+        log.info("published", candidate=ref.title, sha256=ref.sha256)
+        return Published()
+
+    async def _weights(self, ref: PolicyRef) -> WeightsFile:
+        if self._base is not None and self._base.sha256 == ref.sha256:
+            return self._base
+        data = await self._fetch(ref.sha256)
+        return decode(data or b"", policy=ref.name, sha256=ref.sha256)
+
+    def stats(self) -> dict[str, Any]:
+        """Figures for ``/v1/stats``."""
+        core, replay = self._core, self._trainer.replay
+        return {
+            "policy": core.policy,
+            "phase": core.phase.value,
+            "transitions": replay.added,
+            "transitions_held": replay.size,
+            "transitions_refused": self._refused,
+            "transitions_dropped": sum(self._dropped.values()),
+            "fresh": core.fresh,
+            "newest_version": core.newest,
+            "last_gain": round(core.last_gain, 5),
+            "outcomes": dict(core.outcomes),
+        }

@@ -1,0 +1,159 @@
+"""``conclave policy`` against a real etcd: what it shows, what it changes, what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shared.adapters.etcd_channel import EtcdSettings
+from shared.adapters.etcd_store import EtcdStore
+from shared.policy.rollout import first_pointer, publish, roll_back
+from shared.ports import Put
+from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from shared.runtime.policy_store import (
+    KEPT_WEIGHTS,
+    follow_pointer,
+    get_weights,
+    put_weights,
+    read_history,
+    read_pointer,
+    write_change,
+)
+from shared.wire.keys import Keys
+from shared.wire.records import PolicyRef
+
+pytestmark = [pytest.mark.process, pytest.mark.etcd]
+
+ROOT = Path(__file__).parents[2]
+KEYS = Keys()
+
+
+@pytest.fixture
+async def etcd(tmp_path: Path) -> AsyncIterator[str]:
+    async with EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=tmp_path / "etcd", fsync=False)) as running:
+        yield running.endpoint
+
+
+@pytest.fixture
+async def store(etcd: str) -> AsyncIterator[EtcdStore]:
+    opened = EtcdStore(EtcdSettings(endpoints=(etcd,)))
+    yield opened
+    await opened.close()
+
+
+async def conclave(*arguments: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services.cli", *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
+    )  # fmt: skip
+    async with asyncio.timeout(30):
+        out, error = await process.communicate()
+    return process.returncode or 0, out.decode(), error.decode()
+
+
+async def test_a_policy_is_activated_seen_and_rolled_back(etcd: str) -> None:
+    code, out, _ = await conclave("policy", "show", "--etcd", etcd)
+    assert (code, out) == (0, "no policy has been activated: every agent decides by its own --policy\n")
+
+    code, out, _ = await conclave("policy", "activate", "least-allocated", "--etcd", etcd, "-o", "json")
+    pointer = json.loads(out)["pointer"]
+    assert code == 0
+    assert (pointer["active"]["name"], pointer["candidate"]["name"]) == ("kube-default", "least-allocated")
+    assert (pointer["stage"], pointer["percent"], pointer["number"]) == ("canary", 100, 1)
+
+    code, out, _ = await conclave("policy", "list", "--etcd", etcd)
+    rows = {line.split()[0]: line.split()[3:6] for line in out.splitlines()[1:]}
+    assert rows["least-allocated"] == ["canary", "100", "%"]
+    assert rows["random"][0] == "-"
+
+    code, out, _ = await conclave("policy", "rollback", "--etcd", etcd, "--reason", "slow at noon")
+    assert code == 0
+    assert out.splitlines()[0] == "active     kube-default@1"
+    assert "slow at noon" in out
+
+    code, out, _ = await conclave("policy", "show", "--etcd", etcd)
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("20")] == ["kube-default@1"] * 2
+
+    code, out, _ = await conclave("policy", "activate", "random", "--stage", "active", "--etcd", etcd)
+    assert (code, out.splitlines()[0]) == (0, "active     random@1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param(["activate", "best"], "choose one of", id="unknown policy"),
+        pytest.param(["activate", "random@7"], "random@1 is", id="unknown version"),
+        pytest.param(
+            ["activate", "random", "--stage", "shadow", "--percent", "5"], "--percent", id="percent in shadow"
+        ),
+        pytest.param(["activate", "random", "--weights", "/nowhere"], "/nowhere: No such file", id="no file"),
+        pytest.param(["rollback"], "nothing to roll back", id="nothing to roll back"),
+        pytest.param(["show", "frag@9"], "frag", id="unknown weights"),
+    ],
+)
+async def test_bad_input_is_one_clear_line_and_nothing_is_written(etcd, store, arguments, told) -> None:
+    code, _, error = await conclave("policy", *arguments, "--etcd", etcd)
+    lines = [line for line in error.splitlines() if not line.startswith("{")]
+    assert code == 2
+    assert len(lines) == 1
+    assert told in lines[0]
+    assert (await read_pointer(store, KEYS)).pointer is None
+
+
+async def test_weights_that_are_damaged_are_refused_before_anything_is_written(etcd, store, tmp_path) -> None:
+    (tmp_path / "w.npz").write_bytes(b"PK\x03\x04 cut")
+    code, _, error = await conclave(
+        "policy", "activate", "marl-dqn", "--weights", str(tmp_path / "w.npz"), "--etcd", etcd
+    )
+    assert code == 2
+    assert "not a readable .npz" in error
+    assert (await store.list_prefix(KEYS.policy_weights_prefix)).items == ()
+
+
+async def test_a_pointer_that_is_none_is_named_and_left_alone(etcd, store) -> None:
+    await store.txn([], [Put(KEYS.policies_active, b"{}")])
+    code, _, error = await conclave("policy", "rollback", "--etcd", etcd)
+    assert code == 2
+    assert "holds no policy pointer" in error
+    assert (await store.get(KEYS.policies_active)).value == b"{}"
+
+
+async def test_of_two_changes_of_the_same_pointer_one_is_refused(store) -> None:
+    old = PolicyRef("kube-default", 1)
+    first = publish(first_pointer(old), PolicyRef("marl-dqn", 1, "a" * 64), by="x")
+    assert await write_change(store, KEYS, first, 0)
+    stored = await read_pointer(store, KEYS)
+    assert stored.pointer == first.after
+    back = roll_back(first.after, reason="no", by="y")
+    assert await write_change(store, KEYS, back, stored.mod_revision)
+    assert not await write_change(store, KEYS, back, stored.mod_revision)
+    assert [record.pointer.number for record in await read_history(store, KEYS)] == [1, 2]
+
+
+async def test_who_follows_the_pointer_sees_each_change(store) -> None:
+    pointers = follow_pointer(store, KEYS)
+    seen = [await anext(pointers)]
+    change = publish(first_pointer(PolicyRef("kube-default", 1)), PolicyRef("frag", 1, "b" * 64), by="x")
+    await write_change(store, KEYS, change, 0)
+    seen.append(await anext(pointers))
+    await pointers.aclose()
+    assert seen[0] is not None
+    assert seen[1] is not None
+    assert (seen[0].pointer, seen[1].pointer) == (None, change.after)
+
+
+async def test_old_weights_go_and_those_in_use_stay(store) -> None:
+    pointer = first_pointer(PolicyRef("kube-default", 1))
+    shas = []
+    for number in range(KEPT_WEIGHTS + 4):
+        shas.append(await put_weights(store, KEYS, b"weights %d" % number))
+        stored = await read_pointer(store, KEYS)
+        change = publish(stored.pointer or pointer, PolicyRef("frag", number + 1, shas[-1]), by="x")
+        assert await write_change(store, KEYS, change, stored.mod_revision)
+    kept = [sha for sha in shas if await get_weights(store, KEYS, sha) is not None]
+    assert kept == shas[-KEPT_WEIGHTS - 1 :]

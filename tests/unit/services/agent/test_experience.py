@@ -1,0 +1,114 @@
+"""What an agent lives through: read when due, bounded, and only for a learner that wants it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from services.agent.experience import Experience, ExperienceSettings, balance_of
+from shared.policy.heuristics import KubeDefault
+from shared.policy.marl_dqn import MarlDqn
+from shared.policy.marl_features import FEATURES, SUMMARY
+from shared.policy.node_samples import take_sample
+from shared.policy.utilisation import UtilisationStore
+from shared.scheduling.cache import ClusterCache
+from tests.builders import make_node, make_pod
+from tests.marl_weights import weights
+
+POD = make_pod().cpu("1").memory("1Gi").pod().pod_class
+CLUSTER = UtilisationStore()
+CLUSTER.cluster = np.zeros(len(SUMMARY))
+
+
+def cluster(nodes: int = 3) -> ClusterCache:
+    cache = ClusterCache()
+    for index in range(nodes):
+        cache.upsert_node(make_node(f"n{index}").allocatable(cpu="10", memory="10Gi").node())
+    return cache
+
+
+def experience(**changes) -> Experience:
+    made = Experience(ExperienceSettings(**changes))
+    made.want("marl-dqn")
+    return made
+
+
+def test_the_reward_is_read_fifteen_seconds_later_and_says_whether_the_node_got_a_pod():
+    cache, lived, policy = cluster(), experience(), MarlDqn(weights())
+    lived.judged(policy, cache.table, POD, [2, 0], now_s=100.0)
+    cache.assume("u", "n2", POD, now=100.0)
+    lived.read(cache.table, CLUSTER, 114.9)
+    assert lived.waiting == 0
+    lived.read(cache.table, CLUSTER, 115.0)
+    first, second = lived.take(10)
+    assert (first.a_tm1, second.a_tm1) == (0, 1)
+    assert first.r_t == 0.0
+    assert second.r_t == pytest.approx(-((0.1 / 0.05) ** 2))
+    assert len(second.s_tm1) == len(second.s_t) == len(FEATURES)
+    assert second.s_tm1 != second.s_t
+
+
+def test_nothing_is_recorded_for_nobody_or_for_another_policy():
+    cache = cluster()
+    lived = Experience()
+    lived.judged(MarlDqn(weights()), cache.table, POD, [0], now_s=0.0)
+    lived.want("marl-dqn")
+    lived.judged(KubeDefault(), cache.table, POD, [0], now_s=0.0)
+    lived.read(cache.table, CLUSTER, 100.0)
+    assert lived.waiting == 0
+
+
+def test_full_buffers_drop_the_oldest_and_count():
+    cache, policy = cluster(1), MarlDqn(weights())
+    lived = experience(pending=5, ready=3, rows=1)
+    for number in range(8):
+        lived.judged(policy, cache.table, POD, [0], now_s=float(number))
+    assert lived.dropped == 3
+    lived.read(cache.table, CLUSTER, 100.0)
+    assert (lived.waiting, lived.dropped) == (3, 5)
+
+
+def test_what_could_not_be_sent_is_kept_while_there_is_room():
+    cache, policy = cluster(1), MarlDqn(weights())
+    lived = experience(ready=3, rows=1)
+    for number in range(3):
+        lived.judged(policy, cache.table, POD, [0], now_s=float(number))
+    lived.read(cache.table, CLUSTER, 100.0)
+    batch = lived.take(3)
+    lived.judged(policy, cache.table, POD, [0], now_s=100.0)
+    lived.read(cache.table, CLUSTER, 200.0)
+    lived.give_back(batch)
+    assert (lived.waiting, lived.dropped) == (3, 1)
+    assert lived.take(3)[:2] == batch[1:]
+
+
+def test_a_node_that_is_gone_or_a_cluster_nobody_told_of_teaches_nothing():
+    cache, policy = cluster(), MarlDqn(weights())
+    lived = experience()
+    lived.judged(policy, cache.table, POD, [0], now_s=0.0)
+    cache.table.remove("n0")
+    lived.read(cache.table, CLUSTER, 20.0)
+    lived.judged(policy, cache.table, POD, [1], now_s=20.0)
+    lived.read(cache.table, UtilisationStore(), 40.0)
+    assert (lived.waiting, lived.lost) == (0, 2)
+
+
+def test_another_learner_begins_with_nothing():
+    cache = cluster()
+    lived = experience()
+    lived.judged(MarlDqn(weights()), cache.table, POD, [0], now_s=0.0)
+    lived.read(cache.table, CLUSTER, 20.0)
+    lived.want("")
+    assert lived.waiting == 0
+
+
+def test_the_reward_prefers_a_node_at_the_mean():
+    cache = cluster()
+    for number in range(5):
+        cache.assume(f"u{number}", "n0", POD, now=0.0)
+    table, store = cache.table, UtilisationStore()
+    assert balance_of(table, 0, store, mean=0.5) == 0.0
+    assert balance_of(table, 1, store, mean=0.5) == -25.0
+    assert balance_of(table, 0, store, mean=0.4) == pytest.approx(-4.0)
+    take_sample(store, table, 0, cpu_millis=4500, memory_bytes=0, at_s=0.0)
+    assert balance_of(table, 0, store, mean=0.5) == pytest.approx(-1.0)

@@ -1,0 +1,170 @@
+"""Policies at an agent: swapped between two decisions, refused without harm, told when it matters."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from services.agent.lanes import Lanes
+from services.agent.policies import PolicyLoader
+from shared.errors import StoreUnknown
+from shared.policy.guard import Failure, GuardSettings, no_clock
+from shared.policy.heuristics import KubeDefault
+from shared.policy.marl_dqn import MarlDqn
+from shared.policy.registry import LEARNED
+from shared.policy.rollout import Stage
+from shared.policy.weights import encode
+from shared.scheduling.cache import ClusterCache
+from shared.wire.records import PolicyPointer, PolicyRef
+from tests.builders import make_node, make_pod
+from tests.marl_weights import weights
+
+HEURISTIC = PolicyRef("kube-default", 1)
+POD = make_pod().cpu("1").pod().pod_class
+
+
+def blob(kind: str, version: int) -> tuple[PolicyRef, bytes]:
+    file = weights(kind, version=version)
+    return PolicyRef("marl-dqn", version, file.sha256), encode(file)
+
+
+GOOD, GOOD_BYTES = blob("good", 1)
+OTHER, OTHER_BYTES = blob("terrible", 2)
+BROKEN, BROKEN_BYTES = blob("broken", 3)
+
+
+def make_lanes() -> Lanes:
+    cache = ClusterCache()
+    for index, load in enumerate((0, 4, 1)):
+        cache.upsert_node(make_node(f"n{index}").allocatable(cpu="10", memory="10Gi").node())
+        for number in range(load):
+            cache.assume(f"u{index}-{number}", f"n{index}", POD, now=0.0)
+    made = Lanes(HEURISTIC, KubeDefault(), Random(1), clock=no_clock, settings=GuardSettings())
+    made.rank(cache.table)
+    return made
+
+
+def best(lanes: Lanes, *, candidate: bool) -> str:
+    lane = lanes.of(candidate=candidate)
+    [slot] = lane.ranker.slots(POD, 1, extra=0)
+    lane.judged(1, POD, 0.001)
+    return lane.ranker.table.names[slot.row]
+
+
+def loader(lanes: Lanes, **stored: bytes) -> PolicyLoader:
+    async def fetch(sha256: str) -> bytes | None:
+        found = stored.get(f"s{sha256}")
+        if found == b"no answer":
+            raise StoreUnknown("etcd is away")
+        return found
+
+    return PolicyLoader(lanes, fetch)
+
+
+def kept(*items: tuple[PolicyRef, bytes]) -> dict[str, bytes]:
+    return {f"s{ref.sha256}": data for ref, data in items}
+
+
+async def test_the_pointers_policies_decide_from_the_next_decision_on() -> None:
+    lanes = make_lanes()
+    loading = loader(lanes, **kept((GOOD, GOOD_BYTES), (OTHER, OTHER_BYTES)))
+    pointer = PolicyPointer(active=GOOD, candidate=OTHER, stage=Stage.CANARY, percent=10, number=4)
+    assert await loading.take_over(pointer)
+    assert (best(lanes, candidate=False), best(lanes, candidate=True)) == ("n0", "n1")
+    assert [report.policy for report in lanes.reports(4)] == ["marl-dqn@1", "marl-dqn@2"]
+    assert await loading.take_over(PolicyPointer(active=GOOD, number=5))
+    assert lanes.candidate is None
+    assert best(lanes, candidate=True) == "n0"
+
+
+async def test_a_candidate_that_becomes_active_is_not_loaded_again() -> None:
+    lanes = make_lanes()
+    await loader(lanes, **kept((OTHER, OTHER_BYTES))).take_over(
+        PolicyPointer(active=HEURISTIC, candidate=OTHER, stage=Stage.SHADOW, number=2)
+    )
+    assert lanes.candidate is not None
+    guard = lanes.candidate.guard
+    assert await loader(lanes).take_over(PolicyPointer(active=OTHER, previous=HEURISTIC, number=3))
+    assert lanes.active.guard is guard
+    assert lanes.failures() == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(None, id="gone"),
+        pytest.param(OTHER_BYTES, id="another digest"),
+        pytest.param(GOOD_BYTES[:-20], id="cut"),
+    ],
+)
+async def test_weights_that_cannot_be_used_leave_the_active_policy_and_are_told(data: bytes | None) -> None:
+    lanes = make_lanes()
+    stored = {} if data is None else {f"s{GOOD.sha256}": data}
+    assert await loader(lanes, **stored).take_over(PolicyPointer(active=GOOD, number=2))
+    assert lanes.active.ref == HEURISTIC
+    [told] = lanes.failures()
+    assert (told.policy, told.sha256, told.failure) == ("marl-dqn@1", GOOD.sha256, Failure.DIGEST)
+    assert lanes.number == 0
+    assert await loader(lanes).take_over(PolicyPointer(active=HEURISTIC, number=3))
+    assert lanes.failures() == []
+
+
+async def test_weights_that_the_policy_cannot_be_made_of_are_refused_too(monkeypatch) -> None:
+    def picky(file):
+        return file.arrays["l9.w"]
+
+    monkeypatch.setitem(LEARNED, "marl-dqn", picky)
+    lanes = make_lanes()
+    assert await loader(lanes, **kept((GOOD, GOOD_BYTES))).take_over(PolicyPointer(active=GOOD, number=2))
+    assert (lanes.active.ref, [told.failure for told in lanes.failures()]) == (HEURISTIC, ["digest"])
+
+
+async def test_weights_of_another_version_than_the_pointer_says_are_refused() -> None:
+    lanes = make_lanes()
+    wrong = PolicyRef("marl-dqn", 7, GOOD.sha256)
+    await loader(lanes, **kept((GOOD, GOOD_BYTES))).take_over(PolicyPointer(active=wrong, number=2))
+    assert lanes.active.ref == HEURISTIC
+    assert [told.policy for told in lanes.failures()] == ["marl-dqn@7"]
+
+
+async def test_while_etcd_is_away_everything_stays_and_is_tried_again() -> None:
+    lanes = make_lanes()
+    away = loader(lanes, **{f"s{GOOD.sha256}": b"no answer"})
+    assert not await away.take_over(PolicyPointer(active=GOOD, number=2))
+    assert (lanes.active.ref, lanes.failures()) == (HEURISTIC, [])
+
+
+async def test_an_answer_says_by_whom_only_where_it_does_not_go_without_saying() -> None:
+    lanes = make_lanes()
+    loading = loader(lanes, **kept((GOOD, GOOD_BYTES), (BROKEN, BROKEN_BYTES)))
+    await loading.take_over(PolicyPointer(active=GOOD, number=4))
+    best(lanes, candidate=False)
+    assert lanes.reports(4) == []
+    best(lanes, candidate=False)
+    assert [report.policy for report in lanes.reports(5)] == ["marl-dqn@1"]
+    await loading.take_over(PolicyPointer(active=BROKEN, number=6))
+    assert best(lanes, candidate=False) == "n0"
+    [report] = lanes.reports(6)
+    assert (report.policy, report.fallen) == ("marl-dqn@3", [1])
+    assert [(told.failure, told.count) for told in lanes.failures()] == [("nan", 1)]
+    assert lanes.fallbacks == 1
+
+
+def test_another_view_of_the_nodes_keeps_the_guards_and_what_they_counted() -> None:
+    lanes = make_lanes()
+    lanes.use(BROKEN, MarlDqn(weights("broken", version=3)))
+    best(lanes, candidate=False)
+    lanes.rank(lanes.active.ranker.table)
+    assert lanes.active.guard.failures == {Failure.NAN: 1}
+
+
+def test_what_the_coordinator_tells_of_the_cluster_reaches_the_policy() -> None:
+    lanes = make_lanes()
+    policy = MarlDqn(weights())
+    lanes.use(GOOD, policy)
+    lanes.see_cluster(np.full(11, 0.25))
+    assert policy.observer.store is not None
+    assert policy.observer.store.cluster is not None
+    assert policy.observer.store.cluster[0] == 0.25

@@ -1,0 +1,125 @@
+"""What nodes use: read while a policy wants it, told to each agent once, counted into the cluster's means."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from services.coordinator.events import NodeSample, NodesMeasured, PointerSeen
+from services.coordinator.instructions import SendOffer
+from services.coordinator.measuring import follow, samples_of
+from shared.errors import KubeRejected, KubeUnknown
+from shared.kube.node_metrics import NodeMetric
+from shared.policy.marl_dqn import MarlDqn
+from shared.wire.records import PolicyPointer, PolicyRef
+from tests.builders import make_node, make_pod
+from tests.marl_weights import weights
+from tests.unit.services.coordinator.scene import Scene
+
+MARL = PolicyRef("marl-dqn", 1, "a" * 64)
+
+
+def scene(active: PolicyRef = MARL) -> Scene:
+    made = Scene(agents=2)
+    for number in range(4):
+        made.add_node(make_node(f"n{number}").allocatable(cpu="4", memory="8Gi", pods="110").node())
+    made.begin()
+    made.run()
+    for agent in made.agents.values():
+        if active == MARL:
+            agent.lanes.use(MARL, MarlDqn(weights()))
+    made.inbox.append(PointerSeen(PolicyPointer(active=active, number=1)))
+    made.run()
+    return made
+
+
+def come(made: Scene, name: str) -> list[SendOffer]:
+    made.trace.clear()
+    made.add_pod(make_pod(name).cpu("100m").memory("128Mi").pod())
+    made.run()
+    return made.of(SendOffer)
+
+
+def test_samples_reach_each_agent_about_its_own_nodes_once() -> None:
+    made = scene()
+    measured = tuple(NodeSample(f"n{number}", 2.0, 1000 * number, 0) for number in range(4))
+    made.deliver(NodesMeasured((*measured, NodeSample("gone", 2.0, 1, 1))))
+    first, second = come(made, "a"), come(made, "b")
+    assert sorted(len(send.offer.samples) for send in first) == [2, 2]
+    assert all(use.age_ms == 2000 for send in first for use in send.offer.samples)
+    assert [send.offer.samples for send in second] == [[], []]
+    for agent in made.agents.values():
+        slots = np.array([agent.lanes.store.nodes[name] for name in agent.replica.table.row_of])
+        expected = [int(name[1:]) / 4 for name in agent.replica.table.row_of]
+        np.testing.assert_allclose(agent.lanes.store.samples(slots)[:, 0], expected)
+
+
+def test_the_clusters_means_are_of_what_was_measured() -> None:
+    made = scene()
+    assert come(made, "a")[0].offer.cluster[0] == 0.0
+    made.deliver(NodesMeasured(tuple(NodeSample(f"n{number}", 0.0, 2000, 0) for number in range(4))))
+    cluster = come(made, "b")[0].offer.cluster
+    assert cluster[0] == pytest.approx(0.5)
+    agent = next(iter(made.agents.values()))
+    assert agent.lanes.store.cluster is not None
+    np.testing.assert_allclose(agent.lanes.store.cluster, cluster)
+
+
+def test_where_no_policy_looks_at_use_nothing_is_told() -> None:
+    made = scene(PolicyRef("kube-default", 1))
+    assert not made.core.lanes.comparing
+    assert all(send.offer.cluster == [] for send in come(made, "a"))
+
+
+class Metrics:
+    """Answers in order; the last one for ever."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    async def node_metrics(self):
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def run_until(api: Metrics, *, wanted: bool = True, events: int = 1) -> list:
+    posted: list = []
+    done = asyncio.Event()
+
+    def post(event) -> None:
+        posted.append(event)
+        if len(posted) >= events:
+            done.set()
+
+    following = asyncio.create_task(follow(api, every_s=0.001, wanted=lambda: wanted, post=post))
+    try:
+        async with asyncio.timeout(5):
+            await done.wait()
+    finally:
+        following.cancel()
+    return posted
+
+
+async def test_an_answer_that_is_lost_is_asked_for_again() -> None:
+    posted = await run_until(Metrics(KubeUnknown("no answer"), [NodeMetric("n0", 0.0, 1, 1)]))
+    assert isinstance(posted[0], NodesMeasured)
+
+
+async def test_nothing_is_asked_that_nobody_wants_and_an_unserved_api_only_once() -> None:
+    for api, wanted in ((Metrics([]), False), (Metrics(KubeRejected("404", status=404)), True)):
+        following = asyncio.create_task(follow(api, every_s=0.001, wanted=lambda w=wanted: w, post=lambda event: None))
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        following.cancel()
+        assert api.asked == int(wanted)
+
+
+def test_a_sample_of_the_future_is_new_and_one_of_long_ago_is_left_out() -> None:
+    metrics = [NodeMetric("new", 1010.0, 1, 1), NodeMetric("old", -9000.0, 1, 1), NodeMetric("n", 990.0, 5, 6)]
+    assert samples_of(metrics, 1000.0) == (NodeSample("new", 0.0, 1, 1), NodeSample("n", 10.0, 5, 6))

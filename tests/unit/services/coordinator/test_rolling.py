@@ -1,0 +1,218 @@
+"""Rollouts in a whole mesh without I/O: what each pod is placed by, what ends a rollout, what it costs nobody."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from services.coordinator.events import PointerSeen
+from services.coordinator.instructions import Log, SendOffer, WritePointer
+from services.coordinator.state import CoreSettings
+from shared.policy.observation import Verdicts
+from shared.policy.rollout import RolloutSettings, Stage, first_pointer, in_canary, publish, to_stage
+from shared.wire.records import PolicyPointer, PolicyRef
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.scene import Scene
+
+OLD, NEW = PolicyRef("kube-default", 1), PolicyRef("learned", 2, "b" * 64)
+SETTINGS = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3))
+
+
+class Learned:
+    """The emptiest node by cpu and memory, without the rounding of the active one; or what ``mode`` says."""
+
+    name, version, row_local = "learned", 2, False
+
+    def __init__(self, mode="good"):
+        self.mode = mode
+
+    def decide(self, observation, rng):
+        table, rows = observation.table, observation.rows
+        free = 1.0 - (table.requested[:2, rows] / np.maximum(table.allocatable[:2, rows], 1)).mean(axis=0)
+        match self.mode:
+            case "terrible":
+                return Verdicts(-free)
+            case "nan":
+                return Verdicts(free * np.nan)
+            case "exception":
+                raise ValueError("weights of another network")
+        return Verdicts(free)
+
+
+class Rolled(Scene):
+    """A scene whose etcd takes pointers: every ``WritePointer`` is written and seen."""
+
+    def __init__(self, mode="good", *, agents=2, settings=SETTINGS, nodes=6, lose_writes=0):
+        super().__init__(agents=agents, settings=settings)
+        self.mode, self.pods_made, self.lose_writes = mode, 0, lose_writes
+        for number in range(nodes):
+            self.add_node(make_node(f"n{number}").allocatable(cpu="96", memory="384Gi", pods="500").node())
+        self.begin()
+        self.run()
+        self.put(first_pointer(OLD))
+
+    @property
+    def pointer(self) -> PolicyPointer:
+        pointer = self.core.lanes.pointer
+        assert pointer is not None
+        return pointer
+
+    def put(self, pointer: PolicyPointer) -> None:
+        for agent in self.agents.values():
+            if pointer.active == NEW:
+                agent.lanes.use(NEW, Learned(self.mode))
+            else:
+                agent.lanes.use(OLD, agent.lanes.active.guard.fallback)
+            if pointer.candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY):
+                agent.lanes.try_out(pointer.candidate, Learned(self.mode))
+            else:
+                agent.lanes.withdraw()
+        self.inbox.append(PointerSeen(pointer))
+        self.run()
+
+    def shadow(self) -> None:
+        published = publish(self.pointer, NEW, by="learner").after
+        self.put(to_stage(published, Stage.SHADOW, 0, reason="gate passed", by="learner").after)
+
+    def canary(self, percent: int) -> None:
+        self.put(to_stage(self.pointer, Stage.CANARY, percent, reason="by hand", by="operator").after)
+
+    def pods_come(self, count: int) -> list[str]:
+        """One after the other, a quarter of a second apart."""
+        uids = []
+        for _ in range(count):
+            self.pods_made += 1
+            pod = make_pod(f"p{self.pods_made}").cpu(f"{1 + self.pods_made % 3}").memory("4Gi").pod()
+            uids.append(pod.uid)
+            self.add_pod(pod)
+            self.run(until_s=0.25)
+        return uids
+
+    def _carry_out(self, instruction):
+        if isinstance(instruction, WritePointer):
+            if self.lose_writes:
+                self.lose_writes -= 1
+            elif instruction.change.before == self.pointer:
+                self.put_later(instruction.change.after)
+            return
+        super()._carry_out(instruction)
+
+    def put_later(self, pointer):
+        self.inbox.append(PointerSeen(pointer))
+        for agent in self.agents.values():
+            if pointer.active == NEW:
+                agent.lanes.use(NEW, Learned(self.mode))
+            if pointer.candidate is None:
+                agent.lanes.withdraw()
+
+    def placed_by(self) -> dict[str, str]:
+        return {p.uid: f"{p.policy}@{p.policy_version}" for plan in self.plans for p in plan.placements}
+
+
+def test_without_a_rollout_nothing_is_asked_twice():
+    scene = Rolled()
+    scene.trace.clear()
+    scene.pods_come(5)
+    assert all(len(send.offer.groups) == 1 for send in scene.of(SendOffer))
+    assert set(scene.placed_by().values()) == {"kube-default@1"}
+
+
+def test_in_shadow_the_candidate_is_asked_and_places_nothing():
+    scene = Rolled()
+    scene.shadow()
+    scene.trace.clear()
+    scene.pods_come(4)
+    assert all(len(send.offer.groups) == 2 for send in scene.of(SendOffer))
+    assert set(scene.placed_by().values()) == {"kube-default@1"}
+    assert len(scene.bindings) == 4
+
+
+def test_in_the_canary_each_pod_is_placed_by_its_own_policy():
+    scene = Rolled()
+    scene.shadow()
+    scene.canary(50)
+    uids = scene.pods_come(12)
+    expected = {u: "learned@2" if in_canary(u, scene.pointer) else "kube-default@1" for u in uids}
+    assert set(expected.values()) == {"learned@2", "kube-default@1"}
+    assert scene.placed_by() == expected
+
+
+def test_a_good_candidate_becomes_active_by_itself():
+    scene = Rolled()
+    scene.shadow()
+    scene.pods_come(100)
+    assert (scene.pointer.active, scene.pointer.previous, scene.pointer.candidate) == (NEW, OLD, None)
+    steps = [(w.change.after.stage, w.change.after.percent) for w in scene.of(WritePointer)]
+    assert steps == [("canary", 1), ("canary", 10), ("canary", 50), ("canary", 100), ("active", 0)]
+    assert len(scene.bindings) == 100
+
+
+@pytest.mark.parametrize("percent", [0, 50, 100])
+def test_a_candidate_with_terrible_scores_is_withdrawn_by_itself(percent):
+    scene = Rolled("terrible")
+    scene.shadow()
+    if percent:
+        scene.canary(percent)
+    uids = scene.pods_come(40)
+    assert (scene.pointer.active, scene.pointer.candidate, scene.pointer.percent) == (OLD, None, 0)
+    assert "worse in 3 windows in a row: value" in scene.pointer.reason
+    assert len(scene.bindings) == len(uids)
+
+
+@pytest.mark.parametrize("mode", ["nan", "exception"])
+@pytest.mark.parametrize("percent", [0, 50])
+def test_a_candidate_that_fails_is_withdrawn_after_one_decision_and_every_pod_is_placed(mode, percent):
+    scene = Rolled(mode)
+    scene.shadow()
+    if percent:
+        scene.canary(percent)
+    scene.pods_come(4)
+    assert scene.pointer.candidate is None
+    assert scene.pointer.reason == f"learned@2 failed: {mode}"
+    assert len(scene.of(WritePointer)) == 1
+    assert set(scene.placed_by().values()) == {"kube-default@1"}
+    assert len(scene.bindings) == 4
+
+
+def test_an_active_policy_that_fails_gives_way_to_the_previous_one():
+    scene = Rolled("nan")
+    scene.put(PolicyPointer(active=NEW, previous=OLD, number=9))
+    scene.pods_come(3)
+    assert (scene.pointer.active, scene.pointer.number) == (OLD, 10)
+    assert len(scene.bindings) == 3
+    assert set(scene.placed_by().values()) == {"kube-default@1"}
+
+
+def test_with_the_comparison_off_a_terrible_candidate_is_promoted():
+    """The safeguard is what withdraws it, nothing else."""
+    blind = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3, margin=10.0))
+    scene = Rolled("terrible", settings=blind)
+    scene.shadow()
+    scene.pods_come(100)
+    assert scene.pointer.active == NEW
+
+
+def test_a_change_whose_write_was_lost_is_written_again():
+    scene = Rolled("nan", lose_writes=1)
+    scene.shadow()
+    scene.pods_come(12)
+    assert scene.pointer.candidate is None
+    assert len(scene.of(WritePointer)) == 2
+
+
+def test_an_agent_that_has_not_loaded_the_candidate_judges_by_the_active_policy_and_says_so():
+    scene = Rolled(agents=1)
+    scene.shadow()
+    scene.canary(100)
+    scene.agents["agent-0"].lanes.withdraw()
+    scene.pods_come(2)
+    assert set(scene.placed_by().values()) == {"kube-default@1"}
+
+
+def test_windows_are_told_with_both_values():
+    scene = Rolled("terrible")
+    scene.shadow()
+    scene.pods_come(20)
+    told = [dict(log.facts) for log in scene.of(Log) if log.event == "policy_window"]
+    assert told
+    assert all(window["value"] < 0.5 < window["active_value"] for window in told)

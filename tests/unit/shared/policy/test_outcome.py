@@ -1,0 +1,44 @@
+"""The value of a choice: 1 for the node that the goal likes best, 0 for the worst, none where all are alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared.policy.outcome import balance, goal_of, packing, values
+from shared.scheduling.cache import ClusterCache
+from tests.builders import make_node, make_pod
+
+POD = make_pod().cpu("1").memory("1Gi").pod().pod_class
+
+
+def loaded(*pods: int) -> ClusterCache:
+    cache = ClusterCache()
+    for index, count in enumerate(pods):
+        cache.upsert_node(make_node(f"n{index}").allocatable(cpu="8", memory="8Gi").node())
+        for number in range(count):
+            cache.assume(f"u{index}-{number}", f"n{index}", POD, now=0.0)
+    return cache
+
+
+def test_balance_likes_the_emptiest_node_and_packing_the_fullest():
+    table, rows = loaded(3, 0, 5).table, np.arange(3)
+    np.testing.assert_allclose(values(balance(table, POD, rows))[[1, 2]], [1, 0])
+    np.testing.assert_allclose(values(packing(table, POD, rows))[[1, 2]], [0, 1])
+
+
+def test_balance_is_the_standard_deviation_over_all_nodes_with_the_pod_there():
+    table = loaded(3, 0, 5, 2).table
+    costs = balance(table, POD, np.array([0, 1]))
+    np.testing.assert_allclose(costs, [np.std([4 / 8, 0, 5 / 8, 2 / 8]), np.std([3 / 8, 1 / 8, 5 / 8, 2 / 8])])
+
+
+def test_where_all_nodes_are_alike_no_choice_is_worth_more():
+    assert values(balance(loaded(2, 2, 2).table, POD, np.arange(3))) is None
+    assert values(np.zeros(0)) is None
+    assert values(np.array([0.3])) is None
+
+
+@pytest.mark.parametrize(("policy", "goal"), [("marl-dqn", balance), ("kube-default", balance), ("frag", packing)])
+def test_every_policy_has_a_goal(policy, goal):
+    assert goal_of(policy) is goal

@@ -1,0 +1,228 @@
+"""The rollout: step by step on proof, back by itself on three worse windows, at once on a hard failure."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import ConfigError
+from shared.policy.guard import Failure
+from shared.policy.rollout import (
+    BUILT_IN,
+    Kpi,
+    Rollout,
+    RolloutSettings,
+    Stage,
+    Window,
+    first_pointer,
+    in_canary,
+    publish,
+    roll_back,
+    to_stage,
+    worse,
+)
+from shared.wire.records import PolicyPointer, PolicyRef
+
+OLD, NEW = PolicyRef("marl-dqn", 1, "a" * 64), PolicyRef("marl-dqn", 2, "b" * 64)
+SETTINGS = RolloutSettings()
+GOOD = Window(Kpi(value=1.0, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
+BAD = Window(Kpi(value=0.979, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
+
+
+def shadow() -> PolicyPointer:
+    published = publish(first_pointer(OLD), NEW, by="learner").after
+    return to_stage(published, Stage.SHADOW, 0, reason="gate passed", by="learner").after
+
+
+def rollout(pointer: PolicyPointer) -> Rollout:
+    return Rollout(SETTINGS, pointer)
+
+
+def run(machine: Rollout, windows: list[Window]) -> list[PolicyPointer]:
+    """Feed windows; every change is written and seen. The pointers in order."""
+    pointers = []
+    for window in windows:
+        change = machine.closed(window)
+        if change is not None:
+            assert change.before == machine.pointer
+            machine.seen(change.after)
+            pointers.append(change.after)
+    return pointers
+
+
+def test_a_good_candidate_goes_from_shadow_to_active_in_fifteen_windows():
+    pointers = run(rollout(shadow()), [GOOD] * 15)
+    assert [(p.stage, p.percent) for p in pointers] == [
+        ("canary", 1), ("canary", 10), ("canary", 50), ("canary", 100), ("active", 0),
+    ]  # fmt: skip
+    assert (pointers[-1].active, pointers[-1].previous, pointers[-1].candidate) == (NEW, OLD, None)
+    assert [p.number for p in pointers] == [3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("good_before", [0, 3, 6, 9, 12])
+def test_three_worse_windows_in_a_row_withdraw_the_candidate_at_any_stage(good_before):
+    machine = rollout(shadow())
+    run(machine, [GOOD] * good_before)
+    assert run(machine, [BAD, BAD]) == []
+    [back] = run(machine, [BAD])
+    assert (back.active, back.candidate, back.stage, back.percent) == (OLD, None, "active", 0)
+    assert "worse in 3 windows in a row: value 0.979 against 1" in back.reason
+
+
+def test_two_worse_windows_and_a_good_one_start_again():
+    machine = rollout(shadow())
+    assert run(machine, [BAD, BAD, GOOD, BAD, BAD, GOOD]) == []
+    assert machine.good == 1
+
+
+def test_with_the_safeguard_off_a_worse_candidate_stays():
+    machine = Rollout(RolloutSettings(bad_windows=10**9), shadow())
+    assert run(machine, [BAD] * 50) == []
+    assert machine.pointer.candidate == NEW
+
+
+@pytest.mark.parametrize("failure", [Failure.NAN, Failure.SHAPE, Failure.EXCEPTION, Failure.DIGEST])
+@pytest.mark.parametrize("good_before", [0, 5, 14])
+def test_a_hard_failure_withdraws_the_candidate_at_once(failure, good_before):
+    machine = rollout(shadow())
+    run(machine, [GOOD] * good_before)
+    change = machine.failed([(NEW, failure)])
+    assert change is not None
+    assert (change.after.active, change.after.candidate) == (OLD, None)
+    assert change.after.reason == f"marl-dqn@2 failed: {failure}"
+
+
+def test_a_timeout_alone_does_not_end_a_rollout():
+    assert rollout(shadow()).failed([(NEW, Failure.TIMEOUT)]) is None
+
+
+def test_an_active_policy_that_fails_hard_gives_way_to_the_previous_one():
+    machine = rollout(PolicyPointer(active=NEW, previous=OLD))
+    change = machine.failed([(NEW, Failure.NAN)])
+    assert change is not None
+    assert (change.after.active, change.after.previous) == (OLD, None)
+    machine.seen(change.after)
+    last = machine.failed([(OLD, Failure.EXCEPTION)])
+    assert last is not None
+    assert last.after.active == BUILT_IN
+
+
+def test_failures_of_policies_that_do_not_decide_any_more_change_nothing():
+    assert rollout(PolicyPointer(active=OLD)).failed([(NEW, Failure.NAN)]) is None
+    assert rollout(first_pointer(BUILT_IN)).failed([(BUILT_IN, Failure.NAN)]) is None
+
+
+def test_a_window_with_too_few_samples_proves_nothing():
+    thin = Window(Kpi(value=0.0), Kpi(value=1.0), samples=SETTINGS.min_samples - 1)
+    machine = rollout(shadow())
+    assert run(machine, [thin] * 10) == []
+    assert (machine.good, machine.bad) == (0, 0)
+
+
+def test_a_new_leader_counts_windows_anew_but_goes_on_from_the_stage():
+    first = rollout(shadow())
+    run(first, [GOOD] * 5)
+    second = rollout(first.pointer)
+    assert (second.pointer.percent, second.good) == (1, 0)
+
+
+def test_windows_of_another_stage_do_not_count():
+    machine = rollout(shadow())
+    run(machine, [BAD, BAD])
+    machine.seen(to_stage(machine.pointer, Stage.CANARY, 50, reason="by hand", by="operator").after)
+    assert run(machine, [BAD]) == []
+
+
+@pytest.mark.parametrize(
+    ("candidate", "active", "told"),
+    [
+        pytest.param(Kpi(value=0.981), Kpi(value=1.0), "", id="value within the margin"),
+        pytest.param(Kpi(value=float("nan")), Kpi(value=1.0), "value nan", id="value not a number"),
+        pytest.param(Kpi(value=-1.03), Kpi(value=-1.0), "value -1.03", id="negative values"),
+        pytest.param(Kpi(1, decisions=20, fallbacks=1), Kpi(1, decisions=20), "fallbacks 5.0%", id="fallbacks"),
+        pytest.param(Kpi(1, decisions=9, fallbacks=9), Kpi(1, decisions=20), "", id="too few decisions to say"),
+        pytest.param(Kpi(1, placements=10, rejected=1), Kpi(1, placements=10, rejected=1), "", id="as often rejected"),
+        pytest.param(Kpi(1, placements=10, rejected=2), Kpi(1, placements=10), "rejected 20.0%", id="rejected"),
+        pytest.param(Kpi(1, p99_ms=21), Kpi(1, p99_ms=1), "p99 of a decision 21.0 ms", id="slow"),
+        pytest.param(Kpi(1, p99_ms=19), Kpi(1, p99_ms=1), "", id="slower but allowed"),
+        pytest.param(Kpi(1, p99_ms=30), Kpi(1, p99_ms=30), "", id="a slow machine"),
+    ],
+)
+def test_what_makes_a_window_bad(candidate, active, told):
+    reason = worse(Window(candidate, active, samples=50), SETTINGS)
+    assert reason.startswith(told) if told else reason == ""
+
+
+def test_an_operator_may_step_back_and_forth_but_not_beyond_what_there_is():
+    with pytest.raises(ConfigError, match="there is no candidate"):
+        to_stage(first_pointer(OLD), Stage.SHADOW, 0, reason="", by="operator")
+    with pytest.raises(ConfigError, match="does not belong to stage"):
+        to_stage(shadow(), Stage.CANARY, 0, reason="", by="operator")
+    with pytest.raises(ConfigError, match="does not belong to stage"):
+        to_stage(shadow(), Stage.SHADOW, 10, reason="", by="operator")
+    with pytest.raises(ConfigError, match="nothing to roll back to"):
+        roll_back(first_pointer(BUILT_IN), reason="", by="operator")
+    with pytest.raises(ConfigError, match="is active already"):
+        publish(first_pointer(OLD), OLD, by="learner")
+
+
+def test_a_learner_does_not_replace_a_candidate_that_is_in_the_canary():
+    canary = to_stage(shadow(), Stage.CANARY, 10, reason="", by="operator").after
+    with pytest.raises(ConfigError, match="marl-dqn@2 is in the canary"):
+        publish(canary, PolicyRef("marl-dqn", 3, "c" * 64), by="learner")
+
+
+def at(percent: int, candidate: PolicyRef = NEW) -> PolicyPointer:
+    return PolicyPointer(active=OLD, candidate=candidate, stage="canary", percent=percent)
+
+
+@given(st.uuids())
+def test_a_pod_in_a_small_canary_is_in_every_larger_one(uid):
+    seen = [in_canary(str(uid), at(percent)) for percent in (1, 10, 50, 100)]
+    assert seen == sorted(seen)
+    assert seen[-1]
+    assert not in_canary(str(uid), shadow())
+
+
+@pytest.mark.parametrize("percent", [1, 10, 50])
+def test_the_canary_takes_its_share_of_pods(percent):
+    share = sum(in_canary(f"uid-{number}", at(percent)) for number in range(20_000)) / 20_000
+    assert share == pytest.approx(percent / 100, abs=0.01)
+
+
+def test_another_candidate_gets_other_pods():
+    mine = {n for n in range(2000) if in_canary(f"u{n}", at(10))}
+    others = {n for n in range(2000) if in_canary(f"u{n}", at(10, PolicyRef("marl-dqn", 3, "c" * 64)))}
+    assert mine != others
+
+
+@given(st.lists(st.sampled_from(["good", "bad", "fail", "rollback", "publish"]), max_size=60))
+def test_whatever_happens_the_active_policy_changes_only_as_it_may(steps):
+    """R1 and R2 over random histories."""
+    machine, versions = rollout(first_pointer(OLD)), 1
+    for step in steps:
+        before, change = machine.pointer, None
+        try:
+            match step:
+                case "good" | "bad":
+                    change = machine.closed(GOOD if step == "good" else BAD)
+                case "fail" if before.candidate is not None:
+                    change = machine.failed([(before.candidate, Failure.NAN)])
+                case "rollback":
+                    change = roll_back(before, reason="by hand", by="operator")
+                case "publish":
+                    versions += 1
+                    published = publish(before, PolicyRef("marl-dqn", versions, f"{versions:064d}"), by="learner")
+                    change = to_stage(published.after, Stage.SHADOW, 0, reason="gate passed", by="learner")
+        except ConfigError:
+            continue
+        if change is None:
+            continue
+        after = change.after
+        machine.seen(after)
+        if after.active != before.active:
+            crowned = before.percent == 100 and after.active == before.candidate and after.previous == before.active
+            assert crowned or after.active in (before.previous, BUILT_IN)
+        assert (after.candidate is None) == (after.stage == Stage.ACTIVE)
+        assert (after.stage == Stage.CANARY) == (after.percent > 0)
