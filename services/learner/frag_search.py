@@ -21,8 +21,8 @@ Play = Callable[[Floats], float]
 
 NOISE = 0.05
 """Standard deviation of a trial, relative to the layer's weights."""
-RATE, HALVED_AFTER = 0.02, 150
-"""Length of the first step, relative likewise, and the step at which it is half of that: rate / (1 + step / 150)."""
+RATE = 0.015
+"""Length of a step, relative likewise."""
 PAIRS = 8
 MOMENTUM, SIZE_MEMORY = 0.9, 0.99
 AVERAGE_MEMORY = 0.97
@@ -59,8 +59,7 @@ class Search:
         self._size = SIZE_MEMORY * self._size + (1 - SIZE_MEMORY) * float((gradient**2).mean())
         momentum = self._momentum / (1 - MOMENTUM**self.steps)
         size = np.sqrt(self._size / (1 - SIZE_MEMORY**self.steps)) + 1e-9
-        rate = RATE / (1 + self.steps / HALVED_AFTER)
-        self.weights = self.weights + rate * momentum / size * self._scales
+        self.weights = self.weights + RATE * momentum / size * self._scales
         self.average = AVERAGE_MEMORY * self.average + (1 - AVERAGE_MEMORY) * self.weights
         return spread / PAIRS
 

@@ -1,7 +1,7 @@
 """Training of ``frag``: learn the value from episodes a few times over, then search on the reward itself.
 
 Rounds of policy iteration come first (the first plays FGD, so it imitates; later ones play what was learned, with some
-pods placed at random), then the evolution strategy from the best of the rounds. Every ``VALIDATE_EVERY`` steps both the
+pods placed at random), then the evolution strategy. Every ``VALIDATE_EVERY`` steps both the
 search's weights and their running mean are validated on seeds 500 and 501 over the given traces and four fixed variants
 of them; the best of all is kept. Training draws seeds from 1000 up. The whole run is a function of its seed and its
 number of steps.
@@ -23,13 +23,13 @@ from shared.twin.gpu_trace import GpuNodes, GpuPods
 
 Floats = NDArray[np.float64]
 
-ROUNDS, EPISODES, KEPT_ROUNDS, UPDATES = 5, 36, 8, 5000
+ROUNDS, EPISODES, KEPT_ROUNDS, UPDATES = 3, 36, 8, 5000
 ROUND_PARTS, SEARCH_PARTS = (0.25, 0.5, 1.0), (0.2, 0.35, 0.5)
 """Parts of the node list that an episode is played on; smaller ones cost less and generalise to short lists."""
 EXPLORE = (0.0, 0.03, 0.1)
 GIVEN_SHARE = 0.45
 """Of the search's episodes, those on a given trace; the others are on variants."""
-STEPS = 400
+STEPS = 300
 VALIDATE_EVERY = 25
 FIRST_SEED, LAST_SEED = 1000, 1_000_000
 VALIDATION_SEEDS = (500, 501)
@@ -101,9 +101,12 @@ class FragRun:
     def run(self) -> Iterator[Report]:
         """Go on to the end; a report after each round and each step."""
         if self.search is None:
-            yield from self._rounds()
-            assert self.best is not None
-            self.search = Search(self.best, self.settings.seed)
+            learned: Floats | None = None
+            for report, weights in self._rounds():
+                learned = weights
+                yield report
+            assert learned is not None
+            self.search = Search(learned, self.settings.seed)
         while self.search.steps < self.settings.steps:
             spread = self.search.step(self._draw)
             yield Report(self.search.steps, {"train/pair_difference": spread}, self._maybe_validate())
@@ -126,7 +129,7 @@ class FragRun:
         self.best, self.best_step = np.asarray(state["best"]), int(state["best_step"])
         self.best_validation = self.validate(self.best)
 
-    def _rounds(self) -> Iterator[Report]:
+    def _rounds(self) -> Iterator[tuple[Report, Floats]]:
         rng = np.random.default_rng([self.settings.seed, 1])
         weights: Floats | None = None
         kept: list[Experience] = []
@@ -140,7 +143,7 @@ class FragRun:
             weights, error = fit(concatenate(kept), weights, updates=self.settings.updates, seed=self.settings.seed)
             found = self._consider(weights, number - self.settings.rounds + 1)
             scalars = {"train/relative_error": error, "train/rows": float(sum(len(part.x) for part in kept))}
-            yield Report(number - self.settings.rounds + 1, scalars, found)
+            yield Report(number - self.settings.rounds + 1, scalars, found), weights
 
     def _case(self, rng: np.random.Generator, given: float, parts: tuple[float, ...]) -> Case:
         names = sorted(self.lists)

@@ -26,6 +26,7 @@ from shared.model.workload_key import workload_key
 from shared.policy.deepsets import DEEP_SETS_POLICIES, shipped_deep_sets
 from shared.policy.observation import Observation, Policy, Rng
 from shared.policy.registry import POLICIES, make_policy
+from shared.policy.single_dqn import NAME as SINGLE
 from shared.policy.utilisation import UtilisationStore
 from shared.scheduling.node_table import IntArray, NodeTable
 from shared.twin.power import energy_wh
@@ -82,6 +83,8 @@ def named_policy(name: str, store: UtilisationStore) -> Policy:
 
     Raises ``ConfigError`` naming those there are.
     """
+    if name == SINGLE:
+        raise ConfigError(f"--behaviour: {name} is made for 4 nodes, this looks at {NODES}; --suite thesis measures it")
     if name in LEARNED:
         return LEARNED[name](store)
     if name in DEEP_SETS_POLICIES:

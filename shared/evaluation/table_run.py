@@ -2,7 +2,8 @@
 
 The same filters, accounting and ranking as in the mesh: a decision is ``Ranker.slots`` for one pod, so ties, refusals
 and fallbacks are the mesh's own. A pod that fits nowhere waits and is tried again, in the order of arrival, whenever
-one ends. Pure: the order of events and the random draws depend on nothing but what comes in.
+one ends. Rules that look at other pods or at volumes (affinity between pods, spread, claims) are not among these
+filters. Pure: the order of events and the random draws depend on nothing but what comes in.
 """
 
 from __future__ import annotations

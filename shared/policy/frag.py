@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
-from shared.model.gpu import ANY_MODEL, MAX_MODELS, GpuRequest, GpuStates, Ints
+from shared.model.gpu import ANY_MODEL, MAX_MODELS, GpuRequest, GpuStates, Ints, options
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE
-from shared.policy.frag_features import model_share
+from shared.policy.frag_features import FEATURES, model_share
 from shared.policy.frag_value import NAME, check_weights
 from shared.policy.fragmentation import Demand, typical_demand
 from shared.policy.gpu_scorers import BestFit, Fgd, Floats, Frag
@@ -151,6 +152,40 @@ class GpuPolicy:
         )
 
 
+class FragPolicy(GpuPolicy):
+    """``frag`` with the lens that explanations look through.
+
+    Its features are those of the node once the pod is on it, and the node's waste before; Q(accept) is the waste that
+    the pod saves there (mostly negative), Q(reject) is 0. A score is Q(accept) in whole steps, before the fixed order.
+    """
+
+    feature_names = (*(f"{name}_after" for name in FEATURES), "waste_before")
+
+    def __init__(self, weights: WeightsFile) -> None:
+        super().__init__(NAME, weights)
+
+    def features(self, observation: Observation) -> NDArray[np.float32]:
+        """float32 ``[candidates, len(feature_names)]``; looks only, so the demand is not counted up."""
+        table = observation.table
+        if table is not self._table or table.static_stamp != self._static:
+            self._take_nodes(table)
+        assert isinstance(self._scorer, Frag)
+        states = self._states(table, observation.rows)
+        ways = options(states, self._request(observation.pod_class), fullest_only=True)
+        net = self._scorer.net
+        x = np.empty((len(states), len(self.feature_names)), np.float32)
+        x[:, :-1] = net.features.of(ways.after)
+        x[:, -1] = net.waste(states)
+        return x
+
+    def q_values(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """float32 ``[candidates, 2]``: Q(reject), Q(accept) in GPUs."""
+        assert isinstance(self._scorer, Frag)
+        q = np.zeros((len(features), 2), np.float32)
+        q[:, 1] = features[:, -1] - self._scorer.net.waste_of(features[:, :-1])
+        return q
+
+
 def request_of(pod_class: PodClass, models: dict[str, int]) -> GpuRequest:
     """The class's request; ``models``: codes of the GPU models there are.
 
@@ -170,11 +205,6 @@ def request_of(pod_class: PodClass, models: dict[str, int]) -> GpuRequest:
     mask = sum(1 << models[name] for name in dict.fromkeys(named) if name in models) if named else ANY_MODEL
     memory = -(-amounts.get(MEMORY, 0) // MIB)
     return GpuRequest(amounts.get(CPU, 0), memory, devices, each, mask)
-
-
-def frag(weights: WeightsFile) -> GpuPolicy:
-    """The learned placement policy from its weights."""
-    return GpuPolicy(NAME, weights)
 
 
 def fgd() -> GpuPolicy:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest, GpuStates, Ints, options
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.policy.frag_features import FEATURES, FragFeatures
+from shared.policy.frag_features import FEATURES, SCALE, FragFeatures
 from shared.policy.fragmentation import Demand
 from shared.policy.networks import mlp, mlp_shapes
 from shared.policy.weights import Shapes, WeightsFile
@@ -45,9 +45,19 @@ class WasteNet:
 
     def waste(self, states: GpuStates) -> Floats:
         """float64 ``[states]``, GPUs expected to stay idle; 0 for a node with no idle GPU."""
-        x = self.features.of(states).astype(np.float32)
+        result: Floats = (
+            self._share(self.features.of(states).astype(np.float32)) * states.free.sum(1) / MILLI_PER_DEVICE
+        )
+        return result
+
+    def waste_of(self, x: NDArray[np.float32]) -> Floats:
+        """float64 ``[states]``: the same from features float32 ``[states, features]``, for explanations."""
+        result: Floats = self._share(x) * x[:, 0] / SCALE[0]
+        return result
+
+    def _share(self, x: NDArray[np.float32]) -> Floats:
         logit = mlp(self._arrays, x, LAYERS)[:, 0].astype(np.float64)
-        result: Floats = states.free.sum(1) / MILLI_PER_DEVICE / (1 + np.exp(-logit))
+        result: Floats = 1 / (1 + np.exp(-logit))
         return result
 
     def growth(self, states: GpuStates, request: GpuRequest, *, fullest_only: bool = False) -> tuple[Floats, Ints]:

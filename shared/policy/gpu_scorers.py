@@ -60,12 +60,12 @@ class Frag:
     def __init__(
         self, weights: WeightsFile, demand: Demand, model_share: Floats, *, fullest_only: bool = False
     ) -> None:
-        self._net = WasteNet(weights, demand, model_share)
+        self.net = WasteNet(weights, demand, model_share)
         self._fullest_only = fullest_only
 
     def score(self, states: GpuStates, request: GpuRequest) -> tuple[Floats, Ints]:
         """Whole steps of the growth, negative for growth; and the device of a share."""
-        growth, device = self._net.growth(states, request, fullest_only=self._fullest_only)
+        growth, device = self.net.growth(states, request, fullest_only=self._fullest_only)
         return steps(growth), device
 
 

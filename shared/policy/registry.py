@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from shared.errors import ConfigError
+from shared.policy.frag import FragPolicy, best_fit, fgd
+from shared.policy.frag_value import NAME as FRAG
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
 from shared.policy.marl_dqn import NAME, MarlDqn
 from shared.policy.observation import Policy
@@ -17,13 +19,15 @@ from shared.policy.weights import WeightsFile, decode, shipped, shipped_names
 from shared.wire.records import PolicyRef
 
 HEURISTICS: Mapping[str, Callable[[], Policy]] = {
+    "best-fit": best_fit,
+    "fgd": fgd,
     "kube-default": KubeDefault,
     "least-allocated": LeastAllocated,
     "most-allocated": MostAllocated,
     "random": Random,
 }
 
-LEARNED: dict[str, Callable[[WeightsFile], Policy]] = {NAME: MarlDqn}
+LEARNED: dict[str, Callable[[WeightsFile], Policy]] = {FRAG: FragPolicy, NAME: MarlDqn}
 """Learned policies by name; a policy's version is its card's."""
 
 

@@ -91,3 +91,5 @@ def test_a_policy_that_reads_measurements_is_fed_with_them() -> None:
 def test_an_unknown_policy_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"'crystal-ball' is not known; choose among .*kube-default, .*marl-dqn"):
         watch("crystal-ball", [42])
+    with pytest.raises(ConfigError, match="single-dqn is made for 4 nodes"):
+        watch("single-dqn", [42])

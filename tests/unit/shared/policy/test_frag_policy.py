@@ -7,11 +7,13 @@ import pytest
 
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest
-from shared.policy.frag import GpuPolicy, best_fit, fgd, frag, request_of
+from shared.policy.frag import FragPolicy, GpuPolicy, best_fit, fgd, request_of
 from shared.policy.frag_features import FEATURES
-from shared.policy.frag_value import SHAPES
+from shared.policy.frag_value import SHAPES, STEP
+from shared.policy.lenses import lens_of
 from shared.policy.observation import Observation
 from shared.policy.ranking import Ranker
+from shared.policy.registry import make_policy
 from shared.policy.weights import Card, WeightsFile
 from shared.scheduling.cache import ClusterCache
 from shared.scheduling.feasibility import FeasibilityCache
@@ -46,7 +48,7 @@ def ranker(policy, cache: ClusterCache, seed: int) -> Ranker:
     return Ranker(cache.table, FeasibilityCache(cache.table), policy, np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize("make", [fgd, best_fit, lambda: frag(some_weights())])
+@pytest.mark.parametrize("make", [fgd, best_fit, lambda: FragPolicy(some_weights())])
 def test_equal_nodes_are_taken_in_the_same_order_whatever_the_draws(make):
     pod_class = share()
     first, second = (
@@ -81,11 +83,11 @@ def test_a_share_joins_the_device_that_is_used_already():
 
 def test_scores_kept_of_unchanged_rows_are_those_of_a_new_policy():
     cache, pod_class = cluster([1, 2, 4, 8, 8]), share()
-    kept, weights = frag(some_weights()), some_weights()
+    kept, weights = FragPolicy(some_weights()), some_weights()
     for row in (3, 1, 3):
         decide(kept, cache, pod_class)
         cache.table.add_usage(row, pod_class, cache.table.pick_devices(row, 500))
-    assert np.array_equal(decide(kept, cache, pod_class), decide(frag(weights), cache, pod_class))
+    assert np.array_equal(decide(kept, cache, pod_class), decide(FragPolicy(weights), cache, pod_class))
 
 
 def test_the_demand_follows_what_is_asked_for():
@@ -103,7 +105,7 @@ def test_the_demand_follows_what_is_asked_for():
 
 def test_a_node_without_gpus_is_judged_too():
     cache = cluster([0, 8])
-    scores = decide(frag(some_weights()), cache, make_pod().cpu("1").pod().pod_class)
+    scores = decide(FragPolicy(some_weights()), cache, make_pod().cpu("1").pod().pod_class)
     assert np.isfinite(scores).all()
 
 
@@ -119,10 +121,29 @@ def test_weights_for_other_features_are_refused():
     good = some_weights()
     other = WeightsFile(good.arrays, Card(policy="frag", version=1, features=["idle"]))
     with pytest.raises(ConfigError, match="train again"):
-        frag(other)
+        FragPolicy(other)
 
 
 def test_weights_of_another_shape_are_refused():
     arrays = {**some_weights().arrays, "l0.b": np.zeros(3, np.float32)}
     with pytest.raises(ConfigError, match="arrays are not those"):
-        frag(WeightsFile(arrays, Card(policy="frag", version=1, features=list(FEATURES))))
+        FragPolicy(WeightsFile(arrays, Card(policy="frag", version=1, features=list(FEATURES))))
+
+
+def test_the_lens_shows_what_the_score_is_made_of():
+    cache, pod_class = cluster([1, 2, 4, 8, 0]), share()
+    cache.table.add_usage(3, pod_class, cache.table.pick_devices(3, 500))
+    policy, rows = FragPolicy(some_weights()), np.arange(4)
+    score = decide(policy, cache, pod_class)[rows]
+    lens = lens_of(policy)
+    assert lens is not None
+    seen = lens.features(Observation(cache.table, pod_class, rows))
+    assert seen.shape == (4, len(lens.names))
+    q = lens.q_values(seen)
+    assert np.floor((q[:, 1] - q[:, 0]) / STEP) == pytest.approx(np.floor(score), abs=1)
+    assert lens_of(fgd()) is None
+
+
+@pytest.mark.parametrize("name", ["frag", "fgd", "best-fit"])
+def test_the_policies_are_known_by_name(name):
+    assert make_policy(name).name == name
