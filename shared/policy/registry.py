@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from shared.errors import ConfigError
+from shared.policy.deepsets import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
 from shared.policy.marl_dqn import NAME, MarlDqn
 from shared.policy.observation import Policy
@@ -23,7 +24,10 @@ HEURISTICS: Mapping[str, Callable[[], Policy]] = {
     "random": Random,
 }
 
-LEARNED: dict[str, Callable[[WeightsFile], Policy]] = {NAME: MarlDqn}
+LEARNED: dict[str, Callable[[WeightsFile], Policy]] = {
+    NAME: MarlDqn,
+    **dict.fromkeys(DEEP_SETS_POLICIES, DeepSetsPolicy),
+}
 """Learned policies by name; a policy's version is its card's."""
 
 
