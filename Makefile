@@ -12,11 +12,18 @@ BIN := .venv/bin
 
 env: .venv/.installed
 
+# What training and its tests need. A CPU build of torch is enough; where the default index would give one for GPUs:
+# make test TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+TORCH ?= torch==2.13.0
+.venv/.learn: .venv/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	@touch $@
+
 # The thesis' 105 pods at ten times the speed; the leader is killed half-way through their arrivals.
 demo: .venv/.installed
 	$(BIN)/conclave demo --kill leader@16
 
-lint: .venv/.installed
+lint: .venv/.learn
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -27,7 +34,7 @@ test: lint
 
 # The black-box scenarios RUNS times in a row, with their waits as they are written; `make test` runs each once, shortened.
 LENGTH ?= full
-test-scenarios: .venv/.installed
+test-scenarios: .venv/.learn
 	@for run in $$(seq $(RUNS)); do echo "scenarios, run $$run of $(RUNS)"; \
 		SCENARIO_LENGTH=$(LENGTH) $(BIN)/pytest -q tests/scenarios || exit 1; done
 
@@ -47,7 +54,7 @@ chaos: .venv/.installed
 # Every shipped policy trained anew, one after the other, each with its run time. Goes on where it was interrupted.
 POLICIES ?= ee lb el single-dqn marl-dqn marl-dqn-published frag
 WORKERS ?= 2
-train-all: .venv/.installed
+train-all: .venv/.learn
 	@for policy in $(POLICIES); do \
 		again=$$(ls training/$$policy/*.ckpt >/dev/null 2>&1 && echo --resume); \
 		nice -n 10 $(BIN)/conclave train $$policy --out training/$$policy --workers $(WORKERS) $$again || exit $$?; \
