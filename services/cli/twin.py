@@ -22,6 +22,9 @@ def twin() -> None:
 @click.option("--advertise", help="Host name for the kubeconfig and the certificate; default: --host.")
 @click.option("--kubeconfig-out", type=click.Path(path_type=Path), help="Write a kubeconfig for the server here.")
 @click.option("--audit", type=click.Path(path_type=Path), help="Write every accepted change here, as JSON lines.")
+@click.option(
+    "--requests", type=click.Path(path_type=Path), help="Write who asked for which verb on which resource here."
+)
 @click.option("--faults", type=click.Path(path_type=Path), help="Faults to inject from the start, as JSON.")
 @click.option("--simulate", is_flag=True, help="Play the kubelets of nodes annotated conclave.io/twin-node=true.")
 @click.option(
@@ -35,6 +38,7 @@ def serve(
     advertise: str | None,
     kubeconfig_out: Path | None,
     audit: Path | None,
+    requests: Path | None,
     faults: Path | None,
     simulate: bool,
     speed: float,
@@ -48,6 +52,7 @@ def serve(
         ("--advertise", advertise),
         ("--kubeconfig-out", kubeconfig_out),
         ("--audit", audit),
+        ("--requests", requests),
         ("--faults", faults),
     ):
         if value is not None:
