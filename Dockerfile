@@ -1,16 +1,59 @@
-# One image runs every service: `conclave run coordinator|agent|binder`, `conclave twin serve`, `etcd`.
-# The base is an argument: any Debian or Ubuntu with Python 3.11 or later as python3. Wheels are built outside
-# (`make wheels`), so that building an image needs no network. No torch: the learner has an image of its own.
+# One target per service: agent, coordinator, binder, twin, cli, etcd, learner. `make images` builds all of them.
+#   docker build --target agent --build-arg BASE=python:3.11-slim-bookworm -t conclave-agent:0.1.0 .
+# The base is an argument: any Debian or Ubuntu with Python 3.11 or later as python3, and its venv module. Wheels are
+# fetched and checked outside (`make wheels`), so that building an image needs no network. Each image installs what its
+# own images/SERVICE.lock names; torch is in the learner's alone.
 ARG BASE=python:3.11-slim-bookworm
-FROM ${BASE} AS build
-COPY dist/wheels /wheels
-RUN python3 -m venv /opt/conclave \
- && /opt/conclave/bin/pip install --no-cache-dir --no-index --find-links /wheels --no-deps /wheels/*.whl \
- && /opt/conclave/bin/pip uninstall --yes pip setuptools || true
 
-FROM ${BASE}
-COPY --from=build /opt/conclave /opt/conclave
-ENV PATH=/opt/conclave/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+FROM ${BASE} AS wheels
+COPY images /images
+COPY dist/wheels /wheels
+
+FROM ${BASE} AS runtime
+ENV PATH=/opt/conclave/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=2
+WORKDIR /tmp
 USER 65532:65532
 ENTRYPOINT []
-CMD ["conclave", "version"]
+
+FROM wheels AS build-agent
+RUN /images/install.sh agent
+FROM runtime AS agent
+COPY --from=build-agent /opt/conclave /opt/conclave
+CMD ["conclave", "run", "agent", "--help"]
+
+FROM wheels AS build-coordinator
+RUN /images/install.sh coordinator
+FROM runtime AS coordinator
+COPY --from=build-coordinator /opt/conclave /opt/conclave
+CMD ["conclave", "run", "coordinator", "--help"]
+
+FROM wheels AS build-binder
+RUN /images/install.sh binder
+FROM runtime AS binder
+COPY --from=build-binder /opt/conclave /opt/conclave
+CMD ["conclave", "run", "binder", "--help"]
+
+FROM wheels AS build-twin
+RUN /images/install.sh twin
+FROM runtime AS twin
+COPY --from=build-twin /opt/conclave /opt/conclave
+CMD ["conclave", "twin", "serve", "--help"]
+
+FROM wheels AS build-cli
+RUN /images/install.sh cli
+FROM runtime AS cli
+COPY --from=build-cli /opt/conclave /opt/conclave
+CMD ["conclave", "--help"]
+
+FROM wheels AS build-etcd
+RUN /images/install.sh etcd
+FROM runtime AS etcd
+COPY --from=build-etcd /opt/conclave /opt/conclave
+CMD ["etcd", "--version"]
+
+FROM wheels AS build-learner
+COPY dist/torch /torch
+RUN /images/install.sh learner /torch
+FROM runtime AS learner
+COPY --from=build-learner /opt/conclave /opt/conclave
+CMD ["conclave", "run", "learner", "--help"]

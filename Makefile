@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-scenarios lint bench chaos train-all evaluate-all wheels image lock clean
+.PHONY: env demo test test-scenarios lint bench chaos train-all evaluate-all wheels images lock clean
 
 .venv/.installed: requirements-dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -68,20 +68,29 @@ evaluate-all: .venv/.installed
 		$(BIN)/conclave evaluate --suite $$suite --json evaluation/$$suite.json --html evaluation/$$suite.html || exit $$?; \
 	done
 
-# Images are built from wheels, so that the build itself needs no network.
+# Images are built from wheels, so that the build itself needs no network. One image per service; torch for the learner.
 BASE ?= python:3.11-slim-bookworm
-IMAGE ?= conclave:0.1.0
+TAG ?= 0.1.0
+IMAGES ?= agent coordinator binder twin cli etcd learner
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 wheels: .venv/.installed
-	rm -rf dist/wheels
-	$(BIN)/pip wheel --quiet --require-hashes --no-deps -r requirements.lock -w dist/wheels
+	rm -rf dist/wheels dist/torch
+	@for image in $(IMAGES); do \
+		$(BIN)/pip wheel --quiet --require-hashes --no-deps -r images/$$image.lock -w dist/wheels || exit $$?; done
+	@case " $(IMAGES) " in *" learner "*) $(BIN)/pip wheel --quiet --require-hashes --no-deps \
+		--extra-index-url $(TORCH_INDEX) -r images/torch.lock -w dist/torch;; esac
 	$(BIN)/pip wheel --quiet --no-deps . -w dist/wheels
 
-image: wheels
-	docker build --build-arg BASE=$(BASE) -t $(IMAGE) .
+images: wheels
+	@for image in $(IMAGES); do \
+		docker build --target $$image --build-arg BASE=$(BASE) -t conclave-$$image:$(TAG) . || exit $$?; done
 
 lock:
 	$(BIN)/uv pip compile --quiet --no-header pyproject.toml --extra demo --generate-hashes -o requirements.lock
 	$(BIN)/uv pip compile --quiet --no-header pyproject.toml --extra demo --extra dev --generate-hashes -o requirements-dev.lock
+	@for image in agent coordinator binder twin cli etcd learner; do \
+		$(BIN)/uv pip compile --quiet --no-header images/$$image.in -c requirements.lock --allow-unsafe \
+			--generate-hashes -o images/$$image.lock || exit $$?; done
 
 clean:
 	rm -rf .venv build *.egg-info

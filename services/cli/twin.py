@@ -30,6 +30,9 @@ def twin() -> None:
 @click.option("--advertise", help="Host name for the kubeconfig and the certificate; default: --host.")
 @click.option("--kubeconfig-out", type=click.Path(path_type=Path), help="Write a kubeconfig for the server here.")
 @click.option("--audit", type=click.Path(path_type=Path), help="Write every accepted change here, as JSON lines.")
+@click.option(
+    "--requests", type=click.Path(path_type=Path), help="Write who asked for which verb on which resource here."
+)
 @click.option("--faults", type=click.Path(path_type=Path), help="Faults to inject from the start, as JSON.")
 @click.option(
     "--simulate",
@@ -47,6 +50,7 @@ def serve(
     advertise: str | None,
     kubeconfig_out: Path | None,
     audit: Path | None,
+    requests: Path | None,
     faults: Path | None,
     simulate: bool,
     speed: float,
@@ -60,6 +64,7 @@ def serve(
         ("--advertise", advertise),
         ("--kubeconfig-out", kubeconfig_out),
         ("--audit", audit),
+        ("--requests", requests),
         ("--faults", faults),
     ):
         if value is not None:

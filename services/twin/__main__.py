@@ -25,6 +25,7 @@ from services.twin.faults import FaultPlan
 from services.twin.kubeconfig import kubeconfig_text, write_atomically
 from services.twin.kubelet import Kubelets
 from services.twin.metrics_api import node_metrics
+from services.twin.request_log import RequestLog
 from services.twin.volume_controller import VolumeController
 from shared.errors import ConfigError
 from shared.runtime import logging
@@ -59,6 +60,16 @@ def _read_token(path: Path | None) -> str:
     return token
 
 
+def _open_request_log(path: Path | None) -> RequestLog | None:
+    if path is None:
+        return None
+    try:
+        return RequestLog(path)
+    except OSError as error:
+        _give_up(f"--requests: cannot write {path}: {error.strerror}")
+        return None
+
+
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 lets the system choose.")
@@ -74,6 +85,11 @@ def _read_token(path: Path | None) -> str:
     help="https: the port speaks TLS too, which kubectl needs to send a token.",
 )
 @click.option("--audit", type=click.Path(path_type=Path, dir_okay=False), help="Write every accepted change here.")
+@click.option(
+    "--requests",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write here who asked for which verb on which resource, once each.",
+)
 @click.option("--faults", type=click.Path(path_type=Path, dir_okay=False), help="A fault plan (JSON) to start with.")
 @click.option(
     "--simulate",
@@ -93,6 +109,7 @@ def main(
     kubeconfig_out: Path | None,
     kubeconfig_scheme: str,
     audit: Path | None,
+    requests: Path | None,
     faults: Path | None,
     simulate: bool,
     speed: float,
@@ -122,7 +139,8 @@ def main(
         return
     name = advertise or host
     tls, certificate = make_server_tls(name, dt.datetime.now(dt.UTC)) if kubeconfig_scheme == "https" else (None, b"")
-    server = TwinServer(registry, token=token, faults=plan, rng=rng, tls=tls)
+    witness = _open_request_log(requests)
+    server = TwinServer(registry, token=token, faults=plan, rng=rng, tls=tls, witness=witness)
     if kubelets is not None:
         server.node_metrics = lambda: node_metrics(kubelets.used, lambda: dt.datetime.now(dt.UTC))
 
@@ -139,8 +157,9 @@ def main(
     try:
         uvloop.run(_serve(server, host, port, announce, flush, [p for p in (kubelets, volumes) if p is not None]))
     finally:
-        if writer is not None:
-            writer.close()
+        for file in (writer, witness):
+            if file is not None:
+                file.close()
 
 
 async def _serve(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from services.twin.api.paths import ResourcePath
 from services.twin.registry.rbac import Attributes, allowed_by
@@ -34,6 +35,14 @@ class Caller:
     admin: bool = False
 
 
+class Witness(Protocol):
+    """Told of every request that was authenticated (``RequestLog``)."""
+
+    def __call__(self, user: str, asked: Attributes, *, allowed: bool) -> None:
+        """``asked`` is as an authorizer sees the request."""
+        ...
+
+
 _ADMIN_CALLER = Caller(ADMIN, ("system:masters", "system:authenticated"), admin=True)
 _ANONYMOUS_CALLER = Caller(ANONYMOUS, ("system:unauthenticated",))
 
@@ -41,8 +50,11 @@ _ANONYMOUS_CALLER = Caller(ANONYMOUS, ("system:unauthenticated",))
 class Access:
     """Authentication by bearer token, authorization by RBAC."""
 
-    def __init__(self, token: str, reader: Reader, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, token: str, reader: Reader, clock: Callable[[], float], *, witness: Witness | None = None
+    ) -> None:
         """``token`` empty: everybody is the administrator (a private test server)."""
+        self._witness = witness
         self._header = f"Bearer {token}"
         self._open = not token
         self._reader = reader
@@ -72,32 +84,46 @@ class Access:
 
     def check(self, caller: Caller, method: str, path: str, target: ResourcePath | None, *, watch: bool) -> None:
         """Refused: 403, worded as RBAC words it."""
-        if caller.admin or (method in _READS and path.startswith(_OPEN_PREFIXES)):
+        if self._witness is None and self._is_open(caller, method, path):
             return
-        if target is None or not target.plural:
-            self._check_path(caller, method.lower(), path)
-            return
-        known = caller is not _ANONYMOUS_CALLER
-        if known and target.group in _REVIEWS and target.plural.startswith("selfsubject"):
-            return
-        verb = _VERBS.get(method, method.lower())
-        if not target.name:
-            verb = {"get": "watch" if watch or target.watch else "list", "delete": "deletecollection"}.get(verb, verb)
-        resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
-        wanted = Attributes(verb, target.group, resource, target.namespace, target.name)
-        if not allowed_by(self._reader, caller.name, caller.groups, wanted):
-            raise self._denied(caller, verb, resource, target)
+        asked = _asked(method, path, target, watch=watch)
+        refusal = None if self._is_open(caller, method, path) else self._refusal(caller, asked, target)
+        if self._witness is not None:
+            self._witness(caller.name, asked, allowed=refusal is None)
+        if refusal is not None:
+            raise refusal
 
-    def _check_path(self, caller: Caller, verb: str, path: str) -> None:
-        if allowed_by(self._reader, caller.name, caller.groups, Attributes(verb, path=path)):
-            return
-        text = f'forbidden: User "{caller.name}" cannot {verb} path "{path}"'
-        body = status(403, "Forbidden", text)
-        del body["code"]
-        raise ApiError({**body, "details": {}, "code": 403})
+    @staticmethod
+    def _is_open(caller: Caller, method: str, path: str) -> bool:
+        return caller.admin or (method in _READS and path.startswith(_OPEN_PREFIXES))
+
+    def _refusal(self, caller: Caller, asked: Attributes, target: ResourcePath | None) -> ApiError | None:
+        """None where it is allowed."""
+        known = caller is not _ANONYMOUS_CALLER
+        if known and asked.group in _REVIEWS and asked.resource.startswith("selfsubject"):
+            return None
+        if allowed_by(self._reader, caller.name, caller.groups, asked):
+            return None
+        if target is None or not target.plural:
+            text = f'forbidden: User "{caller.name}" cannot {asked.verb} path "{asked.path}"'
+            body = status(403, "Forbidden", text)
+            del body["code"]
+            return ApiError({**body, "details": {}, "code": 403})
+        return self._denied(caller, asked.verb, asked.resource, target)
 
     @staticmethod
     def _denied(caller: Caller, verb: str, resource: str, target: ResourcePath) -> ApiError:
         where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
         text = f'User "{caller.name}" cannot {verb} resource "{resource}" in API group "{target.group}" {where}'
         return forbidden(target.plural, target.group, target.name, text)
+
+
+def _asked(method: str, path: str, target: ResourcePath | None, *, watch: bool) -> Attributes:
+    """A request as an authorizer sees it."""
+    if target is None or not target.plural:
+        return Attributes(method.lower(), path=path)
+    verb = _VERBS.get(method, method.lower())
+    if not target.name:
+        verb = {"get": "watch" if watch or target.watch else "list", "delete": "deletecollection"}.get(verb, verb)
+    resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
+    return Attributes(verb, target.group, resource, target.namespace, target.name)

@@ -19,7 +19,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
 from services.twin.api import answers, bodies, documents, meddling, resources
-from services.twin.api.access import Access
+from services.twin.api.access import Access, Witness
 from services.twin.api.answers import Answers
 from services.twin.api.collection import delete_collection, list_objects, open_watch
 from services.twin.api.discovery_paths import is_builtin
@@ -57,14 +57,15 @@ class TwinServer:
         faults: FaultPlan | None = None,
         rng: random.Random | None = None,
         tls: ssl.SSLContext | None = None,
+        witness: Witness | None = None,
     ) -> None:
         """``token``: the administrator's; empty lets everybody in. ``rng`` decides faults and watch time-outs.
 
-        With ``tls`` the same port speaks HTTPS too.
+        With ``tls`` the same port speaks HTTPS too. ``witness`` is told who asks for what.
         """
         self.registry = registry
         self.faults = faults if faults is not None else FaultPlan()
-        self.access = Access(token, registry, registry.clock)
+        self.access = Access(token, registry, registry.clock, witness=witness)
         self.port = 0
         self.node_metrics: Callable[[], dict[str, Any]] | None = None
         """What ``metrics.k8s.io`` answers about nodes; None: it is not served."""

@@ -1,0 +1,35 @@
+"""Roles and bindings as plain words: which service account may do which verb on which resource."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def words(verb: str, group: str, resource: str) -> str:
+    """``patch pods/status``, ``list apps/replicasets``: one thing that may be done."""
+    return f"{verb} {group}{'/' if group else ''}{resource}" if group else f"{verb} {resource}"
+
+
+def grants(documents: Iterable[Json]) -> dict[str, set[str]]:
+    """Service account to what it may do. Rules by name or path would be refused: we have none."""
+    documents = list(documents)
+    rules = {(d["kind"], d["metadata"]["name"]): d["rules"] for d in documents if d["kind"] in ("ClusterRole", "Role")}
+    found: dict[str, set[str]] = {}
+    for binding in documents:
+        if binding["kind"] not in ("ClusterRoleBinding", "RoleBinding"):
+            continue
+        for subject in binding["subjects"]:
+            assert subject["kind"] == "ServiceAccount", binding
+            assert subject["namespace"] == "conclave-system", binding
+            for rule in rules[binding["roleRef"]["kind"], binding["roleRef"]["name"]]:
+                assert rule.keys() == {"apiGroups", "resources", "verbs"}, rule
+                found.setdefault(subject["name"], set()).update(
+                    words(verb, group, resource)
+                    for verb in rule["verbs"]
+                    for group in rule["apiGroups"]
+                    for resource in rule["resources"]
+                )
+    return found

@@ -1,0 +1,86 @@
+"""What `kubectl kustomize` makes of k8s/: every overlay, and every overlay with a component added.
+
+A copy of the tree is rendered, since one component needs certificates that a script makes and git ignores.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+Json = dict[str, Any]
+
+ROOT = Path(__file__).parents[2]
+OVERLAYS = sorted(p.parent.name for p in (ROOT / "k8s" / "overlays").glob("*/kustomization.yaml"))
+ADDED = {
+    "prod+monitoring": ("prod", "monitoring"),
+    "daemonset-agents+monitoring": ("daemonset-agents", "monitoring"),
+    "partition-agents+learner": ("partition-agents", "learner"),
+    "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret"),
+}
+"""Overlays with a component, as an operator's own overlay would add it."""
+
+BUILDS = [*OVERLAYS, *ADDED]
+KUBECTL = shutil.which("kubectl")
+OPENSSL = shutil.which("openssl")
+NAMESPACE = "conclave-system"
+
+needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl (for kustomize) is not on PATH")
+
+
+@cache
+def tree() -> Path:
+    """A copy of k8s/ with a folder per added component, and certificates where openssl can make them."""
+    folder = Path(tempfile.mkdtemp(prefix="conclave-k8s-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    ignored = shutil.ignore_patterns("certs")
+    shutil.copytree(ROOT / "k8s", folder / "k8s", ignore=ignored)
+    if OPENSSL is not None:
+        script = folder / "k8s/components/certs-plain-secret/make-certs.sh"
+        subprocess.run(["sh", str(script)], check=True, capture_output=True)
+    for build, (overlay, component) in ADDED.items():
+        mine = folder / "k8s/overlays" / build
+        mine.mkdir()
+        kustomization = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "namespace": NAMESPACE,
+            "resources": [f"../{overlay}"],
+            "components": [f"../../components/{component}"],
+        }
+        (mine / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return folder / "k8s"
+
+
+def folder_of(build: str) -> Path:
+    """What to give ``kubectl apply -k``."""
+    if "certs-plain-secret" in build and OPENSSL is None:
+        pytest.skip("openssl is not on PATH")
+    return tree() / "overlays" / build
+
+
+@cache
+def rendered(build: str) -> tuple[Json, ...]:
+    """The objects of a build."""
+    assert KUBECTL is not None
+    output = subprocess.run([KUBECTL, "kustomize", str(folder_of(build))], check=True, capture_output=True, text=True)
+    return tuple(yaml.safe_load_all(output.stdout))
+
+
+def of_kind(build: str, *kinds: str) -> list[Json]:
+    """The objects of these kinds."""
+    return [document for document in rendered(build) if document["kind"] in kinds]
+
+
+def pod_templates(build: str) -> dict[str, Json]:
+    """Name of the workload to its pod template."""
+    documents = of_kind(build, "Deployment", "DaemonSet", "StatefulSet", "Job")
+    return {document["metadata"]["name"]: document["spec"]["template"] for document in documents}

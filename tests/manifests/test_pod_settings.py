@@ -1,0 +1,139 @@
+"""Pods and containers start services with settings that exist: the services' own settings code reads them.
+
+What the kubelet or compose would put into the environment and on the command line goes through
+``shared.runtime.settings.load``, so a misspelt variable, a flag of another service or a path without its partner is
+found here, not in a crash loop.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from functools import cache
+from typing import Any
+
+import pytest
+
+from services.agent.settings import AgentSettings
+from services.binder.settings import BinderSettings
+from services.coordinator.settings import CoordinatorSettings
+from shared.errors import ConfigError
+from shared.runtime.process import ProcessSettings
+from shared.runtime.settings import load, parse_flags
+from tests.manifests.rendering import BUILDS, Json, needs_kubectl, of_kind, pod_templates
+from tests.manifests.test_compose import FILES, merged
+
+KINDS: dict[str, type[ProcessSettings]] = {
+    "agent": AgentSettings,
+    "binder": BinderSettings,
+    "coordinator": CoordinatorSettings,
+}
+if importlib.util.find_spec("services.learner.settings") is not None:
+    KINDS["learner"] = importlib.import_module("services.learner.settings").LearnerSettings
+
+
+def settings_of(command: list[str], environ: dict[str, str]) -> tuple[str, ProcessSettings]:
+    """The service that ``conclave run SERVICE FLAGS`` starts, and what it is told. ``ConfigError``: it would not start."""
+    assert command[:2] == ["conclave", "run"], command
+    service = command[2]
+    if service not in KINDS:
+        pytest.skip(f"this version has no {service} service")
+    flags, file = parse_flags(KINDS[service], command[3:])
+    assert file is None
+    return service, load(KINDS[service], service=service, environ=environ, flags=flags)
+
+
+def environ_of(build: str, container: Json) -> dict[str, str]:
+    """The container's variables; what the kubelet fills in is made up."""
+    maps = {d["metadata"]["name"]: d.get("data", {}) for d in of_kind(build, "ConfigMap")}
+    environ: dict[str, str] = {}
+    for source in container.get("envFrom", ()):
+        environ |= maps[source["configMapRef"]["name"]]
+    filled = {"metadata.name": "pod-1", "status.podIP": "10.0.0.7", "spec.nodeName": "node-1"}
+    for variable in container.get("env", ()):
+        environ[variable["name"]] = filled[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+    return environ
+
+
+def expand(text: str, environ: dict[str, str]) -> str:
+    """``$(NAME)`` as the kubelet replaces it."""
+    return re.sub(r"\$\((\w+)\)", lambda match: environ[match[1]], text)
+
+
+def told(build: str) -> dict[str, ProcessSettings]:
+    """Service to settings, of every pod of ours that is a service."""
+    found = {}
+    for name, template in pod_templates(build).items():
+        container = template["spec"]["containers"][0]
+        if container["command"][0] != "conclave":
+            continue
+        assert container["image"].split(":")[0] == name
+        environ = environ_of(build, container)
+        command = [expand(word, environ) for word in (*container["command"], *container["args"])]
+        service, settings = settings_of(command, environ)
+        found[service] = settings
+    return found
+
+
+@needs_kubectl
+@pytest.mark.parametrize("build", BUILDS)
+def test_pods_start_with_settings_that_exist(build: str) -> None:
+    services = told(build)
+    assert {"coordinator", "agent", "binder"} <= services.keys()
+    for service, settings in services.items():
+        assert settings.advertise == "http://10.0.0.7:8700"
+        assert settings.id == ("node-1" if service == "agent" and build.startswith("daemonset") else "pod-1")
+
+
+@needs_kubectl
+@pytest.mark.parametrize("build", BUILDS)
+def test_all_services_use_one_etcd_with_tls_where_it_has_it(build: str) -> None:
+    services = told(build)
+    endpoints = {settings.etcd for settings in services.values()}
+    assert len(endpoints) == 1
+    secure = all(endpoint.startswith("https://") for endpoint in endpoints.pop())
+    assert secure is not build.startswith(("dev", "partition-agents", "daemonset-agents"))
+    templates = pod_templates(build)
+    for service, settings in services.items():
+        mounts = {m["mountPath"] for m in templates[f"conclave-{service}"]["spec"]["containers"][0]["volumeMounts"]}
+        for file in (settings.etcd_ca, settings.etcd_cert, settings.etcd_key, settings.token_file):
+            assert (file is None) or str(file.parent) in mounts, (service, file)
+        assert (settings.etcd_ca is not None) is secure
+
+
+@needs_kubectl
+def test_an_agent_of_the_daemon_set_serves_its_own_node() -> None:
+    settings = told("daemonset-agents")["agent"]
+    assert isinstance(settings, AgentSettings)
+    assert settings.node == "node-1"
+
+
+@needs_kubectl
+def test_a_misspelt_setting_is_found() -> None:
+    container = pod_templates("dev")["conclave-agent"]["spec"]["containers"][0]
+    environ = environ_of("dev", container) | {"CONCLAVE_ETCDD": "x"}
+    with pytest.raises(ConfigError, match="CONCLAVE_ETCDD: unknown setting"):
+        settings_of(["conclave", "run", "agent"], environ)
+
+
+@cache
+def containers(files: tuple[str, ...]) -> dict[str, Any]:
+    return merged(files)["services"]
+
+
+@pytest.mark.parametrize("files", FILES, ids="+".join)
+def test_containers_start_with_settings_that_exist(files: tuple[str, ...]) -> None:
+    checked = 0
+    for name, service in containers(files).items():
+        command = service.get("command", [])
+        words = shlex.split(command) if isinstance(command, str) else command
+        if words[:2] != ["conclave", "run"] or words[2] not in KINDS:
+            continue
+        environ = {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for key, value in service["environment"].items()}
+        _, settings = settings_of(words, environ)
+        assert settings.id == name
+        assert settings.advertise == f"http://{name}:8700"
+        assert all(endpoint.split("//")[1].split(":")[0] in containers(files) for endpoint in settings.etcd)
+        checked += 1
+    assert checked >= 8

@@ -1,0 +1,65 @@
+"""Who may do what on the API server, written down: a change of a Role must change this file too, and be read.
+
+``tests/process/test_rbac_of_a_run.py`` holds the same rules against what a running mesh asks for.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.manifests.rbac_rules import grants
+from tests.manifests.rendering import BUILDS, needs_kubectl, of_kind, pod_templates, rendered
+
+pytestmark = needs_kubectl
+
+GOLDEN = Path(__file__).with_name("rbac.golden.json")
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_roles_are_those_of_the_golden_file(build: str) -> None:
+    golden = json.loads(GOLDEN.read_text())
+    if not of_kind(build, "Job"):
+        del golden["conclave-make-peer-secret"]
+    assert {account: sorted(rules) for account, rules in grants(rendered(build)).items()} == golden
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_only_who_has_a_role_gets_a_token(build: str) -> None:
+    accounts = {d["metadata"]["name"]: d for d in of_kind(build, "ServiceAccount")}
+    assert all(account["automountServiceAccountToken"] is False for account in accounts.values())
+    with_role = set(grants(rendered(build)))
+    for name, template in pod_templates(build).items():
+        spec = template["spec"]
+        assert spec["serviceAccountName"] == name
+        assert name in accounts
+        assert spec["automountServiceAccountToken"] is (name in with_role)
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_agents_the_learner_and_etcd_have_no_permission(build: str) -> None:
+    assert not {"conclave-agent", "conclave-learner", "conclave-etcd"} & grants(rendered(build)).keys()
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_only_the_binder_binds_evicts_and_deletes(build: str) -> None:
+    for account, rules in grants(rendered(build)).items():
+        strong = {
+            rule
+            for rule in rules
+            if rule.split()[0] == "delete" or rule.split()[-1] in ("pods/binding", "pods/eviction")
+        }
+        assert bool(strong) is (account == "conclave-binder")
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_nobody_has_a_wildcard_reads_secrets_or_raises_itself(build: str) -> None:
+    for rules in grants(rendered(build)).values():
+        for rule in rules:
+            verb, _, resource = rule.partition(" ")
+            assert "*" not in rule
+            assert verb not in ("impersonate", "escalate", "bind")
+            assert "rbac.authorization" not in resource
+            assert "secrets" not in resource or verb == "create"
