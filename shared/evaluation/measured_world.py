@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from shared.errors import ConfigError
 from shared.evaluation.table_run import Step
 from shared.evaluation.thesis import LEARNED
-from shared.policy.deepsets import DEEP_SETS_POLICIES, shipped_deep_sets
 from shared.policy.observation import Policy
 from shared.policy.registry import POLICIES, make_policy
 from shared.policy.single_dqn import NAME as SINGLE
@@ -34,10 +33,8 @@ def named_policy(name: str, store: UtilisationStore) -> Policy:
         raise ConfigError(f"policy: {name} is made for 4 nodes of its own; --suite thesis measures it")
     if name in LEARNED:
         return LEARNED[name](store)
-    if name in DEEP_SETS_POLICIES:
-        return shipped_deep_sets(name)
     if name not in POLICIES:
-        known = sorted({*LEARNED, *DEEP_SETS_POLICIES, *POLICIES} - {SINGLE})
+        known = sorted({*LEARNED, *POLICIES} - {SINGLE})
         raise ConfigError(f"policy: {name!r} is not known; choose among {', '.join(known)}")
     return make_policy(name)
 

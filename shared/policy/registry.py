@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from shared.errors import ConfigError
+from shared.policy.deepsets import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.frag import FragPolicy, best_fit, fgd
 from shared.policy.frag_value import NAME as FRAG
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
@@ -27,7 +28,11 @@ HEURISTICS: Mapping[str, Callable[[], Policy]] = {
     "random": Random,
 }
 
-LEARNED: dict[str, Callable[[WeightsFile], Policy]] = {FRAG: FragPolicy, NAME: MarlDqn}
+LEARNED: dict[str, Callable[[WeightsFile], Policy]] = {
+    FRAG: FragPolicy,
+    NAME: MarlDqn,
+    **dict.fromkeys(DEEP_SETS_POLICIES, DeepSetsPolicy),
+}
 """Learned policies by name; a policy's version is its card's."""
 
 
