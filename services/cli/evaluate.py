@@ -71,7 +71,8 @@ def evaluate(
 
     Either --suite, or --trace with --nodes and --policy for any file of openb's format; --behaviour beside or alone.
     """
-    from shared.evaluation.behaviour_run import named_policy, watch
+    from shared.evaluation.behaviour_run import watch
+    from shared.evaluation.measured_world import named_policy
     from shared.policy.utilisation import UtilisationStore
 
     chosen = parse_seeds(seeds)

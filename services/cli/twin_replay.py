@@ -8,8 +8,9 @@ from random import Random
 from typing import Any
 
 from shared.errors import ConfigError, ObjectError
+from shared.evaluation.measured_world import named_policy
 from shared.evaluation.replaying import Load, Replay, replay
-from shared.policy.registry import make_policy
+from shared.policy.utilisation import UtilisationStore
 from shared.twin.capture import PARTS, Capture, decode, require_metrics
 
 MAX_FILE_BYTES = 512 << 20
@@ -28,11 +29,12 @@ def read_capture(file: Path) -> Capture:
 
 def replay_file(file: Path, *, policy: str | None, seed: int) -> Replay:
     """The replay. ``ConfigError``: the file cannot be used, holds no metrics, or the policy is not known."""
-    chosen = None if policy is None else make_policy(policy)
+    if policy is not None:
+        named_policy(policy, UtilisationStore())
     capture = read_capture(file)
     require_metrics(capture, str(file), "replay compares with them")
     try:
-        return replay(capture, policy=chosen, rng=Random(seed))
+        return replay(capture, policy=policy or "", rng=Random(seed))
     except ObjectError as error:
         raise ConfigError(f"{file}: {error}; correct the annotation in the cluster and capture it again") from None
 

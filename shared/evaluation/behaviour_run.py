@@ -14,25 +14,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.errors import ConfigError
 from shared.evaluation.behaviour import Behaviour, Choice, behaviour_of
+from shared.evaluation.measured_world import MeasuredWorld, named_policy
 from shared.evaluation.results import Progress, silent
 from shared.evaluation.statistics import mean
 from shared.evaluation.table_run import Job, PolicyChooser, Step, TableRun
-from shared.evaluation.thesis import LEARNED
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_class_of
 from shared.model.workload_key import workload_key
-from shared.policy.deepsets import DEEP_SETS_POLICIES, shipped_deep_sets
 from shared.policy.observation import Observation, Policy, Rng
-from shared.policy.registry import POLICIES, make_policy
-from shared.policy.single_dqn import NAME as SINGLE
-from shared.policy.utilisation import UtilisationStore
+from shared.policy.registry import make_policy
 from shared.scheduling.node_table import IntArray, NodeTable
 from shared.twin.power import energy_wh
 from shared.twin.replay import Placed, usage_over_time
 from shared.twin.thesis_workload import Draws
-from shared.twin.usage import LIMITS_ANNOTATION, NO_USAGE, USAGE_ANNOTATION, Limits, limits_from_json, profile_from_json
+from shared.twin.usage import LIMITS_ANNOTATION, USAGE_ANNOTATION, Limits, limits_from_json, profile_from_json
 from shared.twin.workload import arrivals, thesis_nodes
 
 BASELINE = "kube-default"
@@ -40,8 +36,6 @@ NODES = 8
 """Twice the thesis' four: enough that "which node" is a question, few enough to be read."""
 PODS = 210
 """In proportion to the nodes."""
-LAG_S = 15.0
-"""How old measurements are, as in the thesis."""
 STEP_S = 5.0
 """Between two looks at what runs."""
 
@@ -78,23 +72,6 @@ def thesis_scene(seed: int) -> Scene:
     return Scene(nodes, jobs, used)
 
 
-def named_policy(name: str, store: UtilisationStore) -> Policy:
-    """The policy called ``name`` with its shipped weights, reading ``store`` where it reads any.
-
-    Raises ``ConfigError`` naming those there are.
-    """
-    if name == SINGLE:
-        raise ConfigError(f"--behaviour: {name} is made for 4 nodes, this looks at {NODES}; --suite thesis measures it")
-    if name in LEARNED:
-        return LEARNED[name](store)
-    if name in DEEP_SETS_POLICIES:
-        return shipped_deep_sets(name)
-    if name not in POLICIES:
-        known = sorted({*LEARNED, *DEEP_SETS_POLICIES, *POLICIES})
-        raise ConfigError(f"--behaviour: {name!r} is not known; choose among {', '.join(known)}")
-    return make_policy(name)
-
-
 def watch(name: str, seeds: Sequence[int], *, baseline: str = BASELINE, progress: Progress = silent) -> Behaviour:
     """The behaviour of a policy over all ``seeds``; costs are means over them."""
     choices: list[Choice] = []
@@ -114,7 +91,8 @@ def watch(name: str, seeds: Sequence[int], *, baseline: str = BASELINE, progress
 
 def run_scene(scene: Scene, name: str, baseline: str | None, seed: int) -> Outcome:
     """Let a policy place the scene's pods; each choice beside what ``baseline`` would have done there."""
-    world = _World(scene)
+    limits = {node.metadata.name: _limits(node) for node in scene.nodes}
+    world = MeasuredWorld(limits, {uid: pod.profile for uid, pod in scene.used.items()})
     choose = PolicyChooser(named_policy(name, world.store), np.random.default_rng(seed))
 
     def informed(job: Job, observation: Observation) -> int:
@@ -130,45 +108,6 @@ def run_scene(scene: Scene, name: str, baseline: str | None, seed: int) -> Outco
             choices.append(choice_of(step, beside, rng))
         world.bound(step)
     return Outcome(choices, _costs(scene, world.placed, len(run.unplaced)))
-
-
-class _World:
-    """What runs where, and what a metrics server would have told of it."""
-
-    def __init__(self, scene: Scene) -> None:
-        self.placed: list[Placed] = []
-        self.store = UtilisationStore(start_delay_s=0.0)
-        self._scene = scene
-        self._limits = {node.metadata.name: _limits(node) for node in scene.nodes}
-        self._ended: set[str] = set()
-        for name in self._limits:
-            self.store.slot(name)
-
-    def advance(self, now_s: float) -> None:
-        """Pods end, and the sample of ``LAG_S`` ago comes in."""
-        for pod in self.placed:
-            if pod.end_s is not None and pod.end_s <= now_s and pod.uid not in self._ended:
-                self._ended.add(pod.uid)
-                self.store.ended(pod.uid, now_s=pod.end_s)
-        if now_s >= LAG_S:
-            self.store.measure_all(self._shares(now_s - LAG_S), at_s=now_s - LAG_S)
-        self.store.advance(now_s)
-
-    def bound(self, step: Step) -> None:
-        """The step's pod starts on its node."""
-        known, length_s = self._scene.used[step.job.uid], step.job.duration_s
-        end_s = None if length_s is None else step.at_s + length_s
-        self.placed.append(Placed(known.uid, step.node, step.at_s, end_s, known.profile))
-        self.store.bound(known.uid, step.node, step.job.pod_class.workload, now_s=step.at_s)
-
-    def _shares(self, at_s: float) -> NDArray[np.float64]:
-        """[nodes, parts]: use at one moment, as shares of each node's limits."""
-        used = dict.fromkeys(self._limits, NO_USAGE)
-        for pod in self.placed:
-            if pod.start_s <= at_s and (pod.end_s is None or at_s < pod.end_s):
-                used[pod.node] = used[pod.node].plus(pod.profile.at(at_s - pod.start_s))
-        shares = [limits.utilisation(used[name]) for name, limits in self._limits.items()]
-        return np.array([(one.cpu, one.memory, one.disk, one.network) for one in shares])
 
 
 def choice_of(step: Step, baseline: Policy, rng: Rng) -> Choice:

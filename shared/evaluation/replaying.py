@@ -14,12 +14,13 @@ import msgspec
 import numpy as np
 
 from shared.errors import ObjectError
+from shared.evaluation.measured_world import MeasuredWorld, named_policy
 from shared.evaluation.table_run import Job, PolicyChooser, TableRun
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, owner_of, pod_class_of
 from shared.model.resources import CPU, MEMORY
 from shared.model.workload_key import workload_key
-from shared.policy.observation import Policy, Rng
+from shared.policy.observation import Observation, Rng
 from shared.twin.capture import PARTS, Capture, CapturedPod
 from shared.twin.power import energy_wh
 from shared.twin.replay import (
@@ -33,6 +34,7 @@ from shared.twin.replay import (
     usage_over_time,
 )
 from shared.twin.usage import (
+    FOREVER,
     LIMITS_ANNOTATION,
     USAGE_ANNOTATION,
     Limits,
@@ -134,10 +136,11 @@ def jobs_of(capture: Capture) -> tuple[list[Job], tuple[str, ...]]:
     return jobs, tuple(unusable)
 
 
-def replay(capture: Capture, *, policy: Policy | None = None, rng: Rng | None = None) -> Replay:
+def replay(capture: Capture, *, policy: str = "", rng: Rng | None = None) -> Replay:
     """Replay a capture that has metrics. ``policy`` (with ``rng`` for its ties): also what it would have made of it.
 
-    Raises ``ObjectError`` for a node's or pod's annotation that cannot be read.
+    A policy that reads measurements gets those its own placement would have brought. Raises ``ObjectError`` for an
+    annotation of a node or pod that cannot be read, ``ConfigError`` for a policy that is not known.
     """
     limits = limits_of(capture)
     names, times_s = list(limits), [step * capture.step_s for step in range(capture.steps)]
@@ -164,7 +167,7 @@ def replay(capture: Capture, *, policy: Policy | None = None, rng: Rng | None = 
         requested=len(spans) - len(annotated) - estimated,
         unusable=unusable,
     )
-    if policy is None or rng is None:
+    if not policy or rng is None:
         return found
     return _under_policy(capture, found, jobs, spans, times_s, base, policy, rng)
 
@@ -230,14 +233,29 @@ def _under_policy(
     spans: Sequence[Placed],
     times_s: list[float],
     base: Array,
-    policy: Policy,
+    policy: str,
     rng: Rng,
 ) -> Replay:
     """The same pods placed by ``policy``: they use and last what they did where they were."""
     limits = limits_of(capture)
-    run = TableRun([node_from_api(node) for node in capture.nodes], jobs, PolicyChooser(policy, rng))
-    placed = {step.job.uid: (step.node, step.at_s) for step in run}
     known = {span.uid: span for span in spans}
+    # a pod that never ran where it was bound used nothing that is known
+    profiles = {job.uid: known[job.uid].profile if job.uid in known else FOREVER for job in jobs}
+    world = MeasuredWorld(limits, profiles, base=base)
+    for job in jobs:
+        if job.node and job.uid in known:
+            world.stood(known[job.uid], job.pod_class.workload)
+    choose = PolicyChooser(named_policy(policy, world.store), rng)
+
+    def informed(job: Job, observation: Observation) -> int:
+        world.advance(run.now_s)
+        return choose(job, observation)
+
+    run = TableRun([node_from_api(node) for node in capture.nodes], jobs, informed)
+    placed = {}
+    for step in run:
+        placed[step.job.uid] = (step.node, step.at_s)
+        world.bound(step)
     other = []
     moved = 0
     for job in jobs:

@@ -10,7 +10,6 @@ import pytest
 from shared.evaluation.replaying import group_of, jobs_of, replay
 from shared.evaluation.table_run import TableRun, repeat_history
 from shared.kube.convert import node_from_api
-from shared.policy.registry import make_policy
 from shared.twin.capture import CapturedPod
 from tests.captures import make_capture, pod
 
@@ -59,7 +58,7 @@ def test_an_annotation_is_believed_before_an_estimate() -> None:
 
 
 def test_another_policy_is_judged_on_the_same_pods() -> None:
-    found = replay(make_capture(), policy=make_policy("most-allocated"), rng=Random(1))
+    found = replay(make_capture(), policy="most-allocated", rng=Random(1))
     assert found.other is not None
     assert found.decided + sum(1 for job in jobs_of(make_capture())[0] if job.node) == 24
     assert found.moved > 0
@@ -88,3 +87,13 @@ def test_a_pod_that_cannot_be_read_is_named_and_left_out() -> None:
     found = replay(msgspec.structs.replace(capture, pods=[*capture.pods, bad]))
     assert len(found.unusable) == 1
     assert "default/odd" in found.unusable[0]
+
+
+def test_a_policy_that_reads_measurements_gets_those_of_its_own_placement() -> None:
+    """By requests alone all pods look alike; marl-dqn evens out what they are estimated to use."""
+    capture = make_capture(pods=60, steps=120)
+    learned = replay(capture, policy="marl-dqn", rng=Random(1)).other
+    by_requests = replay(capture, policy="random", rng=Random(1)).other
+    assert learned is not None
+    assert by_requests is not None
+    assert learned.imbalance < by_requests.imbalance
