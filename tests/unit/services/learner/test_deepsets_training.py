@@ -74,6 +74,7 @@ def test_the_command_trains_writes_and_refuses_to_overwrite(tmp_path):
         pytest.param(["--seeds", "42-51"], "train on 1000 or more", id="test-seeds"),
         pytest.param(["--seeds", "ten"], "--seeds", id="no-seeds"),
         pytest.param(["--resume"], "holds no checkpoint", id="nothing-to-resume"),
+        pytest.param(["--warm-up", "no-such-file"], "--warm-up", id="warm-up"),
     ],
 )
 def test_orders_that_cannot_be_taken_are_refused_in_one_line(tmp_path, flags, words):
