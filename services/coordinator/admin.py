@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from services.coordinator.attributing import reasons
 from services.coordinator.core import Core
 from services.coordinator.explaining import explain
 from services.coordinator.peers import Peers
+from services.coordinator.pointer import ActivePolicy
 from shared.election.record import decode_record
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.convert import owner_of, pod_from_api
@@ -37,6 +39,7 @@ class Admin:
         self.core: Core | None = None
         self.peers: Peers | None = None
         self.api: KubeApi | None = None
+        self.active_policy: ActivePolicy | None = None
 
     def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
         """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``."""
@@ -123,7 +126,11 @@ class Admin:
         if found is None:
             raise Refused(f"there is no pod {namespace}/{name}", code="pod_unknown", status=404)
         pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
-        return explain(core, pod, found.metadata.annotations or {}, boottime())
+        answer = explain(core, pod, found.metadata.annotations or {}, boottime())
+        pointer = core.lanes.pointer
+        policy = await self.active_policy.get(pointer.active) if self.active_policy and pointer is not None else None
+        answer["reasons"] = reasons(core, pod, policy) if policy is not None else None
+        return answer
 
     def stats(self) -> dict[str, Any]:
         """Counters of the term, bytes per hop, and what ``bytes_per_decision`` is made of."""
