@@ -35,6 +35,28 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield "  this leader does not remember the decision: it is an older one, or another leader's"
     for missing in answer.get("missing") or ():
         yield f"  not looked at: {missing}"
+    if answer.get("reasons"):
+        yield from _reasons(answer["reasons"])
+
+
+def _reasons(told: Json) -> Iterator[str]:
+    """Why the policy chooses as it does, as it sees the nodes now."""
+    chosen, second = told["chosen"], told["runner_up"]
+    yield (
+        f"  as the nodes stand, {told['policy']} gives {chosen['node']} {chosen['score']:.3g}"
+        f" (accept {chosen['q_accept']:.3g}, reject {chosen['q_reject']:.3g}), moved most by:"
+    )
+    for moved in told["moved"]:
+        yield f"      {_feature(moved, 'others on average')}"
+    if second is not None:
+        place = "behind" if told["ahead_by"] >= 0 else "ahead"
+        yield f"    best alternative: {second['node']}, {second['score']:.3g}, {abs(told['ahead_by']):.3g} {place}, by:"
+        for moved in told["decisive"]:
+            yield f"      {_feature(moved, 'there')}"
+
+
+def _feature(moved: Json, where: str) -> str:
+    return f"{moved['feature']} {moved['value']:.3g} ({where} {moved['others']:.3g}): {moved['effect']:+.3g}"
 
 
 def _queue(queue: Json, priority: int) -> Iterator[str]:

@@ -13,9 +13,11 @@ import msgspec
 from aiohttp import web
 from prometheus_client import Counter, Histogram
 
+from services.coordinator.attributing import reasons
 from services.coordinator.core import Core
 from services.coordinator.explaining import explain
 from services.coordinator.peers import Peers
+from services.coordinator.pointer import ActivePolicy
 from shared.election.record import decode_record
 from shared.errors import ConclaveError, KubeRejected, KubeUnknown
 from shared.kube.convert import owner_of, pod_from_api
@@ -45,6 +47,7 @@ class Admin:
         self._explaining = 0
         self._explained: Counter | None = None
         self._explain_seconds: Histogram | None = None
+        self.active_policy: ActivePolicy | None = None
 
     def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
         """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``."""
@@ -156,7 +159,11 @@ class Admin:
                 f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown", status=404
             )
         pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
-        return explain(core, pod, found.metadata.annotations or {}, boottime())
+        answer = explain(core, pod, found.metadata.annotations or {}, boottime())
+        pointer = core.lanes.pointer
+        policy = await self.active_policy.get(pointer.active) if self.active_policy and pointer is not None else None
+        answer["reasons"] = reasons(core, pod, policy) if policy is not None else None
+        return answer
 
     def stats(self) -> dict[str, Any]:
         """Counters of the term, bytes per hop, and what ``bytes_per_decision`` is made of."""

@@ -185,6 +185,7 @@ async def lead(
     writes = KubeWrites(api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings))
     shell.connect(peers, writes)
     admin.core, admin.peers, admin.api = core, peers, api
+    admin.active_policy = pointer.ActivePolicy(store, keys)
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
     tasks: list[Coroutine[Any, Any, None]] = [
         shell.run(),

@@ -54,7 +54,8 @@ class Lanes:
         self._state = state
         self._turn = 0
         self._pair: tuple[int, int] | None = None
-        self._store = UtilisationStore()
+        self.store = UtilisationStore()
+        """What all nodes were last measured to use."""
         self._measurements = 0
         self._samples: dict[str, tuple[float, list[float]]] = {}
         self._told: dict[str, tuple[int, int]] = {}
@@ -90,10 +91,10 @@ class Lanes:
         if not self.comparing:
             return []
         table = self._state.cache.table
-        self._store.advance(self._state.now)
-        live, slot_of = table.live_rows(), self._store.nodes
+        self.store.advance(self._state.now)
+        live, slot_of = table.live_rows(), self.store.nodes
         slots = np.array([slot_of.get(table.names[row], -1) for row in live], np.int64)
-        return [float(value) for value in summary(node_view(table, live, slots, NO_POD, self._store))]
+        return [float(value) for value in summary(node_view(table, live, slots, NO_POD, self.store))]
 
     def measured(self, samples: Sequence[NodeSample]) -> None:
         """What nodes used; told to each agent about its own nodes with the next offer."""
@@ -104,7 +105,7 @@ class Lanes:
             row = table.row_of.get(sample.node)
             if row is None:
                 continue
-            shares = take_sample(self._store, table, row, sample.cpu_millis, sample.memory_bytes, now - sample.age_s)
+            shares = take_sample(self.store, table, row, sample.cpu_millis, sample.memory_bytes, now - sample.age_s)
             self._samples[sample.node] = (now - sample.age_s, shares)
 
     def samples_for(self, agent: str, epoch: int, slots: Mapping[int, str]) -> list[NodeUse]:

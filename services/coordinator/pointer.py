@@ -14,12 +14,14 @@ import structlog
 
 from services.coordinator.events import Event, PointerSeen
 from shared.errors import ConfigError, StoreError, StoreUnknown
-from shared.policy.registry import HEURISTICS, ref_of
+from shared.policy.observation import Policy
+from shared.policy.registry import HEURISTICS, load_policy, ref_of
 from shared.policy.rollout import Change, first_pointer
 from shared.policy.weights import shipped_bytes
 from shared.ports import CreateRevisionIs, Store
-from shared.runtime.policy_store import follow_pointer, put_weights, read_pointer, write_change
+from shared.runtime.policy_store import follow_pointer, get_weights, put_weights, read_pointer, write_change
 from shared.wire.keys import Keys
+from shared.wire.records import PolicyRef
 
 log = structlog.get_logger()
 
@@ -37,6 +39,29 @@ async def follow(store: Store, keys: Keys, *, policy: str, term: int, post: Call
                 await _seed(store, keys, policy, term)
             else:
                 post(PointerSeen(stored.pointer))
+
+
+class ActivePolicy:
+    """The active policy as an object, for explanations; read from etcd when it is first wanted, and again when it has
+    changed."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+        self._known: tuple[PolicyRef, Policy] | None = None
+
+    async def get(self, ref: PolicyRef) -> Policy | None:
+        """The policy of ``ref``; None where its weights cannot be had."""
+        if self._known is not None and self._known[0] == ref:
+            return self._known[1]
+        try:
+            data = await get_weights(self._store, self._keys, ref.sha256) if ref.sha256 else None
+            policy = load_policy(ref.name, data=data, sha256=ref.sha256)
+        except (StoreError, ConfigError) as error:
+            log.info("policy_unexplained", policy=ref.title, error=error)
+            return None
+        self._known = (ref, policy)
+        return policy
 
 
 async def write(store: Store, keys: Keys, change: Change, term: int) -> None:

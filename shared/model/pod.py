@@ -18,7 +18,7 @@ LATENCY_HARD_ANNOTATION = "latencyHardConstraint"
 are those of the thesis whose policy ``el`` reads them."""
 
 POLICY_ANNOTATION = "conclave.io/policy"
-"""On a bound pod: the policy and version that placed it (``kube-default/1``)."""
+"""On a bound pod: the policy and version that placed it (``kube-default@1``)."""
 
 
 PREEMPTIBLE_ANNOTATION = "conclave.io/preemptible"

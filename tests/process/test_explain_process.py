@@ -54,7 +54,7 @@ async def test_the_leader_says_why_by_etcd_or_by_url_and_only_to_those_with_a_to
         code, out, err = await explain("default/fits", *asked)
         assert code == 0, err
         assert "decided" in out
-        assert "placed by policy kube-default/" in out
+        assert "placed by policy kube-default@1 " in out
 
         code, out, err = await explain("default/none", *asked)
         assert (code, out) == (1, "")

@@ -1,0 +1,66 @@
+"""Why the active policy chooses a node: judged on the nodes as they stand, a bound pod taken off its own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from services.cli.explain_text import lines_of
+from services.coordinator.attributing import reasons
+from shared.policy.heuristics import KubeDefault
+from shared.policy.marl_dqn import MarlDqn
+from tests.builders import make_node, make_pod
+from tests.marl_weights import weights
+from tests.unit.services.coordinator.scene import Scene
+
+
+def scene() -> Scene:
+    made = Scene(agents=2)
+    for number, load in enumerate((0, 3, 1)):
+        made.add_node(make_node(f"n{number}").allocatable(cpu="10", memory="10Gi").node())
+        for index in range(load):
+            pod = make_pod(f"old-{number}-{index}").cpu("1").memory("1Gi")
+            pod.json["spec"]["nodeName"] = f"n{number}"
+            made.add_pod(pod.pod())
+    made.begin()
+    made.run()
+    return made
+
+
+def test_a_pending_pods_best_node_and_what_moved_it() -> None:
+    made = scene()
+    told = reasons(made.core, make_pod("p").cpu("1").memory("1Gi").pod(), MarlDqn(weights()))
+    assert told is not None
+    assert (told["policy"], told["chosen"]["node"], told["runner_up"]["node"]) == ("marl-dqn@1", "n0", "n2")
+    assert told["ahead_by"] > 0
+    assert [moved["feature"] for moved in told["moved"]] == ["requested_above_mean"]
+
+
+def test_a_bound_pod_is_judged_as_if_it_were_not_on_its_node_yet() -> None:
+    made = scene()
+    placed = make_pod("p").cpu("1").memory("1Gi")
+    made.add_pod(placed.pod())
+    made.run()
+    bound = made.pods["uid-p"]
+    before = made.core.state.cache.table.requested.copy()
+    told = reasons(made.core, bound, MarlDqn(weights()))
+    fresh = reasons(scene().core, placed.pod(), MarlDqn(weights()))
+    assert told is not None
+    assert fresh is not None
+    assert bound.node_name == "n0"
+    assert told["chosen"] == fresh["chosen"]
+    np.testing.assert_array_equal(made.core.state.cache.table.requested, before)
+
+
+def test_a_heuristic_or_a_pod_that_fits_nowhere_has_no_reasons() -> None:
+    made = scene()
+    assert reasons(made.core, make_pod("p").cpu("1").pod(), KubeDefault()) is None
+    assert reasons(made.core, make_pod("p").cpu("99").pod(), MarlDqn(weights())) is None
+
+
+def test_people_are_told_in_words() -> None:
+    told = reasons(scene().core, make_pod("p").cpu("1").memory("1Gi").pod(), MarlDqn(weights()))
+    answer = {"pod": "a/p", "state": "pending", "summary": "waits", "reasons": told}
+    lines = list(lines_of(answer))
+    assert lines[1].startswith("  as the nodes stand, marl-dqn@1 gives n0 ")
+    assert "requested_above_mean" in lines[2]
+    assert any(line.startswith("    best alternative: n2, ") for line in lines)
