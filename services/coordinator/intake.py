@@ -273,8 +273,6 @@ def changes_of(known: Node, node: Node) -> list[ClusterEvent]:
         events.append(ClusterEvent.NODE_ALLOCATABLE)
     if known.labels != node.labels:
         events.append(ClusterEvent.NODE_LABELS)
-    if known.latency_us != node.latency_us and ClusterEvent.NODE_LABELS not in events:
-        events.append(ClusterEvent.NODE_LABELS)
     if (known.taints, known.unschedulable, known.deleting) != (node.taints, node.unschedulable, node.deleting):
         events.append(ClusterEvent.NODE_TAINTS)
     if known.uid != node.uid and not events:
