@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.deepsets [--decisions 1000000]
 
-CPU time, median of 2,000 calls. "network": features are there, Q-values wanted; "decide": from the node table to
+CPU time, median of 1,000 calls. "network": features are there, Q-values wanted; "decide": from the node table to
 verdicts. The million runs on nodes that fill up (four to twelve, of three sizes), the pods of training scenarios, each
 choice checked by plain arithmetic apart from the filters that made the mask.
 """
@@ -23,7 +23,7 @@ from shared.scheduling.node_features import FEATURE_COUNT
 from shared.twin.placement_env import PlacementEnv
 from shared.twin.placement_scenarios import moving_latency, training_scenario
 
-CALLS = 2_000
+CALLS = 1_000
 SIZES = (3, 10, 100, 1_000, 5_000)
 
 
