@@ -34,7 +34,7 @@ if importlib.util.find_spec("services.learner.settings") is not None:
 
 
 def settings_of(command: list[str], environ: dict[str, str]) -> tuple[str, ProcessSettings]:
-    """The service that ``conclave run SERVICE FLAGS`` starts, and what it is told. ``ConfigError``: it would not start."""
+    """The service that ``conclave run SERVICE FLAGS`` starts, and its settings. ``ConfigError``: it would not start."""
     assert command[:2] == ["conclave", "run"], command
     service = command[2]
     if service not in KINDS:
