@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,13 @@ from services.twin.request_log import RequestLog
 from tests.unit.services.twin.twin_scene import Scene
 
 
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[RequestLog]:
+    one = RequestLog(tmp_path / "r")
+    yield one
+    one.close()
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -24,25 +32,23 @@ def entry(user: str, verb: str, resource: str = "", *, path: str = "", allowed: 
     return {"user": user, "verb": verb, "group": "", "resource": resource, "path": path, "allowed": allowed}
 
 
-def test_names_and_namespaces_do_not_make_a_new_line(tmp_path: Path) -> None:
-    log = RequestLog(tmp_path / "r")
+def test_names_and_namespaces_do_not_make_a_new_line(tmp_path: Path, log: RequestLog) -> None:
     for name in ("a", "b"):
         log("u", Attributes("get", "", "pods", name, name), allowed=True)
     log("u", Attributes("get", "", "pods", "n", "a"), allowed=False)
     assert lines(tmp_path / "r") == [entry("u", "get", "pods", allowed=True), entry("u", "get", "pods", allowed=False)]
 
 
-def test_it_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_bounded(tmp_path: Path, log: RequestLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.twin.request_log.LIMIT", 3)
-    log = RequestLog(tmp_path / "r")
     for number in range(10):
         log("u", Attributes("get", path=f"/{number}"), allowed=False)
     assert len(lines(tmp_path / "r")) == 3
 
 
-def test_requests_are_named_as_an_authorizer_sees_them(tmp_path: Path) -> None:
+def test_requests_are_named_as_an_authorizer_sees_them(tmp_path: Path, log: RequestLog) -> None:
     scene = Scene()
-    access = Access("T", scene.registry, scene.registry.clock, witness=RequestLog(tmp_path / "r"))
+    access = Access("T", scene.registry, scene.registry.clock, witness=log)
     admin, nobody = access.caller("Bearer T"), access.caller("")
     pods = "/api/v1/namespaces/default/pods"
     for method, path, watch in (
