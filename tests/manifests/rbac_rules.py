@@ -33,3 +33,17 @@ def grants(documents: Iterable[Json]) -> dict[str, set[str]]:
                     for resource in rule["resources"]
                 )
     return found
+
+
+def mismatches(asked: dict[str, dict[str, bool]], granted: dict[str, set[str]], *, everybody: set[str]) -> list[str]:
+    """What was asked and refused, asked without a rule, or granted and never asked; nothing when the Roles fit.
+
+    ``asked``: service account to request and whether it was let through. ``everybody``: requests that need no rule.
+    """
+    found = []
+    for account in sorted(asked.keys() | granted.keys()):
+        requests, rules = asked.get(account, {}), granted.get(account, set())
+        found += [f"{account}: refused: {what}" for what, passed in sorted(requests.items()) if not passed]
+        found += [f"{account}: no rule for: {what}" for what in sorted(requests.keys() - rules - everybody)]
+        found += [f"{account}: never used: {what}" for what in sorted(rules - requests.keys())]
+    return found

@@ -1,4 +1,4 @@
-"""Alerts and dashboards: one source for compose and Kubernetes, each alert with its runbook, nothing without meaning.
+"""Alerts and dashboards: the same for compose and Kubernetes, each alert with its runbook, nothing without meaning.
 
 That every metric they ask for exists is held against a running mesh in ``tests/process/test_rbac_of_a_run.py``.
 """

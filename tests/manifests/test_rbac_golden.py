@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.manifests.rbac_rules import grants
+from tests.manifests.rbac_rules import grants, mismatches
 from tests.manifests.rendering import BUILDS, needs_kubectl, of_kind, pod_templates, rendered
 
 pytestmark = needs_kubectl
@@ -63,3 +63,13 @@ def test_nobody_has_a_wildcard_reads_secrets_or_raises_itself(build: str) -> Non
             assert verb not in ("impersonate", "escalate", "bind")
             assert "rbac.authorization" not in resource
             assert "secrets" not in resource or verb == "create"
+
+
+def test_a_refused_request_a_missing_rule_and_an_unused_one_are_found() -> None:
+    asked = {"a": {"list pods": True, "get /version": True}}
+    assert mismatches(asked, {"a": {"list pods"}}, everybody={"get /version"}) == []
+    refused = {"a": {"list pods": False}}
+    assert mismatches(refused, {"a": {"list pods"}}, everybody=set()) == ["a: refused: list pods"]
+    missing = {"a": {"list pods": True, "delete pods": True}}
+    assert mismatches(missing, {"a": {"list pods"}}, everybody=set()) == ["a: no rule for: delete pods"]
+    assert mismatches({}, {"a": {"list pods"}}, everybody=set()) == ["a: never used: list pods"]

@@ -100,6 +100,8 @@ def _raw(value: Any) -> Any:
 def _bytes(value: Any) -> str:
     if type(value) is not str:
         raise _Mismatch(value, "[]uint8")
+    # Go's decoder passes over line breaks, which kustomize writes into long values; answers have none
+    value = value.replace("\n", "").replace("\r", "")
     try:
         b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:

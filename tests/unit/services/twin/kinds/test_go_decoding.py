@@ -83,6 +83,10 @@ def test_bytes_must_be_base64() -> None:
         decode("core/v1.Secret", {"data": {"a": "not base64!"}})
 
 
+def test_line_breaks_in_base64_are_passed_over() -> None:
+    assert decode("core/v1.Secret", {"data": {"a": "Y\ng=\r\n=\n"}})["data"] == {"a": "Yg=="}
+
+
 def test_the_decoded_object_shares_nothing_with_the_body() -> None:
     body: dict[str, Any] = {"spec": {"containers": [{"name": "c", "args": ["x"]}], "nodeSelector": {"a": "b"}}}
     pod = decode("core/v1.Pod", body)

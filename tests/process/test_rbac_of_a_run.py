@@ -1,0 +1,219 @@
+"""The Roles of k8s/ against a whole mesh that works with nothing but them: each request allowed, each rule used.
+
+The coordinator and the binder get tokens of their own service accounts, as in a cluster, from an API server to which
+the overlay was applied; it enforces RBAC itself and writes down who asked for what. The run has what uses rules rarely:
+a pod that fits nowhere, preemption against a budget, a volume to reserve and one to provision, a failed Binding, an
+intent whose coordinator died. The same run shows that alerts and dashboards ask for metrics that services show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+import yarl
+
+from services.twin.kubeconfig import kubeconfig_text
+from tests.manifests.rbac_rules import grants, mismatches, words
+from tests.manifests.rendering import KUBECTL, NAMESPACE, ROOT, folder_of, rendered
+from tests.process.mesh import Mesh
+from tests.scenarios.world import MERGE, Json, World
+
+pytestmark = [pytest.mark.process, pytest.mark.etcd]
+if KUBECTL is None:
+    pytest.skip("kubectl is not on PATH", allow_module_level=True)
+
+BUILD = "partition-agents"
+OPEN = {"get /version"}
+"""What everybody may ask."""
+USED = ("coordinator", "binder")
+
+
+async def apply(mesh: Mesh, build: str) -> None:
+    """``kubectl apply -k``, as an operator does it."""
+    command = [
+        str(KUBECTL), "--kubeconfig", str(mesh.kubeconfig), "--cache-dir", str(mesh.folder / "cache"), "apply",
+        "--validate=false", "-k", str(folder_of(build)),
+    ]  # fmt: skip
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def account_kubeconfig(world: World, account: str) -> Path:
+    """A kubeconfig with a token that the server issued for a service account of ours."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/conclave-{account}/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    token = (await world.call("POST", path, body))["status"]["token"]
+    file = world.mesh.folder / f"{account}.kubeconfig"
+    file.write_text(kubeconfig_text(world.mesh.api_url, token))
+    return file
+
+
+async def volumes(world: World) -> None:
+    """A free volume that a claim can take, and a class that provisions; both wait for their first consumer."""
+    classes = "/apis/storage.k8s.io/v1/storageclasses"
+    for name, provisioner in (("ready", "kubernetes.io/no-provisioner"), ("made", "example.com/maker")):
+        await world.create(
+            classes, "StorageClass", name, api="storage.k8s.io/v1", provisioner=provisioner,
+            volumeBindingMode="WaitForFirstConsumer",
+        )  # fmt: skip
+        claim = {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": name, "resources": {"requests": {"storage": "1Gi"}},
+        }  # fmt: skip
+        await world.create(
+            "/api/v1/namespaces/default/persistentvolumeclaims", "PersistentVolumeClaim", name, spec=claim
+        )
+    volume = {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "ready", "capacity": {"storage": "1Gi"},
+        "csi": {"driver": "example.com", "volumeHandle": "v"},
+    }  # fmt: skip
+    await world.create("/api/v1/persistentvolumes", "PersistentVolume", "ready", spec=volume)
+    # the volume controller's part
+    await world.call("PATCH", "/api/v1/persistentvolumes/ready/status", {"status": {"phase": "Available"}}, MERGE)
+    for name in ("ready", "made"):
+        await world.add_pod(
+            f"with-{name}",
+            volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}],
+            nodeSelector={"kubernetes.io/hostname": "n0"},
+        )
+
+
+async def shown(
+    world: World, collection: str, name: str, reached: Callable[[Json], Any], *, within_s: float = 30
+) -> None:
+    """Until a watch shows the object as ``reached`` wants it."""
+    url = f"{world.mesh.api_url}{collection}?watch=1&fieldSelector=metadata.name%3D{name}"
+    async with asyncio.timeout(within_s), world.mesh.session.get(yarl.URL(url, encoded=True)) as stream:
+        async for line in stream.content:
+            event = json.loads(line)
+            if event["type"] in ("ADDED", "MODIFIED") and reached(event["object"]):
+                return
+    raise AssertionError(f"the watch of {name} ended")
+
+
+async def exercise(world: World) -> None:
+    """Everything that any rule is for."""
+    for name, value in (("low", 10), ("high", 1000)):
+        await world.create(
+            "/apis/scheduling.k8s.io/v1/priorityclasses", "PriorityClass", name, api="scheduling.k8s.io/v1", value=value
+        )
+    await world.add_node("n0", cpu="2")
+    await world.add_node("n1", cpu="2", labels={"kept": "true"})
+    # a Binding ends in an error of the server: the binder reads what became of the pod
+    await world.faults({"kind": "error", "method": "POST", "path": "/binding$", "count": 1})
+    await world.add_pod("plain")
+    await world.until(lambda c: c.bound("plain"), within_s=30, what="a pod is bound although its Binding failed once")
+    await volumes(world)
+    claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+    selected = "volume.kubernetes.io/selected-node"
+    await shown(world, "/api/v1/persistentvolumes", "ready", lambda o: o["spec"].get("claimRef"))
+    await shown(world, claims, "made", lambda o: selected in (o["metadata"].get("annotations") or {}))
+    # a new coordinator inherits the intent that waits for its volume; the binder withdraws it: where is its pod?
+    world.mesh.kill("coordinator-0")
+    await asyncio.sleep(0)
+    world.mesh.services["coordinator-0"].ready.clear()
+    await world.mesh.leader("coordinator")
+    await world.patch_node("n0", {"spec": {"unschedulable": True}})
+    await world.call("PATCH", f"{claims}/made", {"metadata": {"annotations": {"touched": "now"}}}, MERGE)
+    # too large for any node: a condition and an event
+    await world.add_pod("huge", cpu="64")
+    await world.until(lambda c: "huge" in c.pods and unschedulable(c.pods["huge"]), within_s=30, what="huge waits")
+    # a budget that allows no disruption, and nobody else to evict: the victim is deleted
+    await world.create(
+        "/apis/policy/v1/namespaces/default/poddisruptionbudgets", "PodDisruptionBudget", "kept", api="policy/v1",
+        spec={"selector": {"matchLabels": {"app": "kept"}}, "minAvailable": 1},
+    )  # fmt: skip
+    only = {"nodeSelector": {"kept": "true"}}
+    await world.add_pod("kept", cpu="1500m", labels={"app": "kept"}, priorityClassName="low", **only)
+    # who is not running is no loss to a budget
+    await world.until(lambda c: "kept" in c.pods and running(c.pods["kept"]), within_s=30, what="the victim runs")
+    budget = {
+        "status": {
+            "disruptionsAllowed": 0,
+            "currentHealthy": 1,
+            "desiredHealthy": 1,
+            "expectedPods": 1,
+            "observedGeneration": 1,
+        }
+    }
+    await world.call("PATCH", "/apis/policy/v1/namespaces/default/poddisruptionbudgets/kept/status", budget, MERGE)
+    await world.add_pod("urgent", cpu="1500m", priorityClassName="high", **only)
+    await world.until(lambda c: c.bound("urgent"), within_s=60, what="the preemptor takes the victim's place")
+
+
+def running(pod: dict[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def unschedulable(pod: dict[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
+
+
+def asked_in(requests: Path) -> dict[str, dict[str, bool]]:
+    """Service account to what it asked for, in words, and whether it was allowed."""
+    found: dict[str, dict[str, bool]] = {}
+    for line in requests.read_text().splitlines():
+        entry = json.loads(line)
+        prefix, _, account = entry["user"].rpartition(":")
+        if prefix == f"system:serviceaccount:{NAMESPACE}":
+            what = (
+                f"{entry['verb']} {entry['path']}"
+                if entry["path"]
+                else words(entry["verb"], entry["group"], entry["resource"])
+            )
+            found.setdefault(account, {})[what] = entry["allowed"]
+    return found
+
+
+async def shown_metrics(mesh: Mesh) -> set[str]:
+    """The names of every series that a service shows."""
+    names: set[str] = set()
+    for name, running in mesh.services.items():
+        if name != "twin":
+            async with mesh.session.get(running.url + "/metrics") as response:
+                assert response.status == 200, name
+                names |= set(re.findall(r"^([a-z_]+)[{ ]", await response.text(), re.MULTILINE))
+    return names
+
+
+def wanted_metrics() -> set[str]:
+    """The names that alerts and dashboards ask of services."""
+    groups = yaml.safe_load((ROOT / "compose/monitoring/alerts.yaml").read_text())["groups"]
+    texts = [rule["expr"] for group in groups for rule in group["rules"]]
+    for path in (ROOT / "k8s/components/monitoring/dashboards").glob("*.json"):
+        texts += [target["expr"] for panel in json.loads(path.read_text())["panels"] for target in panel["targets"]]
+    return {name for text in texts for name in re.findall(r"\b((?:conclave|process)_[a-z_]+)\b", text)}
+
+
+async def test_a_mesh_works_with_its_roles_uses_every_rule_and_shows_what_is_asked_for(tmp_path: Path) -> None:
+    requests = tmp_path / "requests.jsonl"
+    flags = ["--simulate", "--requests", str(requests)]
+    async with Mesh(
+        tmp_path, coordinators=0, agents=2, binders=0, twin_flags=["--kubeconfig-scheme", "https", *flags]
+    ) as mesh:
+        await apply(mesh, BUILD)
+        # kubectl sends a token over TLS only; the same port speaks both, and here nobody needs the certificate
+        mesh.api_url = mesh.api_url.replace("https://", "http://")
+        world = World(mesh)
+        for service in USED:
+            # the last flag counts: not the administrator's kubeconfig
+            mesh._flags[service] = ["--kubeconfig", str(await account_kubeconfig(world, service))]
+            await mesh.add(service, 0)
+        watching = asyncio.create_task(world.follow(asyncio.Event()))
+        try:
+            await exercise(world)
+            metrics = await shown_metrics(mesh)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+    assert mismatches(asked_in(requests), grants(rendered(BUILD)), everybody=OPEN) == []
+    assert wanted_metrics() <= metrics
