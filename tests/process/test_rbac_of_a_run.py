@@ -34,6 +34,8 @@ BUILD = "partition-agents"
 OPEN = {"get /version"}
 """What everybody may ask."""
 USED = ("coordinator", "binder")
+MORE = {"coordinator": ["--policy", "marl-dqn", "--metrics-every-s", "1"], "binder": []}
+"""A policy that looks at what nodes use makes the coordinator ask for it."""
 
 
 async def apply(mesh: Mesh, build: str) -> None:
@@ -125,6 +127,10 @@ async def exercise(world: World) -> None:
     # too large for any node: a condition and an event
     await world.add_pod("huge", cpu="64")
     await world.until(lambda c: "huge" in c.pods and unschedulable(c.pods["huge"]), within_s=30, what="huge waits")
+    # somebody asks why: the coordinator reads the pod
+    url = world.mesh.services["coordinator-0"].url
+    async with world.mesh.session.get(f"{url}/v1/explain/default/huge") as response:
+        assert response.status == 200, await response.text()
     # a budget that allows no disruption, and nobody else to evict: the victim is deleted
     await world.create(
         "/apis/policy/v1/namespaces/default/poddisruptionbudgets", "PodDisruptionBudget", "kept", api="policy/v1",
@@ -206,7 +212,7 @@ async def test_a_mesh_works_with_its_roles_uses_every_rule_and_shows_what_is_ask
         world = World(mesh)
         for service in USED:
             # the last flag counts: not the administrator's kubeconfig
-            mesh._flags[service] = ["--kubeconfig", str(await account_kubeconfig(world, service))]
+            mesh._flags[service] = ["--kubeconfig", str(await account_kubeconfig(world, service)), *MORE[service]]
             await mesh.add(service, 0)
         watching = asyncio.create_task(world.follow(asyncio.Event()))
         try:
