@@ -1,7 +1,7 @@
 """Compiles plain loops when numba is there, and leaves them as they are when it is not.
 
-Training the placement policy plays thousands of episodes. The same functions run without numba, some hundred times
-slower, so the lock does not need it; ``pip install numba`` beside the ``learn`` extra is enough.
+Training the placement policy plays thousands of episodes. numba belongs to the ``learn`` extra; the same functions run
+without it, some hundred times slower, where it does not support the machine.
 """
 
 from __future__ import annotations
