@@ -131,6 +131,8 @@ class Intake:
         """The pod cannot be read: say so once per problem, do not queue it."""
         state = self._state
         state.queue.remove(pod.uid)
+        state.cluster.withdraw_nomination(pod.uid)
+        self._preemptor.forget(pod.uid)
         self._takeover.settle(pod.uid)
         if self._invalid.get(pod.uid) != pod.invalid:
             self._invalid[pod.uid] = pod.invalid
@@ -214,9 +216,12 @@ class Intake:
         if self._new_nodes:
             names, self._new_nodes = self._new_nodes, []
             self._roster.add_nodes(names)
+        state = self._state
+        for node_name in state.cluster.nominations_given_up():
+            state.objects_version += 1
+            self._freed(node_name)  # pods that yielded to the nominated one may have its room
         if self._changed:
             changed, self._changed = self._changed, {}
-            state = self._state
             for event, names_of_event in changed.items():
                 state.stats.woken += state.queue.wake(event, state.now, self._judge(sorted(names_of_event)))
 
