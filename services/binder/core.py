@@ -127,7 +127,7 @@ class BinderCore:
                     drop_object(self.state.cluster, event.kind, event.key)
                 else:
                     put_object(self.state.cluster, event.kind, event.key, event.item)
-                if event.kind == "persistentvolumeclaims" and self.state.await_volumes:
+                if event.kind in ("persistentvolumeclaims", "persistentvolumes") and self.state.await_volumes:
                     self.passage.volumes_changed()
             case NodeDeleted():
                 self.state.cache.remove_node(event.name)

@@ -149,3 +149,45 @@ def test_a_unit_that_waits_for_its_volumes_is_given_back_when_its_node_is_closed
     placed(core)
     cordoned = make_node("n0").label(**{"kubernetes.io/hostname": "n0"}).cordon().node()
     assert outcomes(core.handle(NodeUpserted(cordoned), 1.5)) == [Outcome.CONFLICT]
+
+
+def local(claim: tuple[str, str] | None = None) -> ObjectChanged:
+    """The only volume of a class of which none can be made."""
+    term = SelectorTerm((Requirement("kubernetes.io/hostname", "In", ("n1",)),))
+    volume = PersistentVolume(
+        "local", class_name="slow", capacity_bytes=10, affinity=(term,), available=claim is None, claim=claim,
+        resource_version="3",
+    )  # fmt: skip
+    return ObjectChanged("persistentvolumes", "local", volume)
+
+
+def test_a_unit_whose_volume_another_claim_got_is_given_back_and_its_claim_selects_no_node() -> None:
+    """A claim that selects a node where no volume can be made would fit nowhere any more."""
+    none = ObjectChanged("storageclasses", "slow", replace(SLOW, provisioner="kubernetes.io/no-provisioner"))
+    core = binder(none, local(), changed(CLAIM), settings=CoreSettings(answer_after_s=60))
+    placed(core, "n1")
+    told = core.handle(local(("default/other", "uid-o")), 2.0)
+    assert not [i for i in told if isinstance(i, PatchObject)]
+    assert outcomes(told) == [Outcome.CONFLICT]
+
+
+def test_a_pod_whose_claim_was_deleted_while_it_waited_is_not_bound() -> None:
+    core = binder(
+        ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=CoreSettings(answer_after_s=60)
+    )
+    placed(core)
+    told = core.handle(ObjectChanged("persistentvolumeclaims", CLAIM.key, None), 2.0)
+    assert not [i for i in told if isinstance(i, Bind)]
+    assert outcomes(told) == [Outcome.CONFLICT]
+
+
+def test_a_unit_is_given_back_when_the_provisioner_rejects_its_node() -> None:
+    """It does so by taking the selected node off the claim (kube-scheduler ``checkBindings``)."""
+    core = binder(
+        ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=CoreSettings(answer_after_s=60)
+    )
+    placed(core)
+    core.handle(changed(replace(CLAIM, selected_node="n0", resource_version="8")), 2.0)
+    told = core.handle(changed(replace(CLAIM, resource_version="9")), 3.0)
+    assert not [i for i in told if isinstance(i, PatchObject)]
+    assert outcomes(told) == [Outcome.CONFLICT]
