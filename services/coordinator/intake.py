@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 
-from services.coordinator.guiding import Guiding
+from services.coordinator.guiding import Guiding, template_of
 from services.coordinator.losses import Losses
 from services.coordinator.notices import SCHEDULER_ERROR, Notices
 from services.coordinator.plans import Ledger
@@ -38,6 +38,9 @@ NOBODY: frozenset[str] = frozenset()
 
 TEMPLATES_JUDGED = 32
 """Templates for which one batch of events is looked into before pods are woken unjudged."""
+
+DRY_RUNS_JUDGED = 64
+"""Pods on nodes for which one batch of events is looked into whether preemption would help now; then likewise."""
 
 
 class Intake:
@@ -229,12 +232,28 @@ class Intake:
         """Which plugins reject a pod on all of the nodes as they are now (none: it is helped); once per class.
 
         A pod that other pods or volumes decide about may be helped anywhere: it is judged on all nodes, once per
-        template, and after so many templates it is woken unjudged (its backoff bounds what that costs).
+        template, and after so many templates it is woken unjudged (its backoff bounds what that costs). A pod that
+        may evict others is helped too by what a node frees beside them: it would evict there now.
         """
+        preemptor, dry_runs, opened = self._preemptor, DRY_RUNS_JUDGED, dict[Hashable, bool]()
         verdicts: dict[PodClass, frozenset[str]] = {}
         feasibility, guiding, judged = self._state.feasibility, self._guiding, dict[Hashable, frozenset[str]]()
 
+        def opens(pod: Pod) -> bool:
+            nonlocal dry_runs
+            if not preemptor.may_preempt(pod) or names == [""]:
+                return False
+            key = template_of(pod)
+            if key not in opened:
+                dry_runs -= len(names)
+                opened[key] = dry_runs < 0 or any(preemptor.opens(pod, name) for name in names)
+            return opened[key]
+
         def judge(pod: Pod) -> frozenset[str]:
+            still = filtered(pod)
+            return NOBODY if still and opens(pod) else still
+
+        def filtered(pod: Pod) -> frozenset[str]:
             template = guiding.template(pod)
             if template is not None:
                 if template not in judged and len(judged) < TEMPLATES_JUDGED:

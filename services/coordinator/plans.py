@@ -195,7 +195,7 @@ class Ledger:
         self._swept_at = state.now
         for uid, placed in self.placed.items():
             late = state.now - placed.since > state.settings.confirm_after_s
-            if late and not placed.asked and placed.plan_id not in self.plans:
+            if late and not placed.asked and placed.plan_id not in self.plans and uid not in self._later:
                 self.look_up(uid)
 
     def look_up(self, uid: str) -> None:

@@ -172,6 +172,20 @@ class Preemptor:
                 del self._searches[uid]
                 self._conclude(entry.pod, search)
 
+    def may_preempt(self, pod: Pod) -> bool:
+        """Whether there is anybody of lower priority, and nobody is leaving for the pod already."""
+        if pod.never_preempts or pod.uid in self._nominations:
+            return False
+        return min(self._state.cluster.index.priorities, default=pod.priority) < pod.priority
+
+    def opens(self, pod: Pod, node_name: str) -> bool:
+        """Whether evicting on this node, which changed, would open it: then a parked pod is to be tried again."""
+        row = self._state.cache.table.row_of.get(node_name)
+        if row is None or self._guiding.judge(pod).rejection is not None:
+            return False
+        candidate, _ = self._candidate(pod, row)
+        return candidate is not None and not (candidate.violations and self._state.settings.preemption_strict)
+
     def _try(self, pod: Pod, search: _Search, row: int) -> None:
         if self._state.cache.table.nodes[row] is None:
             return

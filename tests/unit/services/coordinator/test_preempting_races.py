@@ -163,3 +163,32 @@ def test_an_older_nomination_withdrawn_keeps_what_the_pod_was_told() -> None:
     scene.run(until_s=15)
     said = [p.message for p in scene.of(PatchCondition) if p.uid == "uid-low-preemptor"]
     assert all(said)
+
+
+def test_a_pod_that_preemption_did_not_help_is_woken_when_it_would() -> None:
+    """What left is not enough by itself, but with what may be evicted beside it."""
+    scene = Scene()
+    scene.add_node(make_node("n0").node())
+    scene.begin()
+    scene.add_pod(make_pod("top").cpu("2").priority(1000).on("n0").pod())
+    scene.add_pod(make_pod("low").cpu("2").on("n0").pod())
+    scene.run()
+    scene.add_pod(high().pod())
+    scene.run(until_s=30)
+    assert not scene.evicted
+    assert scene.core.place_of("uid-high") == ["unschedulable"]
+    scene.delete_pod("uid-top")
+    scene.run(until_s=30)
+    assert scene.evicted == ["uid-low"]
+    assert scene.bindings == [("uid-high", "n0")]
+
+
+def test_what_no_eviction_would_open_wakes_nobody() -> None:
+    scene = full(1)
+    scene.add_pod(make_pod("top").cpu("1").priority(1000).on("n0").pod())
+    scene.add_pod(make_pod("huge").cpu("5").priority(100).pod())
+    scene.run(until_s=30)
+    offered = scene.core.state.stats.units_offered
+    scene.delete_pod("uid-top")
+    scene.run(until_s=30)
+    assert scene.core.state.stats.units_offered == offered
