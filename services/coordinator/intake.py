@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 
+from msgspec.structs import replace
+
 from services.coordinator.guiding import Guiding, template_of
 from services.coordinator.losses import Losses
 from services.coordinator.notices import SCHEDULER_ERROR, Notices
@@ -161,6 +163,8 @@ class Intake:
             self._state.log("node_refused", level="warning", node=node.name, problem=problem)
             self.delete_node(node.name)
             return
+        if node.deleting:
+            node = replace(node, unschedulable=True)  # to the agents it is: all rules must judge it alike
         if images is not None:
             self._state.cluster.images.set(node.name, images)
         table = self._state.cache.table
