@@ -151,7 +151,7 @@ async def _lead(
     store, api, failpoints = outside
     keys = keys_of(settings)
     shell = Shell(
-        BinderCore(term, settings.core(), keys, shard=settings.shard),
+        BinderCore(term, settings.core(), keys, shard=settings.shard, kinds=[kind.name for kind in STORAGE_KINDS]),
         store=store,
         api=api,
         keys=keys,

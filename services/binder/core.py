@@ -12,7 +12,7 @@ to do. It refuses to trust a plan, an agent, or memory of another term.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from services.binder.committing import Committer
 from services.binder.events import (
@@ -26,6 +26,7 @@ from services.binder.events import (
     Event,
     Evicted,
     IntentsListed,
+    KindSynced,
     LookedUp,
     LookUpFailed,
     NodeDeleted,
@@ -54,9 +55,12 @@ from shared.wire.messages import Outcome, Placement
 
 
 class BinderCore:
-    """One term of one shard. ``wake_at`` is when it wants a ``Tick`` next."""
+    """One term of one shard. ``wake_at`` is when it wants a ``Tick`` next; ``kinds``: what is listed beside pods and
+    nodes before intents are judged."""
 
-    def __init__(self, term: int, settings: CoreSettings, keys: Keys, *, shard: str = "0") -> None:
+    def __init__(
+        self, term: int, settings: CoreSettings, keys: Keys, *, shard: str = "0", kinds: Collection[str] = ()
+    ) -> None:
         self.state = State(term, settings)
         self.committer = Committer(
             keys,
@@ -67,7 +71,7 @@ class BinderCore:
             compare_creation=settings.compare_creation,
         )
         self.plans = Plans(self.state)
-        self.takeover = Takeover(self.state)
+        self.takeover = Takeover(self.state, kinds)
         self.reconciler = Reconciler(self.state)
         self.coordinator_term = 0
         self.passage = Passage(self.state, self.committer, self.plans, self.takeover, self.reconciler)
@@ -127,7 +131,7 @@ class BinderCore:
                     drop_object(self.state.cluster, event.kind, event.key)
                 else:
                     put_object(self.state.cluster, event.kind, event.key, event.item)
-                if event.kind == "persistentvolumeclaims" and self.state.await_volumes:
+                if event.kind in ("persistentvolumeclaims", "persistentvolumes") and self.state.await_volumes:
                     self.passage.volumes_changed()
             case NodeDeleted():
                 self.state.cache.remove_node(event.name)
@@ -155,6 +159,8 @@ class BinderCore:
                 self.passage.pod_marked(event)
             case Synced():
                 self.takeover.synced(event.source)
+            case KindSynced():
+                self.takeover.kind_synced(event.kind)
             case IntentsListed():
                 self._intents_listed(event)
             case Compared():

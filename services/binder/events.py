@@ -61,6 +61,13 @@ class ObjectChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class KindSynced:
+    """The first complete list of another kind has been delivered, or there is none to be had."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class Synced:
     """The first complete list of ``source`` has been delivered."""
 
@@ -206,6 +213,7 @@ Event = (
     | NodeUpserted
     | NodeDeleted
     | ObjectChanged
+    | KindSynced
     | Synced
     | IntentsListed
     | PlanReceived

@@ -20,7 +20,7 @@ from services.binder.plans import Plans
 from services.binder.reconcile import Reconciler
 from services.binder.state import Stage, State, Transit, newer
 from services.binder.takeover import Takeover
-from services.binder.volumes import NOT_IN_TIME, unbound_claims, waiting_text, writes_for
+from services.binder.volumes import NOT_IN_TIME, in_vain, unbound_claims, waiting_text, writes_for
 from shared.model.pod import DEVICES_ANNOTATION, POLICY_ANNOTATION, Pod
 from shared.ports import BindRequest
 from shared.wire.messages import Outcome
@@ -97,6 +97,10 @@ class Passage:
         """Whether the unit has to wait for its volumes; what they need is written, and a change of one wakes it."""
         state, uid = self._state, transit.uid
         pod = state.pending.get(uid)
+        reason = in_vain(state, transit, pod) if pod is not None else ""
+        if reason:
+            self.withdraw(transit, reason)
+            return True
         claims = unbound_claims(state, pod) if pod is not None else []
         if not claims:
             state.await_volumes.discard(uid)
@@ -121,7 +125,7 @@ class Passage:
         self._state.emit(MarkPod(transit.uid, transit.namespace, transit.name, message))
 
     def volumes_changed(self) -> None:
-        """A claim came or changed: units that wait for volumes are looked at again."""
+        """A claim or volume came, changed or went: units that wait for volumes are looked at again."""
         for uid in self._state.await_volumes:
             if uid in self._state.paused:
                 self._state.paused[uid] = self._state.now

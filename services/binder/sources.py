@@ -10,6 +10,7 @@ from services.binder.events import (
     BoundPod,
     Compared,
     Event,
+    KindSynced,
     NodeDeleted,
     NodeUpserted,
     ObjectChanged,
@@ -24,7 +25,7 @@ from shared.kube.resources import Bookmark, Deleted, Malformed, ObjectList, Upse
 from shared.kube.scheduling_kinds import SchedulingKind
 from shared.model.pod import FINISHED_PHASES
 from shared.runtime import reflector
-from shared.runtime.object_source import changes_of
+from shared.runtime.object_source import changes_of, synced
 
 log = structlog.get_logger()
 
@@ -74,7 +75,10 @@ def node_events(batch: reflector.Batch[Any]) -> list[Event]:
 
 def object_events(kind: SchedulingKind, batch: reflector.Batch[Any]) -> list[Event]:
     """What a batch of a storage kind's watch tells the core."""
-    return [ObjectChanged(kind.name, key, item) for key, item in changes_of(kind, batch)]
+    events: list[Event] = [ObjectChanged(kind.name, key, item) for key, item in changes_of(kind, batch)]
+    if synced(batch):
+        events.append(KindSynced(kind.name))
+    return events
 
 
 def compared(pods: ObjectList[objects.Pod]) -> Compared:

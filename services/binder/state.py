@@ -125,6 +125,8 @@ class Transit:
     bind_us: int = 0
     told: bool = False
     """Its pod says that it waits for its volumes."""
+    selected: set[str] = field(default_factory=set)
+    """Claims of its pod that were seen to select its node."""
 
     @property
     def cause_id(self) -> str:

@@ -1,6 +1,6 @@
 """How a new leader begins: every intent in etcd is finished or withdrawn, only then are plans accepted.
 
-    (elected) --pods, nodes, intents listed--> JUDGED --all inherited units settled, or the grace over--> ACCEPTING
+    (elected) --pods, nodes, volumes, intents listed--> JUDGED --all inherited settled, or the grace over--> ACCEPTING
 
 Intents of older leaders cannot appear after the list: each was put in a transaction that compared its writer's term.
 An inherited intent's Binding may still be under way from its old leader, so the unit is *loose*: it may be given up
@@ -12,7 +12,7 @@ Refuses to do: accept plans early, trust anything a former leader held in memory
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from services.binder.checking import hold, may_bind, still_fits
 from services.binder.events import Source, StoredIntent
@@ -46,9 +46,11 @@ def adopt(state: State, key: str, intent: Intent) -> Transit | None:
 class Takeover:
     """Gate before the first plan."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, kinds: Collection[str] = ()) -> None:
         self._state = state
         self._missing = set(Source)
+        self._kinds = set(kinds)
+        self._complete_at: float | None = None
         self._intents: Mapping[str, StoredIntent] | None = None
         self._open: set[str] = set()
         self._judged_at: float | None = None
@@ -57,7 +59,7 @@ class Takeover:
     @property
     def missing(self) -> list[str]:
         """What is waited for, for people."""
-        waits = sorted(source.value for source in self._missing)
+        waits = sorted(source.value for source in self._missing) + sorted(self._kinds)
         if self._intents is None:
             waits.append("intents")
         if self._open:
@@ -73,14 +75,23 @@ class Takeover:
         """One list is complete."""
         self._missing.discard(source)
 
+    def kind_synced(self, kind: str) -> None:
+        """The list of another kind is complete."""
+        self._kinds.discard(kind)
+
     def list_intents(self, intents: Mapping[str, StoredIntent]) -> None:
         """The intents there were after this leader won; the first list counts."""
         if self._intents is None:
             self._intents = intents
 
     def due(self) -> Mapping[str, StoredIntent] | None:
-        """The intents to judge, once, as soon as all lists are complete."""
+        """The intents to judge, once, as soon as all lists are complete, or those that must be, and a grace is over:
+        without its claims a unit that waits for them would be withdrawn."""
         if self._missing or self._intents is None or self._judged_at is not None:
+            return None
+        if self._complete_at is None:
+            self._complete_at = self._state.now
+        if self._kinds and self._state.now < self._complete_at + self._state.settings.takeover_grace_s:
             return None
         self._judged_at = self._state.now
         return self._intents
@@ -113,9 +124,10 @@ class Takeover:
 
     def wake_at(self) -> float | None:
         """When the grace is over."""
-        if self.accepting or self._judged_at is None:
+        since = self._judged_at if self._judged_at is not None else self._complete_at
+        if self.accepting or since is None:
             return None
-        return self._judged_at + self._state.settings.takeover_grace_s
+        return since + self._state.settings.takeover_grace_s
 
 
 def judge(state: State, transit: Transit) -> tuple[Outcome, str] | None:

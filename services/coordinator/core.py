@@ -199,6 +199,7 @@ class Core:
         self.takeover.ask()
         self.ledger.sweep()
         self.ledger.resend()
+        self.ledger.ask_again()
         self.rounds.finish()
         self.roster.push_views()
         for _ in range(STARTS_PER_TURN):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 
-from services.coordinator.guiding import Guiding
+from msgspec.structs import replace
+
+from services.coordinator.guiding import Guiding, template_of
 from services.coordinator.losses import Losses
 from services.coordinator.notices import SCHEDULER_ERROR, Notices
 from services.coordinator.plans import Ledger
@@ -38,6 +40,9 @@ NOBODY: frozenset[str] = frozenset()
 
 TEMPLATES_JUDGED = 32
 """Templates for which one batch of events is looked into before pods are woken unjudged."""
+
+DRY_RUNS_JUDGED = 64
+"""Pods on nodes for which one batch of events is looked into whether preemption would help now; then likewise."""
 
 
 class Intake:
@@ -131,6 +136,8 @@ class Intake:
         """The pod cannot be read: say so once per problem, do not queue it."""
         state = self._state
         state.queue.remove(pod.uid)
+        state.cluster.withdraw_nomination(pod.uid)
+        self._preemptor.forget(pod.uid)
         self._takeover.settle(pod.uid)
         if self._invalid.get(pod.uid) != pod.invalid:
             self._invalid[pod.uid] = pod.invalid
@@ -156,6 +163,8 @@ class Intake:
             self._state.log("node_refused", level="warning", node=node.name, problem=problem)
             self.delete_node(node.name)
             return
+        if node.deleting:
+            node = replace(node, unschedulable=True)  # to the agents it is: all rules must judge it alike
         if images is not None:
             self._state.cluster.images.set(node.name, images)
         table = self._state.cache.table
@@ -214,9 +223,12 @@ class Intake:
         if self._new_nodes:
             names, self._new_nodes = self._new_nodes, []
             self._roster.add_nodes(names)
+        state = self._state
+        for node_name in state.cluster.nominations_given_up():
+            state.objects_version += 1
+            self._freed(node_name)  # pods that yielded to the nominated one may have its room
         if self._changed:
             changed, self._changed = self._changed, {}
-            state = self._state
             for event, names_of_event in changed.items():
                 state.stats.woken += state.queue.wake(event, state.now, self._judge(sorted(names_of_event)))
 
@@ -224,12 +236,28 @@ class Intake:
         """Which plugins reject a pod on all of the nodes as they are now (none: it is helped); once per class.
 
         A pod that other pods or volumes decide about may be helped anywhere: it is judged on all nodes, once per
-        template, and after so many templates it is woken unjudged (its backoff bounds what that costs).
+        template, and after so many templates it is woken unjudged (its backoff bounds what that costs). A pod that
+        may evict others is helped too by what a node frees beside them: it would evict there now.
         """
+        preemptor, dry_runs, opened = self._preemptor, DRY_RUNS_JUDGED, dict[Hashable, bool]()
         verdicts: dict[PodClass, frozenset[str]] = {}
         feasibility, guiding, judged = self._state.feasibility, self._guiding, dict[Hashable, frozenset[str]]()
 
+        def opens(pod: Pod) -> bool:
+            nonlocal dry_runs
+            if not preemptor.may_preempt(pod) or names == [""]:
+                return False
+            key = template_of(pod)
+            if key not in opened:
+                dry_runs -= len(names)
+                opened[key] = dry_runs < 0 or any(preemptor.opens(pod, name) for name in names)
+            return opened[key]
+
         def judge(pod: Pod) -> frozenset[str]:
+            still = filtered(pod)
+            return NOBODY if still and opens(pod) else still
+
+        def filtered(pod: Pod) -> frozenset[str]:
             template = guiding.template(pod)
             if template is not None:
                 if template not in judged and len(judged) < TEMPLATES_JUDGED:

@@ -61,6 +61,11 @@ class Notices:
             )
         )
 
+    def clear_nomination(self, pod: Pod) -> None:
+        """The pod is nominated nowhere any more; what it was told last stays."""
+        reason, message = self._told.get(pod.uid, pod.condition[1:])
+        self.tell(pod, reason or UNSCHEDULABLE, message, nominated="")
+
     def scheduled(self, placement: Placement, node: str) -> None:
         """The pod is bound: an event, unless there were so many lately that they would cost more than placing."""
         state, now = self._state, self._state.now

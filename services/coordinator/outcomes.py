@@ -8,8 +8,6 @@ GET ends a pod's place here (I3).
 
 from __future__ import annotations
 
-import msgspec
-
 from services.coordinator.events import PlanAnswered, PlanFailed, PodFetched
 from services.coordinator.intake import Intake
 from services.coordinator.losses import Losses
@@ -162,17 +160,10 @@ class Outcomes:
 
     def _ask_again(self, plan: Plan) -> None:
         """Units of an answered plan that were still on their way: the binder tells their end to another plan."""
-        again = []
         for placement in plan.placements:
             placed = self._ledger.placed.get(placement.uid)
-            if placed is None or placed.plan_id != plan.plan_id or not placed.unresolved:
-                continue
-            entry = self._state.queue.entries.get(placement.uid)
-            if entry is not None:
-                placement = msgspec.structs.replace(placement, resource_version=entry.pod.resource_version)
-            again.append((placement, placed.pod))
-        if again:
-            self._ledger.open(again, plan.cause_id)
+            if placed is not None and placed.plan_id == plan.plan_id and placed.unresolved:
+                self._ledger.ask_later(placement.uid)
 
     def _account(self, placed: Placed, node: str) -> None:
         """Count the pod where the binder says it is; the watch confirms it."""
@@ -185,6 +176,9 @@ class Outcomes:
         self._ledger.settle(uid)
         self._intake.release(uid)
         entry = self._state.queue.entries.get(uid)
+        if entry is not None and entry.pod.nominated_node:
+            self._state.cluster.nominate(entry.pod)  # what its victims left stays kept for it
+            self._state.objects_version += 1
         if entry is not None and failed and reason:
             self._notices.tell(entry.pod, SCHEDULER_ERROR, reason)
         self._state.queue.retry(uid, self._state.now, failed=failed)

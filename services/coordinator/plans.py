@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from services.coordinator.events import BinderChanged, PlanAnswered, PlanFailed
 from services.coordinator.instructions import FetchPod, SendPlan, StepDown
 from services.coordinator.state import State
 from shared.model.pod import Pod
-from shared.wire.messages import VERSION, Eviction, Outcome, Placement, PlacementResult, Plan
+from shared.wire.messages import MAX_UNITS, VERSION, Eviction, Outcome, Placement, PlacementResult, Plan
 
 REFUSED_FOR_NOW = frozenset(
     {"not_leader", "not_ready", "peer_unreachable", "overloaded", "unauthenticated", "forbidden"}
@@ -49,6 +51,8 @@ class OpenPlan:
     tries: int = 0
     in_flight: int = 0
     retry_at: float | None = None
+    again: bool = False
+    """It only asks for the end of units that an earlier plan handed over."""
 
 
 @dataclass(slots=True)
@@ -59,22 +63,46 @@ class Ledger:
     binder: BinderChanged = field(default_factory=lambda: BinderChanged("", 0))
     plans: dict[int, OpenPlan] = field(default_factory=dict)
     placed: dict[str, Placed] = field(default_factory=dict)
+    _later: dict[str, None] = field(default_factory=dict)
     _plan_ids: int = 0
     _swept_at: float = 0.0
 
     # --- plans --------------------------------------------------------------------------------------------------
 
-    def open(self, placements: list[tuple[Placement, Pod]], cause_id: int) -> None:
+    def open(self, placements: list[tuple[Placement, Pod]], cause_id: int, *, again: bool = False) -> None:
         """A new plan, sent at once if a binder leads."""
         state = self.state
         self._plan_ids += 1
         plan = Plan(VERSION, state.next_message_id(), cause_id, state.term, self._plan_ids, [p for p, _ in placements])
         for placement, pod in placements:
             self.placed[placement.uid] = Placed(placement, pod, plan.plan_id, state.now)
-        self.plans[plan.plan_id] = OpenPlan(plan)
+        self.plans[plan.plan_id] = OpenPlan(plan, again=again)
         state.stats.plans += 1
         state.stats.placements += len(placements)
         self._send(self.plans[plan.plan_id])
+
+    def ask_later(self, uid: str) -> None:
+        """The binder has the unit still on its way: its end is to be asked for."""
+        self._later[uid] = None
+
+    def ask_again(self) -> None:
+        """Ask for the end of units on their way, by one plan at a time for all of them: some wait ten minutes for a
+        volume, and a request each would take all the room and all the connections from those that wait for nothing."""
+        if not self._later or any(plan.again for plan in self.plans.values()):
+            return
+        asked = list(self._later)[:MAX_UNITS]
+        placements = []
+        for uid in asked:
+            del self._later[uid]
+            placed, entry = self.placed.get(uid), self.state.queue.entries.get(uid)
+            if placed is None or not placed.unresolved:
+                continue
+            placement = placed.placement
+            if entry is not None:
+                placement = msgspec.structs.replace(placement, resource_version=entry.pod.resource_version)
+            placements.append((placement, placed.pod))
+        if placements:
+            self.open(placements, 0, again=True)
 
     def evict(self, evictions: list[Eviction]) -> None:
         """A new plan of evictions alone, sent at once if a binder leads."""
@@ -87,7 +115,7 @@ class Ledger:
 
     def has_room(self) -> bool:
         """Whether another plan may be opened (backpressure)."""
-        return len(self.plans) < self.state.settings.plans_in_flight
+        return sum(not plan.again for plan in self.plans.values()) < self.state.settings.plans_in_flight
 
     def change_binder(self, event: BinderChanged) -> None:
         """Another leader of the binders: every open plan goes to it at once."""
@@ -167,7 +195,7 @@ class Ledger:
         self._swept_at = state.now
         for uid, placed in self.placed.items():
             late = state.now - placed.since > state.settings.confirm_after_s
-            if late and not placed.asked and placed.plan_id not in self.plans:
+            if late and not placed.asked and placed.plan_id not in self.plans and uid not in self._later:
                 self.look_up(uid)
 
     def look_up(self, uid: str) -> None:

@@ -13,6 +13,7 @@ Refuses to do: evict (the binder's), wait for anything while it searches.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -26,12 +27,15 @@ from shared.model.pod import Pod
 from shared.scheduling.curable import curable_rows
 from shared.scheduling.dry_run import DryRun
 from shared.scheduling.feasibility import unavailable_message
+from shared.scheduling.filtering import rejection_of, run_filters
+from shared.scheduling.framework import Code
 from shared.scheduling.preemption import (
     NEVER,
     TERMINATING,
     Candidate,
     best_candidates,
     by_budget,
+    enough,
     importance,
     select_victims,
 )
@@ -71,6 +75,8 @@ class _Nomination:
     forced: frozenset[str]
     stored: bool = False
     shown: bool = False
+    unsure: set[str] = field(default_factory=set)
+    """Victims of which the binder could not say whether they were asked to leave."""
 
 
 class Preemptor:
@@ -88,13 +94,18 @@ class Preemptor:
 
     def consider(self, pod: Pod, message: str) -> None:
         """No node takes the pod, which is parked: say so, or look for victims and say what came of it."""
+        self._searches.pop(pod.uid, None)
         if pod.never_preempts:
             self._tell(pod, message, NEVER)
             return
         if self._waits(pod):
+            self._insist(pod.uid)
             self._tell(pod, message, TERMINATING)
             return
         self._nominations.pop(pod.uid, None)
+        if self._finds_room(pod):
+            self._notices.tell(pod, UNSCHEDULABLE, message)
+            return
         state = self._state
         nodes = len(state.cache.table.row_of)
         rows = curable_rows(state.cluster, state.feasibility, self._guiding.judge(pod).prefiltered)
@@ -114,10 +125,29 @@ class Preemptor:
         by which kube-scheduler knows its own victims.
         """
         index, known = self._state.cluster.index, self._nominations.get(pod.uid)
+        node = known.pod.nominated_node if known is not None else pod.nominated_node
+        if not node or self._hopeless(pod, node):
+            return False
         if known is not None and any(index.get(victim.uid) is not None for victim in known.victims):
             return True
-        there = index.pods_on(pod.nominated_node) if pod.nominated_node else ()
-        return any(other.terminating and other.priority < pod.priority for other in there)
+        return any(other.terminating and other.priority < pod.priority for other in index.pods_on(node))
+
+    def _hopeless(self, pod: Pod, node: str) -> bool:
+        """Whether the node would not take the pod even when it were empty: cordoned since, tainted, gone."""
+        cluster, feasibility = self._state.cluster, self._state.feasibility
+        row = cluster.table.row_of.get(node)
+        if row is None:
+            return True
+        prefiltered = self._guiding.judge(pod).prefiltered
+        found = rejection_of(feasibility, prefiltered, run_filters(cluster, feasibility, prefiltered), row)
+        return found is not None and found[0].code is Code.UNRESOLVABLE
+
+    def _finds_room(self, pod: Pod) -> bool:
+        """Whether some node takes the pod by now, and it is about to be tried again: nobody has to leave for it."""
+        entry = self._state.queue.entries.get(pod.uid)
+        if entry is None or entry.place is not Place.BACKOFF:
+            return False
+        return not self._guiding.takes_nobody(pod, self._guiding.judge(pod))
 
     # --- the search ---------------------------------------------------------------------------------------------
 
@@ -135,12 +165,26 @@ class Preemptor:
             if entry is None or entry.place not in (Place.UNSCHEDULABLE, Place.BACKOFF):
                 del self._searches[uid]
                 continue
-            while search.rows and left > 0 and len(search.found) < search.limit:
+            while search.rows and left > 0 and not enough(search.found, search.limit):
                 left -= 1
                 self._try(entry.pod, search, search.rows.popleft())
-            if not search.rows or len(search.found) >= search.limit:
+            if not search.rows or enough(search.found, search.limit):
                 del self._searches[uid]
                 self._conclude(entry.pod, search)
+
+    def may_preempt(self, pod: Pod) -> bool:
+        """Whether there is anybody of lower priority, and nobody is leaving for the pod already."""
+        if pod.never_preempts or pod.uid in self._nominations:
+            return False
+        return min(self._state.cluster.index.priorities, default=pod.priority) < pod.priority
+
+    def opens(self, pod: Pod, node_name: str) -> bool:
+        """Whether evicting on this node, which changed, would open it: then a parked pod is to be tried again."""
+        row = self._state.cache.table.row_of.get(node_name)
+        if row is None or self._guiding.judge(pod).rejection is not None:
+            return False
+        candidate, _ = self._candidate(pod, row)
+        return candidate is not None and not (candidate.violations and self._state.settings.preemption_strict)
 
     def _try(self, pod: Pod, search: _Search, row: int) -> None:
         if self._state.cache.table.nodes[row] is None:
@@ -169,6 +213,9 @@ class Preemptor:
     def _conclude(self, pod: Pod, search: _Search) -> None:
         """The search is over: nominate the best that still stands, or say why nothing helps."""
         state = self._state
+        if self._finds_room(pod):
+            self._notices.tell(pod, UNSCHEDULABLE, search.message)
+            return
         while search.found:
             best = best_candidates(search.found)
             chosen = best[int(state.rng.random() * len(best))]
@@ -199,7 +246,7 @@ class Preemptor:
             # it would wait for room that is taken now (kube-scheduler clears these too)
             self._nominations.pop(other.uid, None)
             state.cluster.withdraw_nomination(other.uid)
-            self._notices.tell(other, UNSCHEDULABLE, other.condition[2], nominated="")
+            self._notices.clear_nomination(other)
         nominated = replace(pod, nominated_node=node)
         entry = state.queue.entries[pod.uid]
         entry.pod = nominated
@@ -218,15 +265,32 @@ class Preemptor:
         known = self._nominations.get(uid)
         if known is None or known.stored or known.pod.nominated_node != node:
             return
+        entry = self._state.queue.entries.get(uid)
+        waiting = entry is not None and entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF)
+        if entry is None or not waiting or self._finds_room(entry.pod):
+            del self._nominations[uid]  # it goes somewhere else, perhaps; parked again, it is considered again
+            return
         known.stored = True
-        standing = self._state.cluster.index
+        self._evict(known, known.victims)
+
+    def _evict(self, known: _Nomination, victims: Iterable[Pod]) -> None:
+        """Ask those of the victims to leave that still stand."""
+        standing, uid, node = self._state.cluster.index, known.pod.uid, known.pod.nominated_node
         evictions = [
             Eviction(victim.uid, victim.namespace, victim.name, uid, node, victim.uid in known.forced)
-            for victim in known.victims
+            for victim in victims
             if (seen := standing.get(victim.uid)) is not None and not seen.terminating
         ]
         if evictions:
             self._ledger.evict(evictions)
+
+    def _insist(self, uid: str) -> None:
+        """Ask those victims again of which nobody knows whether they were asked; to be evicted twice is once."""
+        known = self._nominations.get(uid)
+        if known is not None and known.unsure:
+            victims = [victim for victim in known.victims if victim.uid in known.unsure]
+            known.unsure.clear()
+            self._evict(known, victims)
 
     def failed(self, uid: str) -> None:
         """The nomination was not written, or the victims do not go: the pod is tried again after its backoff."""
@@ -239,7 +303,7 @@ class Preemptor:
         entry = state.queue.entries.get(uid)
         if entry is not None:
             if known.stored:
-                self._notices.tell(entry.pod, UNSCHEDULABLE, entry.pod.condition[2], nominated="")
+                self._notices.clear_nomination(entry.pod)
             entry.pod = replace(entry.pod, nominated_node="")
             state.queue.rouse(uid, state.now)
 
@@ -251,7 +315,8 @@ class Preemptor:
 
     def evicted(self, eviction: Eviction, result: EvictionResult) -> None:
         """What became of one victim, by the binder; that it is gone only the watch says."""
-        state = self._state
+        state, known = self._state, self._nominations.get(eviction.preemptor)
+        current = known if known is not None and known.pod.nominated_node == eviction.node else None
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
@@ -268,12 +333,17 @@ class Preemptor:
                         note,
                     )
                 )
-            case EvictionOutcome.GONE | EvictionOutcome.UNKNOWN:
-                pass  # the watch tells whether it left; the queue's sweep is the net
+            case EvictionOutcome.GONE:
+                pass  # the watch tells when it left
+            case EvictionOutcome.UNKNOWN:
+                if current is not None:
+                    current.unsure.add(eviction.uid)
+                    state.queue.rouse(eviction.preemptor, state.now)
             case _:
                 level, facts = "warning", {"pod_uid": eviction.uid, "reason": result.reason}
                 state.log("eviction_failed", level=level, preemptor=eviction.preemptor, **facts)
-                self.failed(eviction.preemptor)
+                if current is not None:
+                    self.failed(eviction.preemptor)
 
     # --- what the watch shows -----------------------------------------------------------------------------------
 

@@ -78,6 +78,7 @@ class ClusterState:
         self.budgets: list[DisruptionBudget] = []
         self._nominated: dict[str, dict[str, Pod]] = {}
         self._nominated_to: dict[str, str] = {}
+        self._given_up: set[str] = set()
 
     @property
     def table(self) -> NodeTable:
@@ -102,14 +103,14 @@ class ClusterState:
             self._withdraw(pod.uid)
             self.index.drop(pod.uid)
         elif pod.node_name:
-            self._withdraw(pod.uid)
+            self._withdraw(pod.uid, stays_on=pod.node_name)
             self.index.place(pod, pod.node_name)
         else:
             self.nominate(pod)
 
     def assume(self, pod: Pod, node_name: str, now: float, *, devices: tuple[int, ...] | None = None) -> Account:
         """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it."""
-        self._withdraw(pod.uid)
+        self._withdraw(pod.uid, stays_on=node_name)
         self.index.place(pod, node_name, assumed=True)
         return self.cache.assume(pod.uid, node_name, pod.pod_class, now, devices=devices)
 
@@ -121,7 +122,7 @@ class ClusterState:
 
     def nominate(self, pod: Pod) -> None:
         """Take over where a pending pod is nominated to, if anywhere; it holds nothing by that."""
-        self._withdraw(pod.uid)
+        self._withdraw(pod.uid, stays_on="" if pod.gates else pod.nominated_node)
         if pod.nominated_node and not pod.gates:
             self._nominated.setdefault(pod.nominated_node, {})[pod.uid] = pod
             self._nominated_to[pod.uid] = pod.nominated_node
@@ -129,6 +130,11 @@ class ClusterState:
     def withdraw_nomination(self, uid: str) -> None:
         """The pod is nominated nowhere any more; an unknown uid is fine."""
         self._withdraw(uid)
+
+    def nominations_given_up(self) -> list[str]:
+        """Nodes on which a nominated pod left room to others, by going elsewhere or away; each is told once."""
+        found, self._given_up = sorted(self._given_up), set()
+        return found
 
     def nominated_on(self, node_name: str, pod: Pod) -> list[Pod]:
         """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, and not itself."""
@@ -151,9 +157,11 @@ class ClusterState:
         """Nodes to which any pod is nominated."""
         return self._nominated.keys()
 
-    def _withdraw(self, uid: str) -> None:
+    def _withdraw(self, uid: str, *, stays_on: str = "") -> None:
         node_name = self._nominated_to.pop(uid, None)
         if node_name is not None:
+            if node_name != stays_on:
+                self._given_up.add(node_name)
             there = self._nominated[node_name]
             del there[uid]
             if not there:

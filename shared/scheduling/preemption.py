@@ -61,7 +61,7 @@ def plan_preemption(
 
     ``codes``: (row, code) of every rejection, in the order in which nodes are tried. ``may_evict``: False for pods
     that opted out; they stay. ``limit``: candidates after which the search ends (kube-scheduler: a tenth of the nodes,
-    at least 100, from a random one on); None for all. Nothing is changed.
+    at least 100, from a random one on, and further until one violates no budget); None for all. Nothing is changed.
     """
     pod = prefiltered.pod
     refusal = _ineligible(state, pod, dict(codes))
@@ -77,11 +77,16 @@ def plan_preemption(
         candidate = select_victims(dry_run, victims, state.budgets)
         if candidate is not None:
             found.append(candidate)
-            if len(found) == limit:
+            if limit is not None and enough(found, limit):
                 break
     if not found:
         return Preemption(reason=NO_CANDIDATE)
     return Preemption(tuple(found), tuple(best_candidates(found)))
+
+
+def enough(found: Sequence[Candidate], limit: int) -> bool:
+    """Whether the search may end: so many candidates, one of which violates no budget (``DryRunPreemption``)."""
+    return len(found) >= limit and any(not candidate.violations for candidate in found)
 
 
 def select_victims(dry_run: DryRun, lower: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> Candidate | None:

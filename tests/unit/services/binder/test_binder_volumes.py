@@ -7,12 +7,15 @@ from msgspec.structs import replace
 from services.binder.core import BinderCore
 from services.binder.events import (
     Committed,
+    Event,
     IntentsListed,
+    KindSynced,
     NodeUpserted,
     ObjectChanged,
     PlanReceived,
     PodUpserted,
     Source,
+    StoredIntent,
     Synced,
 )
 from services.binder.instructions import Answer, Bind, Commit, Instruction, MarkPod, PatchObject
@@ -23,6 +26,7 @@ from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.pod import Pod
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Outcome, Placement, Plan
+from shared.wire.records import Intent, IntentPod
 from tests.builders import make_node, make_pod
 
 CLAIM = Claim("default/data", uid="uid-c", class_name="slow", storage_bytes=10, resource_version="7")
@@ -42,7 +46,7 @@ def changed(claim: Claim) -> ObjectChanged:
 def binder(*objects: ObjectChanged, settings: CoreSettings | None = None) -> BinderCore:
     core = BinderCore(5, settings or CoreSettings(), Keys("/c"))
     nodes = [NodeUpserted(make_node(f"n{n}").label(**{"kubernetes.io/hostname": f"n{n}"}).node()) for n in range(2)]
-    lists = [Synced(Source.PODS), Synced(Source.NODES), IntentsListed({})]
+    lists: list[Event] = [Synced(Source.PODS), Synced(Source.NODES), IntentsListed({})]
     core.handle_all([*nodes, *objects, PodUpserted(with_claim()), *lists], 0.0)
     return core
 
@@ -149,3 +153,84 @@ def test_a_unit_that_waits_for_its_volumes_is_given_back_when_its_node_is_closed
     placed(core)
     cordoned = make_node("n0").label(**{"kubernetes.io/hostname": "n0"}).cordon().node()
     assert outcomes(core.handle(NodeUpserted(cordoned), 1.5)) == [Outcome.CONFLICT]
+
+
+def local(claim: tuple[str, str] | None = None) -> ObjectChanged:
+    """The only volume of a class of which none can be made."""
+    term = SelectorTerm((Requirement("kubernetes.io/hostname", "In", ("n1",)),))
+    volume = PersistentVolume(
+        "local", class_name="slow", capacity_bytes=10, affinity=(term,), available=claim is None, claim=claim,
+        resource_version="3",
+    )  # fmt: skip
+    return ObjectChanged("persistentvolumes", "local", volume)
+
+
+def test_a_unit_whose_volume_another_claim_got_is_given_back_and_its_claim_selects_no_node() -> None:
+    """A claim that selects a node where no volume can be made would fit nowhere any more."""
+    none = ObjectChanged("storageclasses", "slow", replace(SLOW, provisioner="kubernetes.io/no-provisioner"))
+    core = binder(none, local(), changed(CLAIM), settings=CoreSettings(answer_after_s=60))
+    placed(core, "n1")
+    told = core.handle(local(("default/other", "uid-o")), 2.0)
+    assert not [i for i in told if isinstance(i, PatchObject)]
+    assert outcomes(told) == [Outcome.CONFLICT]
+
+
+def test_a_pod_whose_claim_was_deleted_while_it_waited_is_not_bound() -> None:
+    core = binder(
+        ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=CoreSettings(answer_after_s=60)
+    )
+    placed(core)
+    told = core.handle(ObjectChanged("persistentvolumeclaims", CLAIM.key, None), 2.0)
+    assert not [i for i in told if isinstance(i, Bind)]
+    assert outcomes(told) == [Outcome.CONFLICT]
+
+
+def test_a_unit_is_given_back_when_the_provisioner_rejects_its_node() -> None:
+    """It does so by taking the selected node off the claim (kube-scheduler ``checkBindings``)."""
+    core = binder(
+        ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=CoreSettings(answer_after_s=60)
+    )
+    placed(core)
+    core.handle(changed(replace(CLAIM, selected_node="n0", resource_version="8")), 2.0)
+    told = core.handle(changed(replace(CLAIM, resource_version="9")), 3.0)
+    assert not [i for i in told if isinstance(i, PatchObject)]
+    assert outcomes(told) == [Outcome.CONFLICT]
+
+
+def taking_over(*kinds: str) -> tuple[BinderCore, list[Instruction]]:
+    """A new leader has everything but the lists of ``kinds``; an intent is left for a pod that waits for its claim."""
+    core = BinderCore(6, CoreSettings(), Keys("/c"), kinds=kinds)
+    pod = IntentPod(uid="uid-a", ns="default", name="a", rv="1", node="n0", devices=())
+    intent = Intent(plan_id=1, coordinator_term=3, unit=1, pods=(pod,), term=5, policy="")
+    told = core.handle_all(
+        [
+            NodeUpserted(make_node("n0").node()),
+            PodUpserted(with_claim()),
+            Synced(Source.PODS),
+            Synced(Source.NODES),
+            IntentsListed({"uid-a": StoredIntent(intent, 9)}),
+        ],
+        0.0,
+    )
+    return core, told
+
+
+def test_a_new_leader_judges_no_intent_before_it_knows_the_claims() -> None:
+    core, told = taking_over("persistentvolumeclaims")
+    assert not marks(told)
+    core.handle_all([ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM)], 0.1)
+    told = core.handle(KindSynced("persistentvolumeclaims"), 0.2)
+    assert not marks(told), "withdrawn"
+    assert [i.name for i in told if isinstance(i, PatchObject)] == ["data"]
+
+
+def test_a_new_leader_waits_for_lists_that_do_not_come_no_longer_than_its_grace() -> None:
+    core, _ = taking_over("persistentvolumeclaims")
+    assert core.wake_at == CoreSettings().takeover_grace_s
+    assert marks(core.handle_all((), CoreSettings().takeover_grace_s))
+
+
+def test_without_the_wait_a_unit_that_waits_for_its_claim_is_withdrawn() -> None:
+    """Ablation."""
+    _, told = taking_over()
+    assert marks(told)

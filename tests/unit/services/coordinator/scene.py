@@ -95,6 +95,7 @@ class Scene:
         self.lost_patches = 0
         self.evicted: list[str] = []
         self.keep_victims = False
+        self.unknown_evictions = 0
         self.budget_forbids: set[str] = set()
         self.held_plans: list[Plan] = []
         self.plans: list[Plan] = []
@@ -321,6 +322,9 @@ class Scene:
             return EvictionResult(eviction.uid, EvictionOutcome.GONE)
         if eviction.uid in self.budget_forbids and not eviction.force:
             return EvictionResult(eviction.uid, EvictionOutcome.REFUSED, "429")
+        if self.unknown_evictions:
+            self.unknown_evictions -= 1
+            return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, "leadership may be lost")
         self.evicted.append(eviction.uid)
         self.change_pod(eviction.uid, terminating=True)
         if not self.keep_victims:

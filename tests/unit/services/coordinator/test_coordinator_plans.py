@@ -189,3 +189,21 @@ def test_a_full_binder_holds_rounds_back() -> None:
         scene.inbox.append(scene.bind(plan))
     scene.run()
     assert len(scene.bindings) == 9
+
+
+def test_units_that_wait_at_the_binder_for_long_leave_room_for_others() -> None:
+    """A pod may wait for its volume for ten minutes: asking for its end again is not backpressure."""
+    scene = planned(nodes=8)
+    for number in range(2):
+        scene.add_pod(make_pod(f"slow{number}").cpu("3").pod())
+        scene.run()
+    slow = list(scene.held_plans)
+    assert len(slow) == scene.core.state.settings.plans_in_flight
+    for plan in slow:
+        results = [PlacementResult(p.unit, Outcome.UNRESOLVED, p.node) for p in plan.placements]
+        told = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 2_000_000)
+        scene.deliver(PlanAnswered(plan.plan_id, told, 2.0))
+    scene.hold_plans = False
+    scene.add_pod(make_pod("other").cpu("1").pod())
+    scene.run(until_s=1)
+    assert [uid for uid, _ in scene.bindings] == ["uid-other"]

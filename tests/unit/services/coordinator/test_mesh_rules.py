@@ -96,6 +96,16 @@ def test_a_pod_without_demands_is_kept_away_from_those_that_demand_it() -> None:
     assert all(placed[f"uid-plain{number}"] not in kept for number in range(6))
 
 
+def test_a_node_that_is_being_deleted_takes_nobody_and_is_named_as_the_reason() -> None:
+    scene = Scene()
+    scene.add_node(msgspec.structs.replace(make_node("n0").label(**{HOSTNAME: "n0"}).node(), deleting=True))
+    scene.begin()
+    scene.add_pod(apart("a").pod())
+    scene.run(until_s=30)
+    assert scene.core.place_of("uid-a") == ["unschedulable"]
+    assert scene.of(PatchCondition)[-1].message.startswith("0/1 nodes are available: 1 node(s) were unschedulable.")
+
+
 def test_one_too_many_waits_with_kube_schedulers_words_and_goes_when_another_leaves() -> None:
     scene = zoned(3)
     for number in range(4):
