@@ -1,4 +1,4 @@
-"""The etcd that k8s/ and compose/ start: its flags exist, and what make-certs.sh makes opens it, and nothing else does."""
+"""The etcd that k8s/ and compose/ start: its flags exist; certificates of make-certs.sh open it, nothing else does."""
 
 from __future__ import annotations
 

@@ -101,13 +101,13 @@ def _bytes(value: Any) -> str:
     if type(value) is not str:
         raise _Mismatch(value, "[]uint8")
     # Go's decoder passes over line breaks, which kustomize writes into long values; answers have none
-    value = value.replace("\n", "").replace("\r", "")
+    text: str = value.replace("\n", "").replace("\r", "")
     try:
-        b64decode(value, validate=True)
+        b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        good = _BASE64.match(value)
+        good = _BASE64.match(text)
         raise DecodeError(f"illegal base64 data at input byte {good.end() if good else 0}") from error
-    return value
+    return text
 
 
 def _quantity(value: Any) -> str:
