@@ -1,0 +1,59 @@
+"""What each image adds to its base: installs its lock and our wheel into a folder as ``images/install.sh`` does.
+
+    python bench/image_sizes.py [IMAGE ...]
+
+Needs the package index, or a folder of wheels known to pip. The learner is left out unless named: torch is large.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ("agent", "coordinator", "binder", "twin", "cli", "etcd")
+SERVICES = ("agent", "binder", "coordinator", "learner", "twin")
+
+
+def pip(*words: str) -> None:
+    """Run pip; its error ends this program."""
+    subprocess.run([sys.executable, "-m", "pip", *words, "--quiet", "--disable-pip-version-check"], check=True)
+
+
+def size_bytes(folder: Path) -> int:
+    """Of all files."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def measure(image: str, wheel: Path, folder: Path) -> int:
+    """Bytes of one image's packages, byte code included."""
+    lock = ROOT / "images" / f"{image}.lock"
+    pip("install", "--require-hashes", "--no-deps", "--no-compile", "-r", str(lock), "--target", str(folder))
+    if image != "etcd":
+        pip("install", "--no-deps", "--no-index", "--no-compile", "--upgrade", str(wheel), "--target", str(folder))
+    for other in SERVICES:
+        if other != image:
+            shutil.rmtree(folder / "services" / other, ignore_errors=True)
+    for tests in [path for path in folder.rglob("tests") if path.is_dir()]:
+        shutil.rmtree(tests, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder)], check=False, stdout=subprocess.DEVNULL)
+    return size_bytes(folder)
+
+
+def main() -> None:
+    """Print one line per image."""
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        pip("wheel", "--no-deps", str(ROOT), "-w", place)
+        wheel = next(root.glob("conclave-*.whl"))
+        for image in sys.argv[1:] or IMAGES:
+            folder = root / image
+            print(f"{image}: {measure(image, wheel, folder) / 2**20:.0f} MiB", flush=True)
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
