@@ -245,7 +245,11 @@ class Intake:
 
         def opens(pod: Pod) -> bool:
             nonlocal dry_runs
-            if not preemptor.may_preempt(pod) or names == [""]:
+            if names == [""]:
+                return False
+            if pod.nominated_node and preemptor.waited_in_vain(pod, names):
+                return True
+            if not preemptor.may_preempt(pod):
                 return False
             key = template_of(pod)
             if key not in opened:

@@ -13,7 +13,7 @@ Refuses to do: evict (the binder's), wait for anything while it searches.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -174,9 +174,14 @@ class Preemptor:
 
     def may_preempt(self, pod: Pod) -> bool:
         """Whether there is anybody of lower priority, and nobody is leaving for the pod already."""
-        if pod.never_preempts or pod.uid in self._nominations:
+        if pod.never_preempts or self._waits(pod):
             return False
         return min(self._state.cluster.index.priorities, default=pod.priority) < pod.priority
+
+    def waited_in_vain(self, pod: Pod, node_names: Sequence[str]) -> bool:
+        """Whether the pod's nominated node is one of these, which changed, and nobody leaves it any more: it is to be
+        tried once more, and nominated elsewhere or nowhere. Until then others would yield to it."""
+        return pod.nominated_node in node_names and not self._waits(pod)
 
     def opens(self, pod: Pod, node_name: str) -> bool:
         """Whether evicting on this node, which changed, would open it: then a parked pod is to be tried again."""

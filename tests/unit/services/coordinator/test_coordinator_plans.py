@@ -207,3 +207,20 @@ def test_units_that_wait_at_the_binder_for_long_leave_room_for_others() -> None:
     scene.add_pod(make_pod("other").cpu("1").pod())
     scene.run(until_s=1)
     assert [uid for uid, _ in scene.bindings] == ["uid-other"]
+
+
+def test_all_units_on_their_way_are_asked_for_by_one_plan_at_a_time() -> None:
+    """Each such plan keeps a connection to the binder busy for seconds."""
+    scene = planned(nodes=8)
+    for number in range(2):
+        scene.add_pod(make_pod(f"slow{number}").cpu("3").pod())
+        scene.run()
+    for _ in range(3):
+        for plan in [opened.plan for opened in scene.core.ledger.plans.values()]:
+            results = [PlacementResult(p.unit, Outcome.UNRESOLVED, p.node) for p in plan.placements]
+            told = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 2_000_000)
+            scene.deliver(PlanAnswered(plan.plan_id, told, 2.0))
+    (last,) = (opened.plan for opened in scene.core.ledger.plans.values())
+    assert {p.uid for p in last.placements} == {"uid-a", "uid-slow0", "uid-slow1"}
+    scene.run(until_s=60)
+    assert not scene.of(FetchPod), "their end is asked for, nobody has to look them up"

@@ -192,3 +192,16 @@ def test_what_no_eviction_would_open_wakes_nobody() -> None:
     scene.delete_pod("uid-top")
     scene.run(until_s=30)
     assert scene.core.state.stats.units_offered == offered
+
+
+def test_a_nomination_ends_when_the_victims_have_left_in_vain() -> None:
+    """Others took the room. Lower pods must not go on yielding to a pod that cannot use it."""
+    scene = leaving()
+    scene.hold_plans = False
+    scene.add_pod(make_pod("top").cpu("3").priority(1000).on("n0").pod())
+    scene.run()
+    scene.add_pod(make_pod("small").cpu("1").pod())
+    scene.delete_pod("uid-low0")
+    scene.run(until_s=30)
+    assert scene.pods["uid-high"].nominated_node == ""
+    assert scene.bindings == [("uid-small", "n0")]
