@@ -119,7 +119,6 @@ async def exercise(world: World) -> None:
     await shown(world, claims, "made", lambda o: selected in (o["metadata"].get("annotations") or {}))
     # a new coordinator inherits the intent that waits for its volume; the binder withdraws it: where is its pod?
     world.mesh.kill("coordinator-0")
-    await asyncio.sleep(0)
     world.mesh.services["coordinator-0"].ready.clear()
     await world.mesh.leader("coordinator")
     await world.patch_node("n0", {"spec": {"unschedulable": True}})
