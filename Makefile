@@ -29,14 +29,16 @@ lint: .venv/.learn
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# JOBS tests at a time: most of them wait for processes, leases and clocks.
+JOBS ?= 2
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(JOBS)
 
 # The black-box scenarios RUNS times in a row, with their waits as they are written; `make test` runs each once, shortened.
 LENGTH ?= full
 test-scenarios: .venv/.learn
 	@for run in $$(seq $(RUNS)); do echo "scenarios, run $$run of $(RUNS)"; \
-		SCENARIO_LENGTH=$(LENGTH) $(BIN)/pytest -q tests/scenarios || exit 1; done
+		SCENARIO_LENGTH=$(LENGTH) $(BIN)/pytest -q -n $(JOBS) tests/scenarios || exit 1; done
 
 # Figures: medians of RUNS runs each, with the machine's load beside them. TRACES holds the openb trace.
 RUNS ?= 5
