@@ -45,11 +45,18 @@ class Case:
 
     def play(self, weights: Floats | None, seed: int, *, explore: float = 0.0, step: float = STEP) -> float:
         """Allocated percent of one episode; ``weights`` None: FGD."""
-        return self._play(weights, seed, explore, step, 0)[0]
+        return self.play_both(weights, seed, explore=explore, step=step)[0]
+
+    def play_both(
+        self, weights: Floats | None, seed: int, *, explore: float = 0.0, step: float = STEP
+    ) -> tuple[float, float]:
+        """Allocated percent at the end of one episode and when 100 % had been asked for."""
+        found = self._play(weights, seed, explore, step, 0)
+        return found[0], found[1]
 
     def learn(self, weights: Floats | None, seed: int, explore: float) -> tuple[Floats, Floats, Floats]:
         """Features ``[rows, features]``, idle GPUs then and idle GPUs at the end, ``[rows]`` each, of one episode."""
-        _, idle_end, seen, seen_free, order = self._play(weights, seed, explore, STEP, SNAPSHOTS)
+        _, _, idle_end, seen, seen_free, order = self._play(weights, seed, explore, STEP, SNAPSHOTS)
         width = self.nodes.states.free.shape[1]
         x = np.zeros((len(seen), len(FEATURES)))
         for start in range(0, len(seen), CHUNK):
@@ -61,20 +68,20 @@ class Case:
 
     def _play(
         self, weights: Floats | None, seed: int, explore: float, step: float, snapshots: int
-    ) -> tuple[float, Ints, Ints, Ints, Ints]:
+    ) -> tuple[float, float, Ints, Ints, Ints, Ints]:
         states = self.nodes.states
         order = generator(seed, NAMES_STREAM).permutation(len(states)).astype(np.int64)
         rows = len(states) * snapshots
         seen, seen_free = np.zeros((rows, 3), np.int64), np.zeros((rows, WIDTH), np.int64)
         pods = self.pods.of[submission(self.pods, self.nodes.capacity, seed)]
         with np.errstate(over="ignore"):  # hashes wrap around; loops that are not compiled would tell
-            allocated, idle_end, used = episode(
+            allocated, early, idle_end, used = episode(
                 FGD if weights is None else LEARNED,
                 states.cpu[order], states.memory[order], states.devices[order], states.model[order],
                 self.classes, pods, self.typical, self.demand.frequency, self.by_gpu, self.constants,
                 np.zeros(1) if weights is None else weights, *HIDDEN, step, explore, seed, snapshots, seen, seen_free,
             )  # fmt: skip
-        return allocated, idle_end, seen[:used], seen_free[:used], order
+        return allocated, early, idle_end, seen[:used], seen_free[:used], order
 
 
 @dataclass(frozen=True, slots=True)
