@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from services.learner.frag_kernel import FGD, LEARNED, WIDTH, episode
 from shared.model.gpu import ANY_MODEL, GpuRequest
 from shared.policy.frag_features import FEATURES, FragFeatures, model_share
-from shared.policy.frag_value import HIDDEN, STEP
+from shared.policy.frag_value import HIDDEN, PRICES, STEP
 from shared.policy.fragmentation import Demand, typical_demand
 from shared.twin.gpu_trace import NAMES_STREAM, GpuNodes, GpuPods, generator, pods_of, submission
 
@@ -30,9 +30,9 @@ MIXES = ("share", "several", "model", "cpu", "all")
 
 
 class Case:
-    """Pods and nodes ready to be played."""
+    """Pods and nodes ready to be played. ``prices``: of ``frag_value``; training learns without (``UNPRICED``)."""
 
-    def __init__(self, nodes: GpuNodes, pods: GpuPods) -> None:
+    def __init__(self, nodes: GpuNodes, pods: GpuPods, prices: tuple[float, float] = PRICES) -> None:
         if nodes.states.free.shape[1] > WIDTH:
             raise ValueError(f"training knows nodes of up to {WIDTH} devices")
         self.nodes, self.pods = nodes, pods
@@ -41,7 +41,8 @@ class Case:
         self.classes = np.array([(r.cpu, r.memory, r.devices, r.milli, r.models) for r in pods.classes], np.int64)
         d = self.demand
         self.typical = np.stack((d.cpu, d.devices, d.milli, d.models), 1)
-        self.by_gpu, self.constants = self.features.constants()
+        self.by_gpu, constants = self.features.constants()
+        self.constants = np.concatenate((prices, constants))
 
     def play(self, weights: Floats | None, seed: int, *, explore: float = 0.0, step: float = STEP) -> float:
         """Allocated percent of one episode; ``weights`` None: FGD."""

@@ -5,8 +5,7 @@ The thin shell around ``FragRun``. In ``out`` it keeps ``seed-N.ckpt`` (written 
 best validated weights and ``frag.json``, the card. Scalars, against steps of the search (rounds of policy iteration
 are 0 and below): ``train/relative_error`` (squared error of the value over its variance), ``train/pair_difference``
 (mean difference within an antithetic pair, percentage points), ``validation/gain`` and ``validation/least_gain`` (over
-FGD on the same seeds, points, mean and least over traces), ``validation/<trace>`` and ``validation_100/<trace>``
-(allocated percent at 130 % and at 100 % demand).
+FGD on the same seeds, points, mean and least over traces), ``validation/<trace>`` (allocated percent).
 """
 
 from __future__ import annotations
@@ -88,8 +87,8 @@ def write_weights(run: FragRun, seeds: tuple[int, ...], out: Path) -> None:
     """``frag.npz`` and ``frag.json`` with the best validated weights of ``run``."""
     assert run.best is not None
     assert run.best_validation is not None
-    found = run.best_validation
-    steps = run.step
+    found, figures = run.best_validation, run.shipped_figures()
+    steps = run.search.steps if run.search is not None else 0
     card = Card(
         policy=NAME,
         version=VERSION,
@@ -103,12 +102,12 @@ def write_weights(run: FragRun, seeds: tuple[int, ...], out: Path) -> None:
         },
         figures={
             "validation, percent of GPUs allocated at 130 % demand": {
-                name: round(value, 2) for name, value in found.by_trace.items()
+                name: round(late, 2) for name, (late, _) in figures.items()
             },
             "validation, percent allocated when 100 % had been asked for": {
-                name: round(value, 2) for name, value in found.early_by_trace.items()
+                name: round(early, 2) for name, (_, early) in figures.items()
             },
-            "validation, least gain over FGD at 130 % in points": round(found.least_gain, 3),
+            "validation before prices, mean gain over FGD in points": round(found.gain, 3),
         },
         limits=LIMITS,
     )
@@ -142,14 +141,16 @@ def _text(file: Path) -> str:
 
 
 def _run(run: FragRun, out: Path, path: Path, digest: str) -> None:
-    writer = SummaryWriter(str(out / "logs" / f"seed-{run.settings.seed}"), purge_step=run.step)
+    writer = SummaryWriter(
+        str(out / "logs" / f"seed-{run.settings.seed}"), purge_step=run.search.steps if run.search is not None else 0
+    )
     try:
         with (
             _ending_by_signal(),
             click.progressbar(length=run.settings.steps, label=NAME, file=sys.stderr) as bar,
             (out / f"curves-{run.settings.seed}.jsonl").open("a") as curves,
         ):
-            bar.update(run.step)
+            bar.update(run.search.steps if run.search is not None else 0)
             for report in run.run():
                 scalars = _scalars(report)
                 for name, value in scalars.items():
@@ -169,7 +170,6 @@ def _scalars(report: Report) -> dict[str, float]:
         scalars["validation/gain"] = report.validation.gain
         scalars["validation/least_gain"] = report.validation.least_gain
         scalars.update({f"validation/{name}": value for name, value in report.validation.by_trace.items()})
-        scalars.update({f"validation_100/{name}": value for name, value in report.validation.early_by_trace.items()})
     return scalars
 
 
