@@ -201,7 +201,9 @@ def waste(
             break
         slot = (slot + np.uint64(1)) & mask
     features(cpu, memory, free, devices, model, typical, frequency, by_gpu, demand, x)
-    value = idle / 1000.0 * (network(x, weights, first, second, hidden) - demand[MODEL_PRICE] * demand[WANTED + model])
+    value: float = (
+        idle / 1000.0 * (network(x, weights, first, second, hidden) - demand[MODEL_PRICE] * demand[WANTED + model])
+    )
     value += demand[FRAGMENT_PRICE] * 8.0 * x[7]
     keys[slot] = key
     values[slot] = value

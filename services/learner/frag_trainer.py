@@ -35,7 +35,7 @@ from shared.policy.frag_value import NAME, SHAPES
 from shared.policy.weights import Card, WeightsFile, decode, encode
 from shared.twin.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods
 
-VERSION = 1
+VERSION = 2
 NODE_LIST = "openb_node_list_gpu_node.csv"
 POD_LIST = "openb_pod_list_{}.csv"
 TRACES = ("default", "multigpu20", "gpushare40", "gpuspec10", "cpu050", "cpu200")
