@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from services.learner.frag_kernel import FGD, LEARNED, WIDTH, episode
 from shared.model.gpu import ANY_MODEL, GpuRequest
 from shared.policy.frag_features import FEATURES, FragFeatures, model_share
-from shared.policy.frag_value import HIDDEN, STEP
+from shared.policy.frag_value import HIDDEN, PRICES, STEP
 from shared.policy.fragmentation import Demand, typical_demand
 from shared.twin.gpu_trace import NAMES_STREAM, GpuNodes, GpuPods, generator, pods_of, submission
 
@@ -30,9 +30,9 @@ MIXES = ("share", "several", "model", "cpu", "all")
 
 
 class Case:
-    """Pods and nodes ready to be played."""
+    """Pods and nodes ready to be played. ``prices``: of ``frag_value``; training learns without (``UNPRICED``)."""
 
-    def __init__(self, nodes: GpuNodes, pods: GpuPods) -> None:
+    def __init__(self, nodes: GpuNodes, pods: GpuPods, prices: tuple[float, float] = PRICES) -> None:
         if nodes.states.free.shape[1] > WIDTH:
             raise ValueError(f"training knows nodes of up to {WIDTH} devices")
         self.nodes, self.pods = nodes, pods
@@ -41,15 +41,23 @@ class Case:
         self.classes = np.array([(r.cpu, r.memory, r.devices, r.milli, r.models) for r in pods.classes], np.int64)
         d = self.demand
         self.typical = np.stack((d.cpu, d.devices, d.milli, d.models), 1)
-        self.by_gpu, self.constants = self.features.constants()
+        self.by_gpu, constants = self.features.constants()
+        self.constants = np.concatenate((prices, constants))
 
     def play(self, weights: Floats | None, seed: int, *, explore: float = 0.0, step: float = STEP) -> float:
         """Allocated percent of one episode; ``weights`` None: FGD."""
-        return self._play(weights, seed, explore, step, 0)[0]
+        return self.play_both(weights, seed, explore=explore, step=step)[0]
+
+    def play_both(
+        self, weights: Floats | None, seed: int, *, explore: float = 0.0, step: float = STEP
+    ) -> tuple[float, float]:
+        """Allocated percent at the end of one episode and when 100 % had been asked for."""
+        found = self._play(weights, seed, explore, step, 0)
+        return found[0], found[1]
 
     def learn(self, weights: Floats | None, seed: int, explore: float) -> tuple[Floats, Floats, Floats]:
         """Features ``[rows, features]``, idle GPUs then and idle GPUs at the end, ``[rows]`` each, of one episode."""
-        _, idle_end, seen, seen_free, order = self._play(weights, seed, explore, STEP, SNAPSHOTS)
+        _, _, idle_end, seen, seen_free, order = self._play(weights, seed, explore, STEP, SNAPSHOTS)
         width = self.nodes.states.free.shape[1]
         x = np.zeros((len(seen), len(FEATURES)))
         for start in range(0, len(seen), CHUNK):
@@ -61,20 +69,20 @@ class Case:
 
     def _play(
         self, weights: Floats | None, seed: int, explore: float, step: float, snapshots: int
-    ) -> tuple[float, Ints, Ints, Ints, Ints]:
+    ) -> tuple[float, float, Ints, Ints, Ints, Ints]:
         states = self.nodes.states
         order = generator(seed, NAMES_STREAM).permutation(len(states)).astype(np.int64)
         rows = len(states) * snapshots
         seen, seen_free = np.zeros((rows, 3), np.int64), np.zeros((rows, WIDTH), np.int64)
         pods = self.pods.of[submission(self.pods, self.nodes.capacity, seed)]
         with np.errstate(over="ignore"):  # hashes wrap around; loops that are not compiled would tell
-            allocated, idle_end, used = episode(
+            allocated, early, idle_end, used = episode(
                 FGD if weights is None else LEARNED,
                 states.cpu[order], states.memory[order], states.devices[order], states.model[order],
                 self.classes, pods, self.typical, self.demand.frequency, self.by_gpu, self.constants,
                 np.zeros(1) if weights is None else weights, *HIDDEN, step, explore, seed, snapshots, seen, seen_free,
             )  # fmt: skip
-        return allocated, idle_end, seen[:used], seen_free[:used], order
+        return allocated, early, idle_end, seen[:used], seen_free[:used], order
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,12 +67,13 @@ def episode(
     policy: int, node_cpu: Ints, node_memory: Ints, node_devices: Ints, node_model: Ints, classes: Ints, pods: Ints,
     typical: Ints, frequency: Floats, by_gpu: Floats, demand: Floats, weights: Floats, first: int, second: int,
     step: float, explore: float, seed: int, snapshots: int, seen: Ints, seen_free: Ints,
-) -> tuple[float, Ints, int]:  # fmt: skip
+) -> tuple[float, float, Ints, int]:  # fmt: skip
     """Place ``pods`` (classes in order) on the nodes, which stand in the order that breaks ties.
 
     ``classes`` int64 ``[classes, 5]``: CPU, memory, devices, milli, models. ``step``: what scores are rounded to, in
     GPUs. ``seen`` int64 ``[rows, 3]`` (CPU, memory, node) and ``seen_free`` int64 ``[rows, 8]`` get the nodes with idle
-    GPU at ``snapshots`` moments. Returns allocated percent, idle thousandths per node at the end, rows written.
+    GPU at ``snapshots`` moments. Returns the percent allocated at the end and when 100 % had been asked for, idle
+    thousandths per node at the end, rows written.
     """
     np.random.seed(seed)
     nodes = node_cpu.shape[0]
@@ -98,6 +99,8 @@ def episode(
     x = np.zeros(24)
     hidden = np.zeros(first + second)
     allocated = 0
+    arrived = 0
+    early = 0
     rows = 0
     next_snapshot = 0
     for t in range(pods.shape[0]):
@@ -114,11 +117,14 @@ def episode(
                     for i in range(WIDTH):
                         seen_free[rows, i] = free[n, i]
                     rows += 1
+        if arrived <= capacity:
+            early = allocated
         c = pods[t]
         pod_cpu = classes[c, 0]
         pod_memory = classes[c, 1]
         number = classes[c, 2]
         milli = classes[c, 3]
+        arrived += number * milli
         share = number == 1 and milli < DEVICE
         wander = explore > 0.0 and np.random.random() < explore
         best = -1e300
@@ -228,4 +234,4 @@ def episode(
     for n in range(nodes):
         for i in range(node_devices[n]):
             idle_end[n] += free[n, i]
-    return 100.0 * allocated / capacity, idle_end, rows
+    return 100.0 * allocated / capacity, 100.0 * early / capacity, idle_end, rows

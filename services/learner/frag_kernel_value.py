@@ -3,7 +3,7 @@
 The same formulas as ``shared.policy.frag_features`` and ``frag_value``, which agents run; a test holds them equal. Here
 they are loops over one state because an episode of training asks for one state at a time and thousands of times.
 Arrays: ``typical`` int64 ``[typical, 4]``: CPU, devices, milli, models; ``by_gpu``, ``by_pod``, ``frequency`` float64
-``[typical]``; ``demand`` float64: ``CPU_OF_GPU`` and what follows it, then ``model_wanted`` per model.
+``[typical]``; ``demand`` float64: the two prices of ``frag_value``, the demand's constants, ``model_wanted`` per model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 DEVICE = 1000
-CPU_OF_GPU, SHARED, SEVERAL, CPU_BY_GPU_PODS, FOUR, PER_GPU_POD, PER_CPU_POD, WANTED = range(8)
+FRAGMENT_PRICE, MODEL_PRICE, CPU_OF_GPU, SHARED, SEVERAL, CPU_BY_GPU_PODS = range(6)
+FOUR, PER_GPU_POD, PER_CPU_POD, WANTED = range(6, 10)
 TABLE = 1 << 18
 """Slots of the table of known values; a full neighbourhood is overwritten, so it bounds memory and never errs."""
 PROBES = 8
@@ -184,7 +185,7 @@ def waste(
     demand: Floats, weights: Floats, first: int, second: int, keys: Any, values: Floats, x: Floats, hidden: Floats,
     ordered: Ints,
 ) -> float:  # fmt: skip
-    """GPUs of the state expected to stay idle, from the table or anew."""
+    """Cost of the state in GPUs (``frag_value``), from the table or anew."""
     idle = 0
     for i in range(devices):
         idle += free[i]
@@ -200,7 +201,10 @@ def waste(
             break
         slot = (slot + np.uint64(1)) & mask
     features(cpu, memory, free, devices, model, typical, frequency, by_gpu, demand, x)
-    value = idle / 1000.0 * network(x, weights, first, second, hidden)
+    value: float = (
+        idle / 1000.0 * (network(x, weights, first, second, hidden) - demand[MODEL_PRICE] * demand[WANTED + model])
+    )
+    value += demand[FRAGMENT_PRICE] * 8.0 * x[7]
     keys[slot] = key
     values[slot] = value
     return value

@@ -35,7 +35,7 @@ from shared.policy.frag_value import NAME, SHAPES
 from shared.policy.weights import Card, WeightsFile, decode, encode
 from shared.twin.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods
 
-VERSION = 1
+VERSION = 2
 NODE_LIST = "openb_node_list_gpu_node.csv"
 POD_LIST = "openb_pod_list_{}.csv"
 TRACES = ("default", "multigpu20", "gpushare40", "gpuspec10", "cpu050", "cpu200")
@@ -87,7 +87,7 @@ def write_weights(run: FragRun, seeds: tuple[int, ...], out: Path) -> None:
     """``frag.npz`` and ``frag.json`` with the best validated weights of ``run``."""
     assert run.best is not None
     assert run.best_validation is not None
-    found = run.best_validation
+    found, figures = run.best_validation, run.shipped_figures()
     steps = run.search.steps if run.search is not None else 0
     card = Card(
         policy=NAME,
@@ -102,9 +102,12 @@ def write_weights(run: FragRun, seeds: tuple[int, ...], out: Path) -> None:
         },
         figures={
             "validation, percent of GPUs allocated at 130 % demand": {
-                name: round(value, 2) for name, value in found.by_trace.items()
+                name: round(late, 2) for name, (late, _) in figures.items()
             },
-            "validation, mean gain over FGD in points": round(found.gain, 3),
+            "validation, percent allocated when 100 % had been asked for": {
+                name: round(early, 2) for name, (_, early) in figures.items()
+            },
+            "validation before prices, mean gain over FGD in points": round(found.gain, 3),
         },
         limits=LIMITS,
     )

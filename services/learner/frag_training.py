@@ -4,7 +4,7 @@ Rounds of policy iteration come first (the first plays FGD, so it imitates; late
 pods placed at random), then the evolution strategy. Every ``VALIDATE_EVERY`` steps both the
 search's weights and their running mean are validated on seeds 500 and 501 over the given traces and four fixed variants
 of them; the best of all is kept. Training draws seeds from 1000 up. The whole run is a function of its seed and its
-number of steps.
+number of steps. What is learned is the waste alone: the prices of ``frag_value`` are 0 here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from services.learner.frag_cases import Case, Pools, part_of, pools_of, variant
 from services.learner.frag_fit import Experience, concatenate, fit
 from services.learner.frag_search import Search
+from shared.policy.frag_value import UNPRICED
 from shared.twin.gpu_trace import GpuNodes, GpuPods
 
 Floats = NDArray[np.float64]
@@ -92,10 +93,10 @@ class FragRun:
 
     def __post_init__(self) -> None:
         self._pools = pools_of(self.lists)
-        self._checks = {name: Case(self.nodes, pods) for name, pods in self.lists.items()}
+        self._checks = {name: Case(self.nodes, pods, UNPRICED) for name, pods in self.lists.items()}
         rng = np.random.default_rng(VARIANT_SEED)
         for name, mix, amount in VARIANTS:
-            self._checks[name] = Case(self.nodes, variant(self._pools, rng, mix, amount))
+            self._checks[name] = Case(self.nodes, variant(self._pools, rng, mix, amount), UNPRICED)
         self._fgd = {name: _mean(case, None) for name, case in self._checks.items()}
 
     def run(self) -> Iterator[Report]:
@@ -116,6 +117,16 @@ class FragRun:
         by_trace = {name: _mean(case, weights) for name, case in self._checks.items()}
         gains = [by_trace[name] - self._fgd[name] for name in by_trace]
         return Validation(by_trace, float(np.mean(gains)), min(gains))
+
+    def shipped_figures(self) -> dict[str, tuple[float, float]]:
+        """Of the best weights with the prices they are shipped with: percent allocated at 130 % and at 100 % demand."""
+        assert self.best is not None
+        found: dict[str, tuple[float, float]] = {}
+        for name, case in self._checks.items():
+            priced = Case(case.nodes, case.pods)
+            late, early = np.mean([priced.play_both(self.best, seed) for seed in VALIDATION_SEEDS], 0).tolist()
+            found[name] = (late, early)
+        return found
 
     def get_state(self) -> dict[str, Any]:
         """What a checkpoint holds; only within the search, the rounds before it are short."""
@@ -148,7 +159,7 @@ class FragRun:
     def _case(self, rng: np.random.Generator, given: float, parts: tuple[float, ...]) -> Case:
         names = sorted(self.lists)
         pods = self.lists[names[rng.integers(len(names))]] if rng.random() < given else variant(self._pools, rng)
-        return Case(part_of(self.nodes, float(rng.choice(parts)), rng), pods)
+        return Case(part_of(self.nodes, float(rng.choice(parts)), rng), pods, UNPRICED)
 
     def _draw(self, rng: np.random.Generator) -> Callable[[Floats], float]:
         case, seed = self._case(rng, GIVEN_SHARE, SEARCH_PARTS), int(rng.integers(FIRST_SEED, LAST_SEED))

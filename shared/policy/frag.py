@@ -155,11 +155,11 @@ class GpuPolicy:
 class FragPolicy(GpuPolicy):
     """``frag`` with the lens that explanations look through.
 
-    Its features are those of the node once the pod is on it, and the node's waste before; Q(accept) is the waste that
+    Its features are those of the node once the pod is on it, and the node's cost before; Q(accept) is the cost that
     the pod saves there (mostly negative), Q(reject) is 0. A score is Q(accept) in whole steps, before the fixed order.
     """
 
-    feature_names = (*(f"{name}_after" for name in FEATURES), "waste_before")
+    feature_names = (*(f"{name}_after" for name in FEATURES), "cost_before")
 
     def __init__(self, weights: WeightsFile) -> None:
         super().__init__(NAME, weights)
@@ -175,14 +175,14 @@ class FragPolicy(GpuPolicy):
         net = self._scorer.net
         x = np.empty((len(states), len(self.feature_names)), np.float32)
         x[:, :-1] = net.features.of(ways.after)
-        x[:, -1] = net.waste(states)
+        x[:, -1] = net.cost(states)
         return x
 
     def q_values(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 ``[candidates, 2]``: Q(reject), Q(accept) in GPUs."""
         assert isinstance(self._scorer, Frag)
         q = np.zeros((len(features), 2), np.float32)
-        q[:, 1] = features[:, -1] - self._scorer.net.waste_of(features[:, :-1])
+        q[:, 1] = features[:, -1] - self._scorer.net.cost_of(features[:, :-1])
         return q
 
 

@@ -1,10 +1,15 @@
 """The learned value of a node's state: how much of its idle GPU will still be idle when the cluster is full.
 
     waste(state) = idle(state) * sigmoid(mlp(features(state)))
+    cost(state)  = waste(state) + FRAGMENT_PRICE * fragment(state) - MODEL_PRICE * idle(state) * model_wanted(state)
 
 in GPUs. Placing a pod on the node whose waste grows least is one step of policy improvement on "GPU left over at the
 end", as long as the cluster's value is the sum of its nodes' values. That sum does not depend on the number or the
 order of nodes. FGD is the same rule with the expected fragment in place of the learned waste.
+
+The end is not all that counts: pods that find no room before are turned away too. So the fragment, which is GPU that
+pods to come cannot use now, has a small price; and idle GPU of a model that pods name beyond its share of the cluster
+is worth keeping for them. Both prices were chosen on validation seeds (docs/policies/frag.md).
 
 The growth is rounded down to steps of ``STEP`` GPUs, so that what is equal but for the last bits of a float ties, and
 the fixed order of nodes decides. Unlike FGD the value does not live on its rounding: measured without it, allocation
@@ -32,43 +37,48 @@ SIZES = [len(FEATURES), *HIDDEN, 1]
 SHAPES: Shapes = mlp_shapes(SIZES)
 LAYERS = len(SIZES) - 1
 STEP = 0.02
-"""Of one GPU: what the growth of waste is rounded to."""
+"""Of one GPU: what the growth of cost is rounded to."""
+FRAGMENT_PRICE, MODEL_PRICE = 0.1, 0.3
+PRICES, UNPRICED = (FRAGMENT_PRICE, MODEL_PRICE), (0.0, 0.0)
+FRAGMENT, WANTED = FEATURES.index("fragment"), FEATURES.index("model_wanted")
 
 
-class WasteNet:
-    """The waste of node states under one demand, by the arrays of a weights file."""
+class CostNet:
+    """The cost of node states under one demand, by the arrays of a weights file; ``UNPRICED``: the waste alone."""
 
-    def __init__(self, weights: WeightsFile, demand: Demand, model_share: Floats) -> None:
+    def __init__(
+        self, weights: WeightsFile, demand: Demand, model_share: Floats, prices: tuple[float, float] = PRICES
+    ) -> None:
         check_weights(weights)
         self.features = FragFeatures(demand, model_share)
         self._arrays = weights.arrays
+        self._fragment_price, self._model_price = prices
 
-    def waste(self, states: GpuStates) -> Floats:
-        """float64 ``[states]``, GPUs expected to stay idle; 0 for a node with no idle GPU."""
-        result: Floats = (
-            self._share(self.features.of(states).astype(np.float32)) * states.free.sum(1) / MILLI_PER_DEVICE
-        )
-        return result
+    def cost(self, states: GpuStates) -> Floats:
+        """float64 ``[states]``, in GPUs; 0 for a node with no idle GPU."""
+        x = self.features.of(states)
+        return self._cost(x, x.astype(np.float32))
 
-    def waste_of(self, x: NDArray[np.float32]) -> Floats:
+    def cost_of(self, x: NDArray[np.float32]) -> Floats:
         """float64 ``[states]``: the same from features float32 ``[states, features]``, for explanations."""
-        result: Floats = self._share(x) * x[:, 0] / SCALE[0]
-        return result
+        return self._cost(x.astype(np.float64), x)
 
-    def _share(self, x: NDArray[np.float32]) -> Floats:
+    def _cost(self, exact: Floats, x: NDArray[np.float32]) -> Floats:
         logit = mlp(self._arrays, x, LAYERS)[:, 0].astype(np.float64)
-        result: Floats = 1 / (1 + np.exp(-logit))
+        idle, fragment, wanted = (exact[:, column] / SCALE[column] for column in (0, FRAGMENT, WANTED))
+        kept = 1 / (1 + np.exp(-logit)) - self._model_price * wanted
+        result: Floats = idle * kept + self._fragment_price * fragment / MILLI_PER_DEVICE
         return result
 
     def growth(self, states: GpuStates, request: GpuRequest, *, fullest_only: bool = False) -> tuple[Floats, Ints]:
-        """The least growth of waste that ``request`` causes on each state, in GPUs, and the device of a share.
+        """The least growth of cost that ``request`` causes on each state, in GPUs, and the device of a share.
 
-        Every state must have room. ``fullest_only``: a share goes to the fullest device with room, whatever it costs.
+        Every state must have room. ``fullest_only``: a share goes to the fullest device with room, come what may.
         float64 and int64 ``[states]``; device -1 where there is none to choose.
         """
         ways = options(states, request, fullest_only=fullest_only)
-        waste = self.waste(states.joined(ways.after))
-        growth = waste[len(states) :] - waste[: len(states)][ways.row]
+        cost = self.cost(states.joined(ways.after))
+        growth = cost[len(states) :] - cost[: len(states)][ways.row]
         if len(growth) == len(states):
             return growth, ways.device
         order = np.lexsort((growth, ways.row))

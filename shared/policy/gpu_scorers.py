@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shared.model.gpu import GpuRequest, GpuStates, Ints, fullest, options
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.policy.frag_value import WasteNet, steps
+from shared.policy.frag_value import CostNet, steps
 from shared.policy.fragmentation import Demand, Meeting
 from shared.policy.weights import WeightsFile
 
@@ -53,14 +53,14 @@ class Fgd:
 
 
 class Frag:
-    """The least growth of waste (``frag_value``), in whole steps; ties fall to the first node in a fixed order."""
+    """The least growth of cost (``frag_value``), in whole steps; ties fall to the first node in a fixed order."""
 
     random_ties = False
 
     def __init__(
         self, weights: WeightsFile, demand: Demand, model_share: Floats, *, fullest_only: bool = False
     ) -> None:
-        self.net = WasteNet(weights, demand, model_share)
+        self.net = CostNet(weights, demand, model_share)
         self._fullest_only = fullest_only
 
     def score(self, states: GpuStates, request: GpuRequest) -> tuple[Floats, Ints]:

@@ -21,7 +21,7 @@ from shared.errors import ConfigError
 from shared.evaluation.placement import run_episode
 from shared.evaluation.trace_run import play
 from shared.policy.frag_features import FEATURES, model_share
-from shared.policy.frag_value import SHAPES, WasteNet
+from shared.policy.frag_value import SHAPES, UNPRICED, CostNet
 from shared.policy.gpu_scorers import Frag
 from shared.policy.weights import Card, WeightsFile, decode
 from tests.small_trace import small_trace
@@ -51,8 +51,17 @@ def test_the_loops_play_the_learned_policy_as_the_suite_does():
     case, file = Case(trace.nodes, trace.pods), weights_file(weights)
     for seed in (42, 43, 44):
         scorer = Frag(file, trace.demand, model_share(trace.nodes.states))
-        expected = run_episode(trace.nodes, trace.pods, scorer, seed).allocation()
-        assert case.play(weights, seed) == pytest.approx(expected)
+        expected = run_episode(trace.nodes, trace.pods, scorer, seed)
+        late, early = case.play_both(weights, seed)
+        assert late == case.play(weights, seed) == pytest.approx(expected.allocation())
+        assert early == pytest.approx(expected.allocation(1.0))
+
+
+def test_training_learns_the_waste_without_prices(tiny):
+    trace, weights = small_trace(nodes=16), some_weights()
+    unpriced = Case(trace.nodes, trace.pods, UNPRICED)
+    assert unpriced.play_both(weights, 42) != Case(trace.nodes, trace.pods).play_both(weights, 42)
+    assert not any(tiny._draw(np.random.default_rng(0)).__closure__[0].cell_contents.constants[:2])
 
 
 def test_snapshots_know_what_stayed_idle():
@@ -72,7 +81,8 @@ def test_the_fit_learns_a_waste_that_the_features_tell_and_numpy_computes_it_as_
     end = (0.5 * idle).astype(np.float32)
     weights, relative = fit(Experience(x, idle, end), None, updates=300, seed=1)
     assert relative < 0.05
-    waste = WasteNet(weights_file(weights), trace.demand, model_share(trace.nodes.states)).waste(trace.nodes.states)
+    net = CostNet(weights_file(weights), trace.demand, model_share(trace.nodes.states), UNPRICED)
+    waste = net.cost(trace.nodes.states)
     assert waste == pytest.approx(0.5 * trace.nodes.states.devices, abs=0.8)
 
 

@@ -8,6 +8,7 @@ import pytest
 from services.learner.frag_kernel_value import features as loops
 from shared.model.gpu import GpuRequest, fullest, options
 from shared.policy.frag_features import FEATURES, FragFeatures, model_share
+from shared.policy.frag_value import PRICES
 from shared.policy.fragmentation import Meeting, typical_demand
 from shared.twin.gpu_cluster import GpuCluster
 from shared.twin.gpu_trace import empty_states, parse_gpu_nodes
@@ -88,7 +89,8 @@ def test_features_equal_the_loops_that_training_uses(seed):
     found, features = used_states(seed)
     demand = features.meeting.demand
     typical = np.stack((demand.cpu, demand.devices, demand.milli, demand.models), 1)
-    by_gpu, constants = features.constants()
+    by_gpu, figures = features.constants()
+    constants = np.concatenate((PRICES, figures))
     expected = np.zeros((len(found), len(FEATURES)))
     for row in range(len(found)):
         loops(
