@@ -91,7 +91,7 @@ def run_child(argv: list[str], *, stop_s: float = STOP_S) -> int:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         # Ctrl-C comes to us alone and is passed on once: two of them would interrupt the writing of the checkpoint.
         start_new_session=True,
-        preexec_fn=die_with_parent,  # noqa: PLW1509  one prctl, see die_with_parent
+        preexec_fn=_in_child,  # noqa: PLW1509  two system calls, see die_with_parent
     )
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -102,6 +102,12 @@ def run_child(argv: list[str], *, stop_s: float = STOP_S) -> int:
     finally:
         signal.signal(signal.SIGTERM, before)
     return code if code >= 0 else 128 - code
+
+
+def _in_child() -> None:
+    die_with_parent()
+    # a shell starts background jobs with SIGINT ignored, and that is inherited: ours is how the trainer is asked to end
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end(child: subprocess.Popen[bytes], stop_s: float) -> None:

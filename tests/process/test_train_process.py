@@ -36,10 +36,11 @@ signal.pause()
 """
 
 
-def started(code: str, stop_s: float) -> subprocess.Popen[str]:
+def started(code: str, stop_s: float, *, interrupts: signal.Handlers = signal.SIG_DFL) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PARENT, code, str(stop_s)], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+        [sys.executable, "-c", PARENT, code, str(stop_s)], stdout=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, interrupts),
+    )  # fmt: skip
     assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], 60)
     assert ready
@@ -59,6 +60,14 @@ def test_a_trainer_that_was_killed_is_no_success():
 def test_an_interrupt_lets_the_trainer_write_its_checkpoint(number):
     process = started(OBEDIENT, 60)
     os.kill(process.pid, number)
+    out, _ = process.communicate(timeout=60)
+    assert out == "checkpoint\n"
+    assert process.returncode == EXIT_INTERRUPTED
+
+
+def test_a_background_job_that_ignores_interrupts_still_ends_its_trainer_well():
+    process = started(OBEDIENT, 60, interrupts=signal.SIG_IGN)
+    os.kill(process.pid, signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
     assert out == "checkpoint\n"
     assert process.returncode == EXIT_INTERRUPTED
