@@ -39,7 +39,7 @@ signal.pause()
 def started(code: str, stop_s: float, *, interrupts: signal.Handlers = signal.SIG_DFL) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", PARENT, code, str(stop_s)], stdout=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, interrupts),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, interrupts),  # noqa: PLW1509  one system call
     )  # fmt: skip
     assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], 60)
