@@ -38,13 +38,15 @@ class AgentAnswers:
     """One agent's answers for one class, in its order; ``names``: the node each one's slot meant to it ("": none).
 
     ``cut``: it was asked for fewer than there are units and gave as many: it may have more. ``policy``: by which it
-    judged, ``name@version``.
+    judged, ``name@version``; ``lane``: the policy whose turn it was, also where its fallback judged; ``agent``: its id.
     """
 
     answers: list[Answer] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     cut: bool = False
     policy: str = ""
+    lane: str = ""
+    agent: str = ""
 
 
 MAX_CONSIDERED = 6
