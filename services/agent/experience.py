@@ -20,7 +20,7 @@ import numpy as np
 
 from shared.model.constraints import PodClass
 from shared.policy.class_usage import PARTS
-from shared.policy.lenses import Lens, lens_of
+from shared.policy.lenses import Floats, Lens, lens_of
 from shared.policy.marl_features import PodView, node_view
 from shared.policy.observation import Observation, Policy
 from shared.policy.reward import BALANCE_UNIT, MOST_COST
@@ -86,7 +86,9 @@ class Experience:
         if lens is None:
             return
         chosen: IntArray = np.unique(np.array(rows[: self.settings.rows], np.int64))
-        features = lens.features(Observation(table, pod_class, chosen))
+        features = self._look(lens, Observation(table, pod_class, chosen))
+        if features is None:
+            return
         for row, seen in zip(chosen, features, strict=True):
             if len(self._pending) >= self.settings.pending:
                 self._pending.popleft()
@@ -104,7 +106,10 @@ class Experience:
             if row is None or cluster is None:
                 self.lost += 1
                 continue
-            s_t = entry.lens.features(Observation(table, entry.pod_class, np.array([row], np.int64)))[0]
+            features = self._look(entry.lens, Observation(table, entry.pod_class, np.array([row], np.int64)))
+            if features is None:
+                continue
+            s_t = features[0]
             got = int(table.requested[PODS_COLUMN, row]) > entry.pods
             reward = balance_of(table, row, store, float(cluster[HIGHEST]))
             if not (np.isfinite(s_t).all() and np.isfinite(entry.s_tm1).all() and np.isfinite(reward)):
@@ -126,6 +131,15 @@ class Experience:
         kept = transitions[-room:] if room > 0 else []
         self.dropped += len(transitions) - len(kept)
         self._ready.extendleft(reversed(kept))
+
+    def _look(self, lens: Lens, observation: Observation) -> Floats | None:
+        """The features [rows]; None, counted as lost, where the policy's code fails: learning is never worth a
+        decision (I12)."""
+        try:
+            return lens.features(observation)
+        except Exception:  # noqa: BLE001  as in policy/guard.py: whatever a policy raises
+            self.lost += len(observation.rows)
+            return None
 
     def _lens_of(self, policy: Policy) -> Lens | None:
         if self._lens[0] is not policy:
