@@ -19,11 +19,17 @@ from shared.wire.messages import (
     Placement,
     PlacementResult,
 )
-from shared.wire.records import PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 from tests.unit.services.coordinator.test_rolling import NEW, OLD, SETTINGS, Rolled
 
+SOFT = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "ScheduleAnyway",
+    "labelSelector": {"matchLabels": {"app": "nobody"}},
+}
 OTHER = PolicyRef("learned", 3, "c" * 64)
 
 
@@ -129,3 +135,22 @@ def test_a_round_full_of_classes_has_no_place_for_a_probe():
     assert max(len(offer.groups) for offer in offers) > 1000
     for offer in offers:
         assert decode(encode(offer), Offer).groups
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_an_agent_that_judges_by_the_fallback_does_not_get_every_pod(guided):
+    """Scores of two policies do not compare: kube-default counts to hundreds, a Q-value hardly to one."""
+    scene = Rolled(agents=2, nodes=6)
+    scene.put(PolicyPointer(active=NEW, previous=OLD, number=9))
+    resting = scene.agents["agent-0"]
+    resting.lanes.active.guard._resting = 10**6
+    theirs = set(resting.replica.table.row_of)
+    for number in range(40):
+        pod = make_pod(f"p{number}").cpu("1").memory("4Gi")
+        if guided:
+            pod.json["spec"]["topologySpreadConstraints"] = [SOFT]
+        scene.add_pod(pod.pod())
+        scene.run(until_s=0.25)
+    nodes = [placement.node for plan in scene.plans for placement in plan.placements]
+    assert len(nodes) == 40
+    assert 8 <= sum(node in theirs for node in nodes) <= 32
