@@ -40,6 +40,8 @@ class ExperienceSettings:
     """From the decision to the reading of the reward (thesis: T_i)."""
     pending: int = 1024
     ready: int = 4096
+    at_once: int = 32
+    """Rewards read without letting an offer in between: each takes about 0.15 ms."""
     rows: int = 4
     """Nodes recorded of one group: the best few, which are those that may get the pod."""
 
@@ -97,10 +99,13 @@ class Experience:
             due_s = now_s + self.settings.delay_s
             self._pending.append(_Pending(due_s, policy.name, lens, table.names[row], pod_class, pods, seen.tolist()))
 
-    def read(self, table: NodeTable, store: UtilisationStore, now_s: float) -> None:
-        """Read the rewards that are due. ``store``: what nodes use, and the cluster's means as they were told last."""
+    def read(self, table: NodeTable, store: UtilisationStore, now_s: float) -> bool:
+        """Read some of the rewards that are due; whether more are. ``store``: what nodes use, and the cluster's means
+        as they were told last."""
         cluster = store.cluster
-        while self._pending and self._pending[0].due_s <= now_s:
+        for _ in range(self.settings.at_once):
+            if not self._pending or self._pending[0].due_s > now_s:
+                return False
             entry = self._pending.popleft()
             row = table.row_of.get(entry.node)
             if row is None or cluster is None:
@@ -120,6 +125,7 @@ class Experience:
                 self.dropped += 1
             self._ready.append(Transition(entry.s_tm1, int(got), reward, s_t.tolist()))
             self.recorded += 1
+        return bool(self._pending) and self._pending[0].due_s <= now_s
 
     def take(self, most: int) -> list[Transition]:
         """The oldest transitions, to be sent; they are gone from here."""

@@ -56,7 +56,10 @@ class Sender:
             core, learner = self._core, self._learner
             if learner is None:
                 continue
-            core.read_rewards(self._clock())
+            for _ in range(core.experience.settings.pending):
+                if not core.read_rewards(self._clock()):
+                    break
+                await asyncio.sleep(0)  # offers come first
             for _ in range(MOST_BATCHES):
                 if not core.experience.waiting:
                     break

@@ -99,3 +99,14 @@ async def test_a_replaced_candidate_decides_nothing_while_the_next_one_is_fetche
     assert seen == [None, None]
     assert lanes.candidate is not None
     assert lanes.candidate.ref == GOOD
+
+
+def test_reading_rewards_never_keeps_offers_waiting_for_all_of_them():
+    cache, lived = cluster(), recording("blind")
+    for _ in range(100):
+        lived.judged(Blind(1000), cache.table, POD, [1], now_s=0.0)
+    left = []
+    while lived.read(cache.table, CLUSTER, 100.0):
+        left.append(lived.waiting)
+    assert left == [32, 64, 96]
+    assert lived.waiting == 100
