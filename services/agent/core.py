@@ -202,10 +202,10 @@ class AgentCore:
             Answer(unit, slot_of_row(s.row), s.accept, score_to_wire(s.score), s.generation, version) for s in slots
         )
 
-    def read_rewards(self, now_s: float) -> None:
-        """Read what is due of what was recorded (``experience.py``)."""
+    def read_rewards(self, now_s: float) -> bool:
+        """Read some of what is due of what was recorded (``experience.py``); whether more is."""
         self.now_s = now_s
-        self.experience.read(self.replica.table, self.lanes.store, now_s)
+        return self.experience.read(self.replica.table, self.lanes.store, now_s)
 
     def _measure(self, samples: list[NodeUse]) -> None:
         """Take over what our nodes were measured to use, and let what was known grow older."""

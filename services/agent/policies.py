@@ -58,6 +58,7 @@ class PolicyLoader:
         """Decide as the pointer says. False: etcd did not answer; try again."""
         self._lanes.forgive()
         self._lanes.number = 0
+        self._drop_replaced(pointer)
         try:
             await self._activate(pointer.active)
             if pointer.candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY):
@@ -70,6 +71,12 @@ class PolicyLoader:
         if self._lanes.active.ref == pointer.active:
             self._lanes.number = pointer.number
         return True
+
+    def _drop_replaced(self, pointer: PolicyPointer) -> None:
+        """A candidate that the pointer no longer names decides nothing more, whether the next one can be had or not."""
+        candidate = self._lanes.candidate
+        if candidate is not None and candidate.ref not in (pointer.candidate, pointer.active):
+            self._lanes.withdraw()
 
     async def _activate(self, ref: PolicyRef) -> None:
         lanes = self._lanes

@@ -15,7 +15,7 @@ from services.agent.core import AgentCore
 from shared.adapters.peer_client import PeerClient
 from shared.errors import PeerError, PeerRejected, WireError
 from shared.wire.codec import decode, encode
-from shared.wire.messages import VERSION, Transitions, TransitionsAck
+from shared.wire.messages import VERSION, Transition, Transitions, TransitionsAck
 from shared.wire.records import LearnerRecord
 
 log = structlog.get_logger()
@@ -56,7 +56,10 @@ class Sender:
             core, learner = self._core, self._learner
             if learner is None:
                 continue
-            core.read_rewards(self._clock())
+            for _ in range(core.experience.settings.pending):
+                if not core.read_rewards(self._clock()):
+                    break
+                await asyncio.sleep(0)  # offers come first
             for _ in range(MOST_BATCHES):
                 if not core.experience.waiting:
                     break
@@ -77,7 +80,7 @@ class Sender:
         except PeerRejected as error:
             self.failed += 1
             if error.code in {"peer_unreachable", "overloaded"}:
-                experience.give_back(batch)
+                self._keep(batch, learner.policy)
             log.info("transitions_refused", code=error.code, count=len(batch))
             return False
         except (PeerError, WireError) as error:
@@ -86,3 +89,11 @@ class Sender:
             log.info("transitions_lost", code=error.code, count=len(batch))
             return False
         return True
+
+    def _keep(self, batch: list[Transition], policy: str) -> None:
+        """Send it later, unless another policy's learner has come meanwhile: to that one its features mean nothing."""
+        experience = self._core.experience
+        if experience.wanted == policy:
+            experience.give_back(batch)
+        else:
+            experience.dropped += len(batch)

@@ -152,6 +152,7 @@ class _Head:
     name: str
     row: int
     policy: str = ""
+    place: int = 0
     taken: int = 0
 
 
@@ -189,10 +190,10 @@ def deal(
 def _heads(state: State, lists: Sequence[AgentAnswers]) -> list[_Head]:
     heads = []
     for found in lists:
-        for answer, name in zip(found.answers, found.names, strict=True):
+        for place, (answer, name) in enumerate(zip(found.answers, found.names, strict=True)):
             row = state.cache.table.row_of.get(name)
             if row is not None and row == answer.slot:
-                heads.append(_Head(answer, name, row, found.policy))
+                heads.append(_Head(answer, name, row, found.policy, place))
     return heads
 
 
@@ -201,10 +202,12 @@ def _ranked(
 ) -> list[_Head]:
     """The heads that the unit may have, best first: accepted ones, then by score, then the least taken."""
     mask, uid = guidance.mask, unit.pod.uid
+    by_place = len({head.policy for head in heads}) > 1  # scores of two policies do not compare (``merging.mixed``)
     keyed = []
     for head in heads:
         if (mask is None or mask[head.row]) and not losses.avoids(uid, head.name):
-            score = head.answer.score + SCORE_SCALE * (_at(guidance.scores, head.row) - _at(offered.scores, head.row))
+            own = -SCORE_SCALE * head.place if by_place else head.answer.score
+            score = own + SCORE_SCALE * (_at(guidance.scores, head.row) - _at(offered.scores, head.row))
             keyed.append(((not head.answer.accept, -score, head.taken, state.rng.random()), head))
     keyed.sort(key=lambda item: item[0])
     return [head for _, head in keyed]

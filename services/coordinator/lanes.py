@@ -29,11 +29,15 @@ from shared.policy.node_samples import take_sample
 from shared.policy.outcome import goal_of, values
 from shared.policy.rollout import Stage, in_canary
 from shared.policy.utilisation import UtilisationStore
-from shared.wire.messages import Decisions, NodeUse
-from shared.wire.records import PolicyPointer
+from shared.wire.messages import MAX_UNITS, Decisions, NodeUse
+from shared.wire.records import PolicyPointer, PolicyRef
 
 COMPARING = frozenset({marl_dqn.NAME})
 """Policies whose agents need to know the cluster's means."""
+
+MOST_MEAN = 1e6
+"""Bound of the cluster's means: pods on a node that says it has no memory are billions of its share, and a number
+that the wire refuses would stop every offer."""
 
 NO_POD = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
 
@@ -94,13 +98,15 @@ class Lanes:
         self.store.advance(self._state.now)
         live, slot_of = table.live_rows(), self.store.nodes
         slots = np.array([slot_of.get(table.names[row], -1) for row in live], np.int64)
-        return [float(value) for value in summary(node_view(table, live, slots, NO_POD, self.store))]
+        means = summary(node_view(table, live, slots, NO_POD, self.store))
+        return [float(value) for value in np.clip(np.nan_to_num(means), -MOST_MEAN, MOST_MEAN)]
 
     def measured(self, samples: Sequence[NodeSample]) -> None:
         """What nodes used; told to each agent about its own nodes with the next offer."""
         table, now = self._state.cache.table, self._state.now
         self._measurements += 1
         self._samples.clear()
+        self._told.clear()
         for sample in samples:
             row = table.row_of.get(sample.node)
             if row is None:
@@ -135,7 +141,7 @@ class Lanes:
         """Ask about one unit in the other lane too, under ``number``; a class that is in both lanes needs no probe."""
         self._pair = None
         plain = [group for group in groups.values() if not group.guided] if self.rolling else []
-        if not plain:
+        if not plain or len(groups) >= MAX_UNITS:  # an offer has no room for another class
             return
         group = plain[self._turn % len(plain)]
         self._turn += 1
@@ -150,28 +156,47 @@ class Lanes:
     def compare(self, groups: dict[int, Group]) -> Sample | None:
         """The sample of the round that ends, before anything of it is assumed; None where there is nothing to tell."""
         pair, self._pair = self._pair, None
-        if pair is None or self.pointer is None or self.pointer.candidate is None:
+        pointer = self.pointer
+        if pair is None or pointer is None or pointer.candidate is None:
+            return None
+        active_lane, candidate_lane = (groups[class_id] for class_id in pair)
+        both = _judges(active_lane, pointer.active) & _judges(candidate_lane, pointer.candidate)
+        if 2 * len(both) <= len(active_lane.lists):
             return None
         pod_class = groups[pair[0]].pod_class
-        active, candidate = (self._choice(groups[class_id]) for class_id in pair)
+        active, candidate = self._choice(active_lane, both), self._choice(candidate_lane, both)
         mask = self._state.feasibility.of(pod_class).mask
         if active is None or candidate is None or not (mask[active] and mask[candidate]):
             return None
         rows = np.flatnonzero(mask)
-        worth = values(goal_of(self.pointer.candidate.name)(self._state.cache.table, pod_class, rows))
+        worth = values(goal_of(pointer.candidate.name)(self._state.cache.table, pod_class, rows))
         if worth is None:
             return None
         places = np.searchsorted(rows, [candidate, active])
         return Sample(float(worth[places[0]]), float(worth[places[1]]), candidate == active)
 
-    def _choice(self, group: Group) -> int | None:
-        """The row that the lane's agents like best; ties fall as in a merge."""
-        heads = [(answers.answers[0], answers.names[0]) for answers in group.lists if answers.answers]
+    def _choice(self, group: Group, agents: frozenset[str]) -> int | None:
+        """The row that these agents like best; ties fall as in a merge."""
+        told = (answers for answers in group.lists if answers.agent in agents and answers.answers)
+        heads = [(answers.answers[0], answers.names[0]) for answers in told]
         row_of, rng = self._state.cache.table.row_of, self._state.rng
         known = [
             (not a.accept, -a.score, rng.random(), row_of[name]) for a, name in heads if row_of.get(name) == a.slot
         ]
         return min(known)[-1] if known else None
+
+
+def _judges(group: Group, ref: PolicyRef) -> frozenset[str]:
+    """The agents at which ``ref`` (or its fallback) judged the group: one that has not loaded a policy yet, or goes
+    by another pointer, tells nothing about it."""
+    return frozenset(answers.agent for answers in group.lists if answers.lane == ref.title)
+
+
+def lane_of(decisions: Decisions, *, candidate: bool, otherwise: str) -> str:
+    """Which policy (``name@version``) a lane's groups were to be judged by; ``otherwise`` where nothing is said."""
+    reports = {report.candidate: report for report in decisions.lanes}
+    report = reports.get(candidate) or reports.get(False)
+    return otherwise if report is None else report.policy
 
 
 def judged_by(decisions: Decisions, class_id: int, *, candidate: bool, otherwise: str) -> str:

@@ -38,13 +38,15 @@ class AgentAnswers:
     """One agent's answers for one class, in its order; ``names``: the node each one's slot meant to it ("": none).
 
     ``cut``: it was asked for fewer than there are units and gave as many: it may have more. ``policy``: by which it
-    judged, ``name@version``.
+    judged, ``name@version``; ``lane``: the policy whose turn it was, also where its fallback judged; ``agent``: its id.
     """
 
     answers: list[Answer] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     cut: bool = False
     policy: str = ""
+    lane: str = ""
+    agent: str = ""
 
 
 MAX_CONSIDERED = 6
@@ -75,6 +77,7 @@ class _Merged:
         self._heads: list[tuple[bool, int, float, int, int]] = []
         self._seen: list[tuple[Answer, str]] = []
         self._policies: list[str] = []
+        self._by_place = mixed(lists)
         self.dry_at: int | None = None
         for index in range(len(lists)):
             self._push(index, 0)
@@ -101,7 +104,14 @@ class _Merged:
         answers = self._lists[index].answers
         if position < len(answers):
             answer = answers[position]
-            heapq.heappush(self._heads, (not answer.accept, -answer.score, self._rng.random(), index, position))
+            worth = position if self._by_place else -answer.score
+            heapq.heappush(self._heads, (not answer.accept, worth, self._rng.random(), index, position))
+
+
+def mixed(lists: Sequence[AgentAnswers]) -> bool:
+    """Whether the agents judged by several policies: one has changed over, or fallen back, before another. Their
+    scores do not compare (one counts to hundreds, one hardly to 1), only each list's order is worth anything."""
+    return len({answers.policy for answers in lists}) > 1
 
 
 def merge(

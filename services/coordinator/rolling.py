@@ -84,8 +84,9 @@ class Rolling:
     def heard(self, decisions: Decisions) -> None:
         """One agent's answer: how its policies did, and what they did wrong."""
         for report in decisions.lanes:
-            book = self._candidate if report.candidate else self._active
-            book.judged(report.groups, len(report.fallen), report.spent_us)
+            book = self._book(report.policy)
+            if book is not None:
+                book.judged(report.groups, len(report.fallen), report.spent_us)
         if decisions.failures and self._rollout is not None:
             self._failed(self._rollout, decisions)
 
@@ -99,7 +100,9 @@ class Rolling:
             return
         result_of = {result.unit: result for result in results}
         for placement in placements:
-            book = self._candidate if self._lanes.takes(placement.uid) else self._active
+            book = self._book(f"{placement.policy}@{placement.policy_version}")
+            if book is None:
+                continue
             result = result_of.get(placement.unit)
             book.placements += 1
             book.rejected += result is not None and (result.conflicts > 0 or result.outcome == Outcome.CONFLICT)
@@ -191,6 +194,15 @@ class Rolling:
         if change is not None:
             self._state.log("policy_failed", level="error", reason=change.after.reason)
             self._write(change)
+
+    def _book(self, title: str) -> LaneBook | None:
+        """Of the policy that did it; None for one that is not compared (any more): agents change over one by one."""
+        pointer = self._lanes.pointer
+        if pointer is None:
+            return None
+        if pointer.candidate is not None and title == pointer.candidate.title:
+            return self._candidate
+        return self._active if title == pointer.active.title else None
 
     @staticmethod
     def _refs(pointer: PolicyPointer) -> list[PolicyRef]:

@@ -14,7 +14,7 @@ from services.coordinator.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Class
 from services.coordinator.events import DecisionsReceived, RequestFailed
 from services.coordinator.guiding import Guiding, deal, distinct_for
 from services.coordinator.instructions import SendOffer
-from services.coordinator.lanes import Lanes, judged_by
+from services.coordinator.lanes import Lanes, judged_by, lane_of
 from services.coordinator.losses import Losses
 from services.coordinator.merging import AgentAnswers, Choice, Unit, merge
 from services.coordinator.notices import Notices
@@ -221,7 +221,8 @@ class Rounds:
                 group = current.groups[class_id]
                 otherwise = current.policy or f"{self._state.policy}@{answer.policy_version}"
                 policy = judged_by(decisions, class_id, candidate=group.candidate, otherwise=otherwise)
-                answers = by_class[class_id] = AgentAnswers(policy=policy)
+                lane = lane_of(decisions, candidate=group.candidate, otherwise=otherwise)
+                answers = by_class[class_id] = AgentAnswers(policy=policy, lane=lane, agent=event.agent)
                 group.lists.append(answers)
             answers.answers.append(answer)
             answers.names.append(slots.get(answer.slot, ""))

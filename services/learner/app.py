@@ -12,14 +12,14 @@ from pathlib import Path
 
 import structlog
 
-from services.learner.core import LearnerCore
+from services.learner.core import HistoryRead, LearnerCore
 from services.learner.gate import gate_of
 from services.learner.online import OnlineTrainer
 from services.learner.publishing import Publisher
 from services.learner.settings import LearnerSettings
 from services.learner.shell import LearnerShell, OnLosses
 from shared.election.lease import LeaseSettings
-from shared.errors import ConfigError
+from shared.errors import ConfigError, StoreError
 from shared.evaluation.seeds import parse_seeds
 from shared.policy.marl_features import FEATURES
 from shared.ports import Store
@@ -27,7 +27,7 @@ from shared.runtime.http import build_app
 from shared.runtime.lease_thread import LeaseThread
 from shared.runtime.membership import Membership
 from shared.runtime.metrics import Metrics
-from shared.runtime.policy_store import follow_pointer, get_weights
+from shared.runtime.policy_store import follow_pointer, get_weights, read_history
 from shared.runtime.process import (
     await_store,
     identity,
@@ -46,6 +46,8 @@ from shared.wire.messages import VERSION
 from shared.wire.records import LearnerRecord, encode_record
 
 log = structlog.get_logger()
+
+RETRY_S = 0.5
 
 
 async def main(service: Service, settings: LearnerSettings) -> None:
@@ -138,6 +140,13 @@ def _forget(version: int, losses: list[float]) -> None:
 
 
 async def _follow(store: Store, keys: Keys, shell: LearnerShell) -> None:
+    while True:
+        try:
+            shell.post(HistoryRead(tuple(record.pointer for record in await read_history(store, keys))))
+            break
+        except StoreError as error:
+            log.info("policy_history_unread", error=error)
+            await asyncio.sleep(RETRY_S)
     async with aclosing(follow_pointer(store, keys)) as pointers:
         async for stored in pointers:
             if stored is None:

@@ -47,6 +47,13 @@ class PointerSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryRead:
+    """What the pointer was before this learner started: no version in it is given to other weights."""
+
+    pointers: tuple[PolicyPointer, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
     """New weights are there. ``problem``: why not."""
 
@@ -69,7 +76,7 @@ class Published:
     problem: str = ""
 
 
-Event = Taken | PointerSeen | Trained | Gated | Published
+Event = Taken | PointerSeen | HistoryRead | Trained | Gated | Published
 
 
 # --- instructions ---------------------------------------------------------------------------------------------------
@@ -124,6 +131,9 @@ class LearnerCore:
                 self.fresh += event.count
             case PointerSeen():
                 self._seen(event.pointer)
+            case HistoryRead():
+                for pointer in event.pointers:
+                    self._number(pointer)
             case Trained():
                 return self._trained(event)
             case Gated():
@@ -173,9 +183,12 @@ class LearnerCore:
     def _seen(self, pointer: PolicyPointer | None) -> None:
         self.pointer = pointer
         if pointer is not None:
-            refs = (pointer.active, pointer.previous, pointer.candidate)
-            versions = [ref.version for ref in refs if ref is not None and ref.name == self.policy]
-            self.newest = max([self.newest, *versions])
+            self._number(pointer)
+
+    def _number(self, pointer: PolicyPointer) -> None:
+        refs = (pointer.active, pointer.previous, pointer.candidate)
+        versions = [ref.version for ref in refs if ref is not None and ref.name == self.policy]
+        self.newest = max([self.newest, *versions])
 
     def _end(self, outcome: str) -> None:
         self.outcomes[outcome] += 1

@@ -6,6 +6,7 @@ figure is the mean imbalance. Gates are per policy: another policy is judged by 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,7 +28,9 @@ def balance_gate(candidate: WeightsFile, active: WeightsFile, seeds: Sequence[in
     """Gain in mean imbalance over both workloads of the thesis, (active - candidate) / active."""
     theirs = np.mean([imbalance(active, workload, seed) for workload in WORKLOADS for seed in seeds])
     ours = np.mean([imbalance(candidate, workload, seed) for workload in WORKLOADS for seed in seeds])
-    return float((theirs - ours) / theirs) if theirs > 0 else 0.0
+    if not theirs > 0:  # perfect, or NaN: nothing can be better, and only the same is as good
+        return 0.0 if ours == theirs else -math.inf
+    return float((theirs - ours) / theirs)
 
 
 WORKLOADS = ("uniform", "random")

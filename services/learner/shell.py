@@ -7,6 +7,7 @@ time. It refuses transitions of another policy by code, so that an agent knows w
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -40,6 +41,8 @@ from shared.wire.records import PolicyPointer, PolicyRef
 log = structlog.get_logger()
 
 AGENT = frozenset({"agent"})
+MOST_AGENTS = 4096
+"""Agents whose count of dropped transitions is remembered, those heard of last."""
 Fetch = Callable[[str], Awaitable[bytes | None]]
 """The bytes under a digest; may raise ``StoreError``."""
 OnLosses = Callable[[int, list[float]], None]
@@ -61,10 +64,13 @@ class LearnerShell:
         self._fetch = fetch
         self._on_losses = on_losses
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._taken = 0
+        """Transitions that the one ``Taken`` in the inbox stands for: training takes minutes, agents go on sending."""
         self._base: WeightsFile | None = None
+        self._base_ref: PolicyRef | None = None
         self._new: WeightsFile | None = None
         self._message_id = 0
-        self._dropped: dict[str, int] = {}
+        self._dropped: OrderedDict[str, int] = OrderedDict()
         self._refused = 0
         metrics.figure("learner", self.stats)
         metrics.gauge_of("learner_transitions", "Transitions taken", lambda: trainer.replay.added)
@@ -83,8 +89,12 @@ class LearnerShell:
         taken = self._trainer.add(message.transitions)
         self._refused += len(message.transitions) - taken
         self._dropped[message.agent] = message.dropped
-        if taken:
+        self._dropped.move_to_end(message.agent)
+        if len(self._dropped) > MOST_AGENTS:
+            self._dropped.popitem(last=False)
+        if taken and not self._taken:
             self.post(Taken(taken))
+        self._taken += taken
         self._message_id += 1
         return encode(TransitionsAck(VERSION, self._message_id, message.message_id, message.term, taken))
 
@@ -99,7 +109,10 @@ class LearnerShell:
     async def run(self) -> None:
         """Handle one event after the other; what follows from it is done before the next."""
         while True:
-            instructions = self._core.handle(await self._inbox.get())
+            event = await self._inbox.get()
+            if isinstance(event, Taken):
+                event, self._taken = Taken(self._taken), 0
+            instructions = self._core.handle(event)
             while instructions:
                 answer = await self._carry_out(instructions[0])
                 instructions = [*instructions[1:], *self._core.handle(answer)]
@@ -115,7 +128,7 @@ class LearnerShell:
 
     async def _train(self, order: Train) -> Trained:
         try:
-            self._base = await self._weights(order.base)
+            self._base, self._base_ref = await self._weights(order.base), order.base
             self._new, losses = await asyncio.to_thread(
                 self._trainer.train, self._base, updates=self._updates, version=order.version, data="live transitions"
             )
@@ -140,8 +153,9 @@ class LearnerShell:
 
     async def _publish(self, order: Publish) -> Published:
         assert self._new is not None
+        assert self._base_ref is not None
         try:
-            ref = await self._publisher.publish(self._new, gain=order.gain)
+            ref = await self._publisher.publish(self._new, base=self._base_ref, gain=order.gain)
         except (ConclaveError, StoreError) as error:
             log.warning("unpublished", candidate=self._new.title, error=error)
             return Published(str(error))

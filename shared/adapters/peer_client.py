@@ -104,7 +104,7 @@ class PeerClient:
                 status, retry_after = response.status, response.headers.get("Retry-After")
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise PeerRejected(f"{base_url}: no connection ({_brief(error)})", code="peer_unreachable") from error
-        except aiohttp.InvalidURL as error:
+        except ValueError as error:  # aiohttp.InvalidURL, yarl's own, and a host name that IDNA cannot encode
             raise PeerRejected(f"{base_url[:ERROR_TEXT_LIMIT]}: not a URL", code="peer_unreachable") from error
         except TimeoutError as error:
             raise PeerUnknown(f"{base_url}{route}: no answer within {timeout_s} s") from error

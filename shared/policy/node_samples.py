@@ -14,13 +14,16 @@ from shared.policy.class_usage import PARTS, REFERENCE
 from shared.policy.utilisation import UtilisationStore
 from shared.scheduling.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, NodeTable
 
+MOST_SHARE = 16.0
+"""No node uses more of what it has: beyond it the amounts are wrong, or the node says it has next to nothing."""
+
 
 def take_sample(
     store: UtilisationStore, table: NodeTable, row: int, cpu_millis: int, memory_bytes: int, at_s: float
 ) -> list[float]:
     """Measure the node of ``row`` by amounts; the shares [PARTS] of its allocatable that they are."""
     cpu, memory = (float(max(1, table.allocatable[column, row])) for column in (CPU_COLUMN, MEMORY_COLUMN))
-    shares = [cpu_millis / cpu, memory_bytes / memory, 0.0, 0.0]
+    shares = [min(MOST_SHARE, cpu_millis / cpu), min(MOST_SHARE, memory_bytes / memory), 0.0, 0.0]
     take_shares(store, table, row, shares, at_s)
     return shares
 

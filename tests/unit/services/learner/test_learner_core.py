@@ -7,6 +7,7 @@ import pytest
 from services.learner.core import (
     Gate,
     Gated,
+    HistoryRead,
     LearnerCore,
     Phase,
     PointerSeen,
@@ -104,3 +105,11 @@ def test_answers_that_nobody_waits_for_change_nothing():
     assert machine.handle(Trained()) == []
     assert machine.handle(Gated(1.0)) == []
     assert machine.phase is Phase.COLLECTING
+
+
+def test_a_version_that_was_withdrawn_before_the_learner_started_is_not_given_again():
+    machine = core()
+    withdrawn = PolicyPointer(active=ACTIVE, candidate=PolicyRef("marl-dqn", 7, "d" * 64), stage="shadow")
+    other = PolicyPointer(active=PolicyRef("lb", 30, "e" * 64))
+    assert machine.handle(HistoryRead((withdrawn, other))) == []
+    assert machine.handle(Taken(100)) == [Train(ACTIVE, 8)]

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from services.learner import gate
 from services.learner.gate import balance_gate, gate_of
 from services.learner.online import OnlineTrainer
 from shared.errors import ConfigError
@@ -74,6 +75,14 @@ def test_weights_of_another_size_are_refused():
 def test_the_gate_tells_a_terrible_candidate_from_a_good_one():
     assert balance_gate(weights("terrible", version=2), weights("good"), [500]) < -0.5
     assert balance_gate(weights("good", version=2), weights("good"), [500]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("active", "candidate", "gain"), [(0.0, 0.1, -np.inf), (0.0, 0.0, 0.0), (np.nan, 0.1, -np.inf), (0.2, 0.1, 0.5)]
+)
+def test_a_candidate_worse_than_perfect_is_no_draw(monkeypatch, active, candidate, gain):
+    monkeypatch.setattr(gate, "imbalance", lambda file, *_: active if file.card.version == 1 else candidate)
+    assert balance_gate(weights(version=2), weights(version=1), [500]) == gain
 
 
 def test_the_gate_refuses_weights_that_give_nan():

@@ -1,0 +1,156 @@
+"""What counts as evidence in a rollout: only what the policies compared have done themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from services.coordinator.events import NodeSample, NodesMeasured, PointerSeen
+from services.coordinator.instructions import SendOffer, WritePointer
+from shared.policy.rollout import first_pointer
+from shared.wire.codec import decode, encode
+from shared.wire.messages import (
+    VERSION,
+    Decisions,
+    LaneReport,
+    Offer,
+    Outcome,
+    Placement,
+    PlacementResult,
+)
+from shared.wire.records import PolicyPointer, PolicyRef
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.scene import Scene
+from tests.unit.services.coordinator.test_rolling import NEW, OLD, SETTINGS, Rolled
+
+SOFT = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "ScheduleAnyway",
+    "labelSelector": {"matchLabels": {"app": "nobody"}},
+}
+OTHER = PolicyRef("learned", 3, "c" * 64)
+
+
+@pytest.mark.parametrize("percent", [0, 50])
+def test_a_candidate_that_no_agent_has_loaded_never_advances(percent):
+    scene = Rolled(agents=1)
+    scene.shadow()
+    if percent:
+        scene.canary(percent)
+    before = scene.pointer
+    for agent in scene.agents.values():
+        agent.lanes.withdraw()
+    scene.pods_come(60)
+    assert scene.pointer == before
+    assert scene.of(WritePointer) == []
+    assert len(scene.bindings) == 60
+
+
+def decisions(*lanes: LaneReport) -> Decisions:
+    return Decisions(VERSION, 1, 1, 7, 1, [], lanes=list(lanes))
+
+
+def test_reports_of_a_policy_that_is_no_longer_compared_are_not_the_candidates():
+    scene = Rolled()
+    scene.shadow()
+    scene.core.rolling.heard(decisions(LaneReport(OTHER.title, True, 40, 1, [1] * 40)))
+    assert scene.core.rolling._candidate.kpi(0.0).decisions == 0
+    scene.core.rolling.heard(decisions(LaneReport(NEW.title, True, 2, 1), LaneReport(OLD.title, False, 3, 1)))
+    assert scene.core.rolling._candidate.kpi(0.0).decisions == 2
+    assert scene.core.rolling._active.kpi(0.0).decisions == 3
+
+
+def test_a_refused_placement_counts_against_the_policy_that_chose_it():
+    scene = Rolled()
+    scene.shadow()
+    scene.canary(100)
+
+    def placed(policy: str, version: int) -> Placement:
+        return Placement(1, "u", "ns", "p", "1", "n0", [], policy, version, 0, 0)
+
+    conflict = [PlacementResult(1, Outcome.CONFLICT)]
+    scene.core.rolling.answered([placed("kube-default", 1)], conflict)
+    assert scene.core.rolling._candidate.kpi(0.0).rejected == 0
+    assert scene.core.rolling._active.kpi(0.0).rejected == 1
+    scene.core.rolling.answered([placed("learned", 2)], conflict)
+    assert scene.core.rolling._candidate.kpi(0.0).rejected == 1
+
+
+@pytest.mark.parametrize("odd", ["memory", "cpu"])
+def test_a_node_without_amounts_that_is_measured_stops_no_offer(odd):
+    scene = Scene(agents=1, settings=SETTINGS)
+    scene.add_node(make_node("n0").allocatable(cpu="8", memory="16Gi", pods="10").node())
+    amounts = {"cpu": "8", "memory": "16Gi", "pods": "10"}
+    amounts[odd] = "0"
+    scene.add_node(make_node("odd").allocatable(**amounts).node())
+    scene.begin()
+    scene.run()
+    learned = PolicyRef("marl-dqn", 1, "a" * 64)
+    scene.inbox.append(PointerSeen(first_pointer(learned)))
+    scene.inbox.append(NodesMeasured(tuple(NodeSample(name, 1.0, 10**12, 2**62) for name in ("n0", "odd"))))
+    scene.run()
+    scene.add_pod(make_pod("p").cpu("1").memory("1Gi").pod())
+    scene.run()
+    offers = [send.offer for send in scene.of(SendOffer)]
+    assert offers
+    assert any(offer.samples for offer in offers)
+    for offer in offers:
+        assert decode(encode(offer), Offer) == offer
+    assert len(scene.bindings) == 1
+
+
+def test_pods_on_a_node_that_says_it_has_no_memory_stop_no_offer():
+    scene = Scene(agents=1, settings=SETTINGS)
+    scene.add_node(make_node("n0").allocatable(cpu="8", memory="16Gi", pods="10").node())
+    scene.add_node(make_node("odd").allocatable(cpu="8", memory="0", pods="10").node())
+    scene.begin()
+    scene.run()
+    scene.inbox.append(PointerSeen(first_pointer(PolicyRef("marl-dqn", 1, "a" * 64))))
+    scene.add_pod(make_pod("theirs").memory("9Gi").on("odd").pod())
+    scene.add_pod(make_pod("p").cpu("1").memory("1Gi").pod())
+    scene.run()
+    assert max(scene.of(SendOffer)[-1].offer.cluster) > 1
+    assert len(scene.bindings) == 1
+
+
+def test_what_agents_were_told_is_not_remembered_for_those_that_are_gone():
+    scene = Rolled()
+    lanes = scene.core.lanes
+    for number in range(50):
+        lanes.measured([NodeSample("n0", 0.0, 1, 1)])
+        lanes.samples_for(f"agent-{number}", 1, {0: "n0"})
+    assert len(lanes._told) <= 1
+
+
+def test_a_round_full_of_classes_has_no_place_for_a_probe():
+    scene = Rolled(settings=replace(SETTINGS, batch_units=1024))
+    scene.shadow()
+    scene.trace.clear()
+    for number in range(1030):
+        scene.add_pod(make_pod(f"q{number}").cpu(f"{1 + number}m").memory("1Mi").pod())
+    scene.run(until_s=0.25)
+    offers = [send.offer for send in scene.of(SendOffer)]
+    assert max(len(offer.groups) for offer in offers) > 1000
+    for offer in offers:
+        assert decode(encode(offer), Offer).groups
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_an_agent_that_judges_by_the_fallback_does_not_get_every_pod(guided):
+    """Scores of two policies do not compare: kube-default counts to hundreds, a Q-value hardly to one."""
+    scene = Rolled(agents=2, nodes=6)
+    scene.put(PolicyPointer(active=NEW, previous=OLD, number=9))
+    resting = scene.agents["agent-0"]
+    resting.lanes.active.guard._resting = 10**6
+    theirs = set(resting.replica.table.row_of)
+    for number in range(40):
+        pod = make_pod(f"p{number}").cpu("1").memory("4Gi")
+        if guided:
+            pod.json["spec"]["topologySpreadConstraints"] = [SOFT]
+        scene.add_pod(pod.pod())
+        scene.run(until_s=0.25)
+    nodes = [placement.node for plan in scene.plans for placement in plan.placements]
+    assert len(nodes) == 40
+    assert 8 <= sum(node in theirs for node in nodes) <= 32
