@@ -102,6 +102,7 @@ def activate(name: str, weights: Path | None, stage: str, percent: int | None, o
         else:
             ref = published
             await _card(store, keys, ref)
+            await _keep(store, keys, ref)
 
         def change(pointer: PolicyPointer | None) -> Change | None:
             before = pointer or first_pointer(_default())
@@ -230,6 +231,15 @@ async def _card(store: Store, keys: Keys, ref: PolicyRef) -> dict[str, Any]:
     load_policy(ref.name, data=data, sha256=ref.sha256)
     card: dict[str, Any] = msgspec.to_builtins(decode(data, policy=ref.name, sha256=ref.sha256).card)
     return {**card, "sha256": ref.sha256, "bytes": len(data)}
+
+
+async def _keep(store: Store, keys: Keys, ref: PolicyRef) -> None:
+    """Put shipped weights back whose copy in etcd has been forgotten: agents have no other place to take them from."""
+    from shared.policy.weights import shipped_bytes
+    from shared.runtime.policy_store import get_weights, put_weights
+
+    if ref.sha256 and await get_weights(store, keys, ref.sha256) is None:
+        await put_weights(store, keys, shipped_bytes(ref.name))
 
 
 def _default() -> PolicyRef:
