@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from services.cli.output_file import check_writable, write_whole
+from services.cli.output_file import check_distinct, check_writable, write_whole
 from services.cli.run_progress import RunProgress
 from shared.errors import ConfigError
 from shared.evaluation.curves import Curves, parse_curves
@@ -76,7 +76,7 @@ def evaluate(
     from shared.policy.utilisation import UtilisationStore
 
     chosen = parse_seeds(seeds)
-    watched = _names(behaviour)
+    wanted, watched = _names("--policies", policies), _names("--behaviour", behaviour)
     for name in watched:
         named_policy(name, UtilisationStore())
     if (suite is not None) + (trace is not None) > 1 or (suite is None and trace is None and not watched):
@@ -84,14 +84,14 @@ def evaluate(
     _check_fitting(suite is not None, given={"--policies": policies, "--trace-dir": trace_dir}, belongs_to="--suite")
     of_trace = {"--nodes": nodes, "--policy": policy, "--placements": placements}
     _check_fitting(trace is not None, given=of_trace, belongs_to="--trace")
-    for flag, file in (("--json", json_file), ("--html", html_file), ("--placements", placements)):
+    outputs = {"--json": json_file, "--html": html_file, "--placements": placements}
+    check_distinct(outputs, {"--trace": trace, "--nodes": nodes})
+    for flag, file in outputs.items():
         check_writable(flag, file)
     learnt = [_curves(file) for file in curves]
     with RunProgress(quiet=quiet) as progress:
         if suite is not None:
-            given = SuiteInput(
-                chosen, _command(), _names(policies), _trace_files(suite, trace_dir), clock=time.thread_time
-            )
+            given = SuiteInput(chosen, _command(), wanted, _trace_files(suite, trace_dir), clock=time.thread_time)
             result = find_suite(suite)(given, progress)
         elif trace is not None:
             if nodes is None or policy is None:
@@ -158,8 +158,11 @@ def _check_fitting(here: bool, *, given: Mapping[str, object], belongs_to: str) 
             raise ConfigError(f"{flag}: only {belongs_to} uses it; add {belongs_to} or leave it out")
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in (text or "").split(",") if part.strip()))
+def _names(flag: str, text: str | None) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in (text or "").split(",") if part.strip()))
+    if text is not None and not names:
+        raise ConfigError(f"{flag}: {text!r} names no policy; give names with commas between, or leave it out")
+    return names
 
 
 def _command() -> str:

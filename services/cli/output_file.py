@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from shared.errors import ConfigError
@@ -22,6 +23,17 @@ def check_writable(flag: str, file: Path | None) -> None:
             file.unlink()
     except OSError as error:
         raise ConfigError(f"{flag}: {file}: {error.strerror}; give a file that can be written") from None
+
+
+def check_distinct(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
+    """Files by flag. ``ConfigError``: an output would overwrite an input, or another output."""
+    taken = {file.resolve(): flag for flag, file in inputs.items() if file is not None}
+    for flag, file in outputs.items():
+        if file is None or (file.exists() and not file.is_file()):
+            continue
+        if file.resolve() in taken:
+            raise ConfigError(f"{flag}: {file} is {taken[file.resolve()]}'s file too; give another one")
+        taken[file.resolve()] = flag
 
 
 def write_whole(flag: str, file: Path, data: bytes) -> None:

@@ -125,6 +125,8 @@ def activate(name: str, weights: Path | None, stage: str, percent: int | None, o
 @OUTPUT
 def rollback(reason: str, output: str, **etcd: Any) -> None:
     """Withdraw the candidate; where there is none, let the policy before the active one decide again."""
+    if not reason.strip():
+        raise ConfigError("--reason: is empty; say why, or leave it out")
 
     async def work(store: Store, keys: Keys) -> PolicyPointer:
         from shared.policy.rollout import roll_back

@@ -61,7 +61,9 @@ def train(
         click.echo(f"error: {error}", err=True)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
-        click.echo("interrupted; the last checkpoint is kept, go on with --resume", err=True)
+        kept = any(out.glob("*.ckpt"))
+        told = "the last checkpoint is kept, go on with --resume" if kept else "no checkpoint yet, begin anew"
+        click.echo(f"interrupted; {told}", err=True)
         sys.exit(INTERRUPTED)
 
 

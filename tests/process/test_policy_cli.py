@@ -93,6 +93,7 @@ async def test_a_policy_is_activated_seen_and_rolled_back(etcd: str) -> None:
         ),
         pytest.param(["activate", "random", "--weights", "/nowhere"], "/nowhere: No such file", id="no file"),
         pytest.param(["rollback"], "nothing to roll back", id="nothing to roll back"),
+        pytest.param(["rollback", "--reason", " "], "--reason: is empty", id="no reason"),
         pytest.param(["show", "frag@9"], "frag", id="unknown weights"),
     ],
 )

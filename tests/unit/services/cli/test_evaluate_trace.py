@@ -66,3 +66,22 @@ def test_the_command_line_writes_both_files(lists, capsys, monkeypatch):
     figures = json.loads((lists / "o.json").read_text())["policies"]["fgd"]["metrics"]
     found = recompute((lists / "o.csv").read_text(), pod_list(), node_list(24))
     assert found[42] == pytest.approx(figures["allocated_130"]["mean"])
+
+
+def test_placements_do_not_overwrite_the_list_they_come_from(lists, capsys, monkeypatch):
+    pods = lists / "pods.csv"
+    argv = ["evaluate", "--trace", str(pods), "--nodes", str(lists / "nodes.csv"), "--policy", "fgd", "--seeds", "42"]
+    monkeypatch.setattr("sys.argv", ["conclave", *argv, "--placements", str(pods)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--placements" in capsys.readouterr().err
+    assert pods.read_text() == pod_list()
+
+
+def test_a_list_of_no_policy_does_not_run_the_whole_suite(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["conclave", "evaluate", "--suite", "thesis", "--seeds", "42", "--policies", ","])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--policies: ',' names no policy" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from services.cli.output_file import check_writable, write_whole
+from services.cli.output_file import check_distinct, check_writable, write_whole
 from shared.errors import ConfigError
 
 
@@ -48,3 +48,18 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     with pytest.raises(ConfigError, match="--json"):
         write_whole("--json", tmp_path / "out.json", b"new")
     assert [file.name for file in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_an_output_that_is_an_input_is_refused(tmp_path):
+    (tmp_path / "pods.csv").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "pods.csv")
+    with pytest.raises(ConfigError, match=r"--placements: .*link is --trace's file too; give another"):
+        check_distinct({"--placements": tmp_path / "link"}, {"--trace": tmp_path / "pods.csv", "--nodes": None})
+
+
+def test_two_outputs_in_one_file_are_refused_but_a_device_takes_both(tmp_path):
+    with pytest.raises(ConfigError, match=r"--html: .*out is --json's file too"):
+        check_distinct({"--json": tmp_path / "out", "--html": tmp_path / "out"}, {})
+    os.mkfifo(tmp_path / "pipe")
+    check_distinct({"--json": tmp_path / "pipe", "--html": tmp_path / "pipe"}, {})
+    check_distinct({"--json": tmp_path / "one", "--html": tmp_path / "two"}, {"--trace": None})

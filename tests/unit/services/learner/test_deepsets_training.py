@@ -9,7 +9,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from services.learner.__main__ import main
+from services.learner.__main__ import TRAINERS, main
 from services.learner.deepsets_settings import DeepSetsSettings
 from services.learner.deepsets_training import DeepSetsRun
 from shared.errors import ConfigError
@@ -83,3 +83,16 @@ def test_orders_that_cannot_be_taken_are_refused_in_one_line(tmp_path, flags, wo
     assert words in refused.output
     assert len(refused.output.strip().splitlines()) == 1
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("files", "told"), [((), "no checkpoint yet"), (("seed-1000.ckpt",), "go on with --resume")])
+def test_an_interrupted_run_promises_no_checkpoint_that_is_not_there(tmp_path, monkeypatch, files, told):
+    def interrupted(request):
+        for name in files:
+            (request.out / name).touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(TRAINERS, "lb", interrupted)
+    ended = CliRunner().invoke(main, ["train", "lb", "--out", str(tmp_path)])
+    assert ended.exit_code == 130
+    assert told in ended.output
