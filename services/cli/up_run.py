@@ -124,6 +124,7 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
     leader = view.coordinator.record if view.coordinator else None
     click.echo(
         f"ready scheduler={settings.scheduler_name} policy={settings.policy} agents={len(view.agents)} "
-        f"leader={leader.identity if leader else ''} url={leader.url if leader else ''} etcd={settings.etcd}"
+        f"leader={leader.identity if leader else ''} url={leader.url if leader else ''} etcd={settings.etcd} "
+        f"token-file={settings.token_file}"
     )
     await asyncio.shield(supervisor.failure)
