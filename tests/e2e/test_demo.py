@@ -5,7 +5,6 @@ Judged from outside: by exit code, by the JSON, and by an audit of the API serve
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -18,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ConfigError
-from shared.policy.weights import shipped_names
 from shared.runtime.embedded_etcd import find_etcd
 from shared.twin.workload import node_json, pod_json
 
@@ -78,8 +76,6 @@ def test_a_demo_with_every_kind_of_kill_binds_every_pod_once(tmp_path):
         assert report[name] == figures[name]
 
 
-@pytest.mark.skipif("marl-dqn" not in shipped_names(), reason="no weights of marl-dqn are shipped")
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the learner needs torch (extra: learn)")
 def test_a_demo_with_a_learned_policy_learns_while_it_runs(tmp_path):
     done, figures = demo(tmp_path, "--policy", "marl-dqn", "--speed", "10", "--seed", "3")
     assert done.returncode == 0, (figures["problems"], figures["examples"])

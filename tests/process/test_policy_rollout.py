@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -160,7 +159,6 @@ async def test_weights_with_another_digest_are_refused_and_the_active_policy_sta
         assert set((await mesh.placed_by()).values()) == {"kube-default@1"}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the learner needs torch (extra: learn)")
 async def test_the_mesh_learns_while_running_and_does_not_miss_a_dead_learner(tmp_path: Path) -> None:
     async with rollouts(tmp_path, ("--reward-delay-s", "1")) as mesh:
         await mesh.until(lambda pointer: True)
