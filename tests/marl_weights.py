@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from shared.policy.marl_features import FEATURES
@@ -9,8 +11,10 @@ from shared.policy.weights import Card, WeightsFile, decode, encode
 
 
 def weights(kind: str = "good", *, version: int = 1) -> WeightsFile:
-    """``good``: the node that is least loaded with the pod; ``terrible``: the most loaded; ``broken``: finite weights
-    whose values overflow to NaN."""
+    """``good``: the node that is least loaded with the pod; ``terrible``: the most loaded; ``broken``: usual weights
+    whose values overflow to NaN after eight layers."""
+    if kind == "broken":
+        return _made(_overflowing(), version)
     array = np.zeros((len(FEATURES), 2), np.float32)
     place = FEATURES.index("requested_above_mean")
     match kind:
@@ -18,10 +22,23 @@ def weights(kind: str = "good", *, version: int = 1) -> WeightsFile:
             array[place, 1] = -1.0
         case "terrible":
             array[place, 1] = 1.0
-        case "broken":
-            array[:] = 3e38
+    return _made({"l0.w": array, "l0.b": np.array([0.0, 1.0], np.float32)}, version)
+
+
+def _overflowing() -> dict[str, np.ndarray]:
+    """Every layer multiplies by some 10^5; the last one takes infinity from infinity."""
+    sizes = [len(FEATURES), *[64] * 8, 2]
+    arrays = {}
+    for layer, (inputs, outputs) in enumerate(pairwise(sizes)):
+        arrays[f"l{layer}.w"] = np.full((inputs, outputs), 9e3, np.float32)
+        arrays[f"l{layer}.b"] = np.full(outputs, 9e3, np.float32)
+    arrays[f"l{len(sizes) - 2}.w"][::2] *= -1
+    return arrays
+
+
+def _made(arrays: dict[str, np.ndarray], version: int) -> WeightsFile:
     made = WeightsFile(
-        {"l0.w": array, "l0.b": np.array([0.0, 1.0], np.float32)},
+        arrays,
         Card(policy="marl-dqn", version=version, features=list(FEATURES), trained={"command": "made by hand"}),
     )
     return decode(encode(made), policy="marl-dqn")

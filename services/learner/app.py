@@ -10,6 +10,7 @@ import asyncio
 from contextlib import aclosing
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from services.learner.core import HistoryRead, LearnerCore
@@ -34,6 +35,7 @@ from shared.runtime.process import (
     keys_of,
     new_incarnation,
     open_listener,
+    our_version,
     peering,
     say_ready,
     settings_route,
@@ -41,6 +43,7 @@ from shared.runtime.process import (
     url_of,
 )
 from shared.runtime.service import Service
+from shared.runtime.standing import Warnings
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION
 from shared.wire.records import LearnerRecord, encode_record
@@ -55,6 +58,7 @@ async def main(service: Service, settings: LearnerSettings) -> None:
     service_id, keys, metrics = identity(settings), keys_of(settings), Metrics("learner")
     store = store_opener(settings)()
     peers = peering(settings)
+    peers.standing.register(metrics)
     shell = _shell(settings, store, keys, metrics)
     app = build_app(
         metrics,
@@ -68,7 +72,12 @@ async def main(service: Service, settings: LearnerSettings) -> None:
         await await_store(store, settings)
         url = url_of(settings, listener)
         record = LearnerRecord(
-            id=service_id, url=url, incarnation=new_incarnation(), policy=settings.policy, protocol=VERSION
+            id=service_id,
+            url=url,
+            incarnation=new_incarnation(),
+            policy=settings.policy,
+            protocol=VERSION,
+            version=our_version(),
         )
         replaced = asyncio.Event()
         async with (
@@ -82,6 +91,11 @@ async def main(service: Service, settings: LearnerSettings) -> None:
             ) as membership,
         ):
             await membership.wait_registered()
+
+            def tell(warnings: Warnings) -> None:
+                membership.set_value(encode_record(msgspec.structs.replace(record, warnings=warnings)))
+
+            service.spawn("standing", peers.standing.run(tell))
             service.spawn("pointer", _follow(store, keys, shell))
             service.spawn("learning", shell.run())
             service.mark_ready()

@@ -50,10 +50,13 @@ class DeepSetsSettings:
             raise ConfigError(f"policy: {self.policy!r} is not trained here; choose one of {list(DEEP_SETS_POLICIES)}")
         if self.seed < FIRST_TRAINING_SEED:
             raise ConfigError(
-                f"seeds: {self.seed} is kept for validation and tests; train on {FIRST_TRAINING_SEED} or more"
+                f"--seeds: {self.seed} is kept for validation and tests; train on {FIRST_TRAINING_SEED} or more"
             )
         if self.decisions <= self.learning_starts:
-            raise ConfigError(f"decisions: {self.decisions} is not above learning_starts {self.learning_starts}")
+            raise ConfigError(
+                f"--steps: {self.decisions} decisions are too few, learning starts after {self.learning_starts};"
+                f" give {self.learning_starts + 1} or more"
+            )
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON values: what a checkpoint's digest is taken of."""

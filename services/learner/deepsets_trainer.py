@@ -10,29 +10,29 @@ validated weights of all seeds and ``POLICY.json``, the card's contents. Scalars
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import click
-import msgspec
 import torch
-from torch.utils.tensorboard import SummaryWriter
 
 from services.learner.checkpoint import load_checkpoint, save_checkpoint, settings_digest
 from services.learner.deepsets_settings import FIRST_TRAINING_SEED, DeepSetsSettings, settings_for
 from services.learner.deepsets_training import VALIDATION_SEEDS, DeepSetsRun, Report
 from services.learner.deepsets_warm_up import spelled, warm_up
 from services.learner.request import TrainRequest
-from shared.errors import ConclaveError, ConfigError
-from shared.policy.weights import decode, encode
+from services.learner.run_files import (
+    Recording,
+    checkpoint_of,
+    open_folder,
+    recording,
+    spelled_seeds,
+    write_weights,
+)
+from shared.errors import ConclaveError
 
 VERSION = 1
 SHIPPED_SEEDS = (FIRST_TRAINING_SEED,)
@@ -53,15 +53,7 @@ def train_deep_sets(request: TrainRequest) -> None:
     runs = [settings_for(request.policy, seed, request.steps) for seed in seeds]
     if taught:
         runs = [replace(settings, warm_up=taught, epsilon_begin=EPSILON_AFTER_WARM_UP) for settings in runs]
-    known = [path for path in (_checkpoint(out, settings) for settings in runs) if path.exists()]
-    if known and not request.resume:
-        raise ConfigError(f"--out: {known[0]} is there already; go on with --resume, or give another folder")
-    if request.resume and not known:
-        raise ConfigError(f"--resume: {out} holds no checkpoint of seeds {list(seeds)}; leave it out")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out: {out} cannot be made ({error.strerror}); give a folder") from error
+    open_folder(out, seeds, resume=request.resume)
     if request.workers > 1 and len(runs) > 1:
         _train_beside(runs, out, request.workers, source)
     finished = [_train_seed(settings, out, source) for settings in runs]
@@ -70,7 +62,7 @@ def train_deep_sets(request: TrainRequest) -> None:
     weights = best.weights(
         version=VERSION,
         trained={
-            "command": f"python -m services.learner train {request.policy} --seeds {_spell(seeds)} --out DIR"
+            "command": f"python -m services.learner train {request.policy} --seeds {spelled_seeds(seeds)} --out DIR"
             + (f" --warm-up {Path(source).name}" if source else ""),
             "seeds": {"training": list(seeds), "chosen": best.settings.seed, "validation": list(VALIDATION_SEEDS)},
             "data": "none: scenarios drawn by shared.twin.placement_scenarios.training_scenario",
@@ -79,19 +71,11 @@ def train_deep_sets(request: TrainRequest) -> None:
         figures={"validation regret to the oracle, by training seed": regrets},
         limits=LIMITS,
     )
-    data = encode(weights)
-    decode(data, policy=request.policy)
-    _write(out / f"{request.policy}.npz", data)
-    card = json.dumps(msgspec.to_builtins(weights.card), indent=2, sort_keys=True)
-    _write(out / f"{request.policy}.json", card.encode() + b"\n")
+    file = write_weights(out, weights)
     click.echo(
         f"{request.policy}: seed {best.settings.seed} has the least validation regret, {best.best_regret:.4f};"
-        f" weights in {out / request.policy}.npz"
+        f" weights in {file}"
     )
-
-
-def _checkpoint(out: Path, settings: DeepSetsSettings) -> Path:
-    return out / f"seed-{settings.seed}.ckpt"
 
 
 def _train_beside(runs: list[DeepSetsSettings], out: Path, workers: int, source: str) -> None:
@@ -128,46 +112,32 @@ def _train_alone(settings: DeepSetsSettings, out: Path, source: str) -> None:
 def _train_seed(settings: DeepSetsSettings, out: Path, source: str) -> DeepSetsRun:
     """Train one seed, or take over what its finished checkpoint holds."""
     run = DeepSetsRun(settings)
-    path, digest = _checkpoint(out, settings), settings_digest(settings.as_json())
+    path, digest = checkpoint_of(out, settings.seed), settings_digest(settings.as_json())
     if path.exists():
         run.set_state(load_checkpoint(path, digest=digest))
     if run.finished:
         return run
     saved = run.decisions
     label = f"{settings.policy} seed {settings.seed}"
-    shown = sys.stderr.isatty()
-    writer = SummaryWriter(str(out / "logs" / f"seed-{settings.seed}"), purge_step=run.decisions)
-    try:
-        with (
-            _ending_by_signal(),
-            (out / f"curves-{settings.seed}.jsonl").open("a", encoding="utf-8") as curves,
-            click.progressbar(length=settings.decisions, label=label, file=sys.stderr, hidden=not shown) as bar,
-        ):
-            bar.update(run.decisions)
-            if source and not run.decisions:
-                _warm_up(run, source, label, writer)
-            for report in run.run():
-                scalars = _scalars(report)
-                for name, value in scalars.items():
-                    writer.add_scalar(name, value, report.decisions)
-                curves.write(json.dumps({"step": report.decisions} | scalars) + "\n")
-                bar.update(report.decisions - bar.pos)
-                if report.regret is not None and not shown:
-                    told = f"{label}: {report.decisions} of {settings.decisions} placements"
-                    click.echo(f"{told}, validation regret {report.regret:.4f}", err=True)
-                if run.decisions - saved >= CHECKPOINT_EVERY or run.finished:
-                    save_checkpoint(path, run.get_state(), digest=digest)
-                    saved = run.decisions
-    finally:
-        writer.close()
+    with recording(out, settings.seed, label=label, done=run.decisions, length=settings.decisions) as record:
+        if source and not run.decisions:
+            _warm_up(run, source, label, record)
+        for report in run.run():
+            record.note(report.decisions, _scalars(report))
+            if report.regret is not None and not record.shown:
+                told = f"{label}: {report.decisions} of {settings.decisions} placements"
+                click.echo(f"{told}, validation regret {report.regret:.4f}", err=True)
+            if run.decisions - saved >= CHECKPOINT_EVERY or run.finished:
+                save_checkpoint(path, run.get_state(), digest=digest)
+                saved = run.decisions
     return run
 
 
-def _warm_up(run: DeepSetsRun, source: str, label: str, writer: SummaryWriter) -> None:
+def _warm_up(run: DeepSetsRun, source: str, label: str, record: Recording) -> None:
     """Imitate before the first placement; a run that was cut before its first checkpoint does so anew, alike."""
     for taught in warm_up(run, source):
-        writer.add_scalar("warm_up/loss", taught.loss, taught.epoch)
-        writer.add_scalar("warm_up/agreement", taught.agreement, taught.epoch)
+        record.writer.add_scalar("warm_up/loss", taught.loss, taught.epoch)
+        record.writer.add_scalar("warm_up/agreement", taught.agreement, taught.epoch)
     click.echo(f"{label}: agrees with {source} in {taught.agreement:.1%} of the decisions held back", err=True)
 
 
@@ -180,33 +150,3 @@ def _scalars(report: Report) -> dict[str, float]:
     if report.regret is not None:
         scalars["validation/regret"] = report.regret
     return scalars
-
-
-@contextmanager
-def _ending_by_signal() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: the last checkpoint is kept."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _write(path: Path, data: bytes) -> None:
-    partial = path.with_suffix(path.suffix + ".partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def _spell(seeds: tuple[int, ...]) -> str:
-    """``1000-1002`` where they are consecutive, else a list."""
-    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]}-{seeds[-1]}"
-    return ",".join(str(seed) for seed in seeds)

@@ -10,29 +10,22 @@ FGD on the same seeds, points, mean and least over traces), ``validation/<trace>
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
-from torch.utils.tensorboard import SummaryWriter
 
 from services.learner.checkpoint import load_checkpoint, save_checkpoint, settings_digest
 from services.learner.compiled import NUMBA
 from services.learner.frag_fit import arrays_of
 from services.learner.frag_training import FIRST_SEED, VALIDATION_SEEDS, FragRun, Report, Settings
 from services.learner.request import TrainRequest
+from services.learner.run_files import checkpoint_of, open_folder, recording, write_weights
 from shared.errors import ConfigError
 from shared.policy.frag_features import FEATURES
-from shared.policy.frag_value import NAME, SHAPES
-from shared.policy.weights import Card, WeightsFile, decode, encode
+from shared.policy.frag_value import FRAGMENT_PRICE, MODEL_PRICE, NAME, PRICE_SEEDS, SHAPES
+from shared.policy.weights import Card, WeightsFile
 from shared.twin.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods
 
 VERSION = 2
@@ -53,37 +46,29 @@ def train_frag(request: TrainRequest) -> None:
     seeds, out = request.seeds or (FIRST_SEED,), request.out
     if min(seeds) < FIRST_SEED:
         raise ConfigError(f"--seeds: {min(seeds)} is kept for choosing and reporting; train on {FIRST_SEED} and above")
-    runs = {seed: out / f"seed-{seed}.ckpt" for seed in seeds}
-    known = [path for path in runs.values() if path.exists()]
-    if known and not request.resume:
-        raise ConfigError(f"--out: {known[0]} is there already; go on with --resume, or give another folder")
-    if request.resume and not known:
-        raise ConfigError(f"--resume: {out} holds no checkpoint of seeds {list(seeds)}; leave it out")
+    open_folder(out, seeds, resume=request.resume)
     nodes, lists = read_lists(data_folder())
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out: {out} cannot be made ({error.strerror}); give a folder") from error
     if not NUMBA:
         click.echo(
             "frag: numba is not installed; training runs some hundred times slower (pip install numba)", err=True
         )
     finished: list[FragRun] = []
-    for seed, path in runs.items():
+    for seed in seeds:
+        path = checkpoint_of(out, seed)
         settings = Settings(seed=seed) if request.steps is None else Settings(seed=seed, steps=request.steps)
         run, digest = FragRun(nodes, lists, settings), settings_digest(settings.as_json())
         if path.exists():
             run.set_state(load_checkpoint(path, digest=digest))
         _run(run, out, path, digest)
         finished.append(run)
-    write_weights(max(finished, key=_gain), seeds, out)
+    write_best(max(finished, key=_gain), seeds, out)
 
 
 def _gain(run: FragRun) -> float:
     return run.best_validation.gain if run.best_validation is not None else -inf
 
 
-def write_weights(run: FragRun, seeds: tuple[int, ...], out: Path) -> None:
+def write_best(run: FragRun, seeds: tuple[int, ...], out: Path) -> None:
     """``frag.npz`` and ``frag.json`` with the best validated weights of ``run``."""
     assert run.best is not None
     assert run.best_validation is not None
@@ -99,6 +84,7 @@ def write_weights(run: FragRun, seeds: tuple[int, ...], out: Path) -> None:
             "seeds": {"training": list(seeds), "chosen": run.settings.seed, "validation": list(VALIDATION_SEEDS)},
             "data": [NODE_LIST, *(POD_LIST.format(name) for name in TRACES)],
             "settings": {**run.settings.as_json(), "steps": steps, "chosen at step": run.best_step},
+            "prices": {"fragment": FRAGMENT_PRICE, "model": MODEL_PRICE, "chosen on seeds": list(PRICE_SEEDS)},
         },
         figures={
             "validation, percent of GPUs allocated at 130 % demand": {
@@ -111,12 +97,8 @@ def write_weights(run: FragRun, seeds: tuple[int, ...], out: Path) -> None:
         },
         limits=LIMITS,
     )
-    data = encode(WeightsFile(arrays_of(run.best), card))
-    decode(data, policy=NAME, expect_shapes=SHAPES)
-    _write(out / f"{NAME}.npz", data)
-    text = json.dumps(msgspec.to_builtins(card), indent=2, sort_keys=True)
-    _write(out / f"{NAME}.json", text.encode() + b"\n")
-    click.echo(f"{NAME}: step {run.best_step}, {found.gain:+.3f} points over FGD on validation -> {out / NAME}.npz")
+    file = write_weights(out, WeightsFile(arrays_of(run.best), card), expect_shapes=SHAPES)
+    click.echo(f"{NAME}: step {run.best_step}, {found.gain:+.3f} points over FGD on validation -> {file}")
 
 
 def data_folder() -> Path:
@@ -141,27 +123,17 @@ def _text(file: Path) -> str:
 
 
 def _run(run: FragRun, out: Path, path: Path, digest: str) -> None:
-    writer = SummaryWriter(
-        str(out / "logs" / f"seed-{run.settings.seed}"), purge_step=run.search.steps if run.search is not None else 0
-    )
-    try:
-        with (
-            _ending_by_signal(),
-            click.progressbar(length=run.settings.steps, label=NAME, file=sys.stderr) as bar,
-            (out / f"curves-{run.settings.seed}.jsonl").open("a") as curves,
-        ):
-            bar.update(run.search.steps if run.search is not None else 0)
-            for report in run.run():
-                scalars = _scalars(report)
-                for name, value in scalars.items():
-                    writer.add_scalar(name, value, report.step)
-                curves.write(json.dumps({"step": report.step, **scalars}) + "\n")
-                curves.flush()
-                bar.update(max(0, report.step - bar.pos))
-                if report.validation is not None and run.search is not None:
-                    save_checkpoint(path, run.get_state(), digest=digest)
-    finally:
-        writer.close()
+    done, seed = run.search.steps if run.search is not None else 0, run.settings.seed
+    with recording(out, seed, label=NAME, done=done, length=run.settings.steps) as record:
+        for report in run.run():
+            record.note(report.step, _scalars(report))
+            if report.validation is None:
+                continue
+            if not record.shown:
+                told = f"{NAME}: step {report.step} of {run.settings.steps}"
+                click.echo(f"{told}, {report.validation.gain:+.3f} points over FGD on validation", err=True)
+            if run.search is not None:
+                save_checkpoint(path, run.get_state(), digest=digest)
 
 
 def _scalars(report: Report) -> dict[str, float]:
@@ -171,26 +143,3 @@ def _scalars(report: Report) -> dict[str, float]:
         scalars["validation/least_gain"] = report.validation.least_gain
         scalars.update({f"validation/{name}": value for name, value in report.validation.by_trace.items()})
     return scalars
-
-
-@contextmanager
-def _ending_by_signal() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: between two steps, with the last checkpoint kept."""
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _write(path: Path, data: bytes) -> None:
-    partial = path.with_suffix(path.suffix + ".partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

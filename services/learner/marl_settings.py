@@ -73,10 +73,11 @@ class MarlSettings:
             raise ConfigError(f"policy: {self.policy!r} is not trained here; choose one of {', '.join(POLICIES)}")
         if self.seed < FIRST_TRAINING_SEED:
             raise ConfigError(
-                f"seeds: {self.seed} is kept for validation and tests; train on {FIRST_TRAINING_SEED} or more"
+                f"--seeds: {self.seed} is kept for validation and tests; train on {FIRST_TRAINING_SEED} or more"
             )
         if self.rounds < 1 or self.rounds * self.episodes_per_round > EPISODES_OF_A_SEED:
-            raise ConfigError(f"steps: {self.rounds} rounds are out of range; give 1 to {EPISODES_OF_A_SEED // 16}")
+            most = EPISODES_OF_A_SEED // self.episodes_per_round
+            raise ConfigError(f"--steps: {self.rounds} rounds are out of range; give 1 to {most}")
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON values: what a checkpoint's digest is taken of."""

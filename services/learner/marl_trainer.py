@@ -10,27 +10,19 @@ workloads).
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import click
-import msgspec
-from torch.utils.tensorboard import SummaryWriter
 
 from services.learner.checkpoint import load_checkpoint, save_checkpoint, settings_digest
 from services.learner.marl_settings import FIRST_TRAINING_SEED, MarlSettings, settings_for
 from services.learner.marl_training import VALIDATION_SEEDS, MarlRun, Report
 from services.learner.marl_warm_up import spelled, warm_up
 from services.learner.request import TrainRequest
+from services.learner.run_files import checkpoint_of, open_folder, recording, spelled_seeds, write_weights
 from services.learner.vector import Workers
-from shared.errors import ConfigError
-from shared.policy.weights import WeightsFile, decode, encode
+from shared.policy.weights import WeightsFile
 
 VERSION = 1
 SHIPPED_SEEDS = (FIRST_TRAINING_SEED,)
@@ -51,25 +43,14 @@ def train_marl(request: TrainRequest) -> None:
     if source:
         taught = spelled(source)
         settings = [replace(one, warm_up=taught, epsilon_begin=one.epsilon_end) for one in settings]
-    known = [path for path in (_checkpoint(out, one) for one in settings) if path.exists()]
-    if known and not request.resume:
-        raise ConfigError(f"--out: {known[0]} is there already; go on with --resume, or give another folder")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out: {out} cannot be made ({error.strerror}); give a folder") from error
+    open_folder(out, seeds, resume=request.resume)
     with Workers(request.workers) as workers:
         finished = [_train_seed(one, out, workers, source) for one in settings]
     best = min(finished, key=lambda run: run.best_imbalance)
-    weights = _weights(best, finished, seeds, source)
-    data = encode(weights)
-    decode(data, policy=request.policy)
-    _write(out / f"{request.policy}.npz", data)
-    card = json.dumps(msgspec.to_builtins(decode(data, policy=request.policy).card), indent=2, sort_keys=True)
-    _write(out / f"{request.policy}.json", card.encode() + b"\n")
+    file = write_weights(out, _weights(best, finished, seeds, source))
     click.echo(
         f"{request.policy}: seed {best.settings.seed} has the least validation imbalance, {best.best_imbalance:.5f};"
-        f" weights in {out / request.policy}.npz"
+        f" weights in {file}"
     )
 
 
@@ -78,7 +59,7 @@ def _weights(best: MarlRun, finished: list[MarlRun], seeds: tuple[int, ...], sou
     return best.weights(
         version=VERSION,
         trained={
-            "command": f"python -m services.learner train {policy} --seeds {_spell(seeds)} --out DIR"
+            "command": f"python -m services.learner train {policy} --seeds {spelled_seeds(seeds)} --out DIR"
             + (f" --warm-up {Path(source).name}" if source else ""),
             "seeds": {"training": list(seeds), "chosen": best.settings.seed, "validation": list(VALIDATION_SEEDS)},
             "data": "none: pods drawn by shared.twin.thesis_workload, seeds from 100,000,000 on",
@@ -93,46 +74,27 @@ def _weights(best: MarlRun, finished: list[MarlRun], seeds: tuple[int, ...], sou
     )
 
 
-def _checkpoint(out: Path, settings: MarlSettings) -> Path:
-    return out / f"seed-{settings.seed}.ckpt"
-
-
 def _train_seed(settings: MarlSettings, out: Path, workers: Workers, source: str) -> MarlRun:
     """Train one seed, or take over what its checkpoint holds."""
     run = MarlRun(settings)
-    path, digest = _checkpoint(out, settings), settings_digest(settings.as_json())
+    path, digest = checkpoint_of(out, settings.seed), settings_digest(settings.as_json())
     if path.exists():
         run.set_state(load_checkpoint(path, digest=digest))
     if run.finished:
         return run
     label = f"{settings.policy} seed {settings.seed}"
-    shown = sys.stderr.isatty()
-    writer = SummaryWriter(str(out / "logs" / f"seed-{settings.seed}"), purge_step=run.rounds)
-    try:
-        with (
-            _ending_by_signal(),
-            (out / f"curves-{settings.seed}.jsonl").open("a", encoding="utf-8") as curves,
-            click.progressbar(length=settings.rounds, label=label, file=sys.stderr, hidden=not shown) as bar,
-        ):
-            bar.update(run.rounds)
-            if source and not run.rounds:
-                for taught in warm_up(run, source):
-                    writer.add_scalar("warm_up/agreement", taught.agreement, taught.epoch)
-                click.echo(f"{label}: agrees with {source} in {taught.agreement:.1%} of what was held back", err=True)
-            for report in run.run(workers):
-                scalars = _scalars(report)
-                for name, value in scalars.items():
-                    writer.add_scalar(name, value, report.rounds)
-                curves.write(json.dumps({"step": report.rounds} | scalars) + "\n")
-                curves.flush()
-                bar.update(report.rounds - bar.pos)
-                if report.validation is not None and not shown:
-                    told = f"{label}: round {report.rounds} of {settings.rounds}"
-                    click.echo(f"{told}, validation imbalance {report.validation:.5f}", err=True)
-                if run.rounds % CHECKPOINT_EVERY == 0 or run.finished:
-                    save_checkpoint(path, run.get_state(), digest=digest)
-    finally:
-        writer.close()
+    with recording(out, settings.seed, label=label, done=run.rounds, length=settings.rounds) as record:
+        if source and not run.rounds:
+            for taught in warm_up(run, source):
+                record.writer.add_scalar("warm_up/agreement", taught.agreement, taught.epoch)
+            click.echo(f"{label}: agrees with {source} in {taught.agreement:.1%} of what was held back", err=True)
+        for report in run.run(workers):
+            record.note(report.rounds, _scalars(report))
+            if report.validation is not None and not record.shown:
+                told = f"{label}: round {report.rounds} of {settings.rounds}"
+                click.echo(f"{told}, validation imbalance {report.validation:.5f}", err=True)
+            if run.rounds % CHECKPOINT_EVERY == 0 or run.finished:
+                save_checkpoint(path, run.get_state(), digest=digest)
     return run
 
 
@@ -148,33 +110,3 @@ def _scalars(report: Report) -> dict[str, float]:
     if report.validation is not None:
         scalars["validation/imbalance"] = report.validation
     return scalars
-
-
-@contextmanager
-def _ending_by_signal() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: the last checkpoint is kept."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _write(path: Path, data: bytes) -> None:
-    partial = path.with_suffix(path.suffix + ".partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def _spell(seeds: tuple[int, ...]) -> str:
-    """``1000-1002`` where they are consecutive, else a list."""
-    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]}-{seeds[-1]}"
-    return ",".join(str(seed) for seed in seeds)

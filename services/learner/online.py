@@ -7,7 +7,9 @@ exported must give in numpy what torch gives, within 1e-5, or it is not handed o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +41,11 @@ class NodeNetwork(nn.Module):
 
 
 class OnlineTrainer:
-    """A replay buffer and a learner that starts from given weights. ``ConfigError``: weights of another kind."""
+    """A replay buffer and a learner that starts from given weights. ``ConfigError``: weights of another kind.
+
+    ``add`` may be called while ``train`` runs in another thread: each keeps the buffer to itself for one call, which is
+    microseconds.
+    """
 
     def __init__(self, *, features: int, capacity: int, learning_rate: float, discount: float, seed: int) -> None:
         self.features = features
@@ -47,20 +53,21 @@ class OnlineTrainer:
         self._settings = DqnSettings(learning_rate=learning_rate)
         self._seed = seed
         self.replay = ReplayBuffer(transition_fields((features,)), capacity=capacity, rng=np.random.default_rng(seed))
+        self._alone = Lock()
 
     def add(self, transitions: Sequence[Transition]) -> int:
         """Keep the transitions that fit the network; how many did. The others are of another policy or version."""
         fitting = [t for t in transitions if len(t.s_tm1) == self.features and len(t.s_t) == self.features]
         if fitting:
-            self.replay.add_many(
-                {
-                    "s_tm1": np.array([t.s_tm1 for t in fitting], np.float32),
-                    "a_tm1": np.array([t.a_tm1 for t in fitting], np.int64),
-                    "r_t": np.array([t.r_t for t in fitting], np.float32),
-                    "discount_t": np.full(len(fitting), self._discount, np.float32),
-                    "s_t": np.array([t.s_t for t in fitting], np.float32),
-                }
-            )
+            batch: Mapping[str, Any] = {
+                "s_tm1": np.array([t.s_tm1 for t in fitting], np.float32),
+                "a_tm1": np.array([t.a_tm1 for t in fitting], np.int64),
+                "r_t": np.array([t.r_t for t in fitting], np.float32),
+                "discount_t": np.full(len(fitting), self._discount, np.float32),
+                "s_t": np.array([t.s_t for t in fitting], np.float32),
+            }
+            with self._alone:
+                self.replay.add_many(batch)
         return len(fitting)
 
     def train(self, base: WeightsFile, *, updates: int, version: int, data: str) -> tuple[WeightsFile, list[float]]:
@@ -73,13 +80,14 @@ class OnlineTrainer:
         sizes = [base.arrays[f"l{index}.w"].shape[0] for index in range(layers)]
         if not layers or sizes[0] != self.features:
             raise ConfigError(
-                f"weights of {base.title}: no network of {self.features} features; it cannot be trained on"
+                f"weights of {base.title}: no network of {self.features} features; begin with weights that this release"
+                " has trained"
             )
         sizes.append(base.arrays[f"l{layers - 1}.w"].shape[1])
         network = NodeNetwork(sizes)
         network.stack.load(base.arrays)
         learner = DqnLearner(network, self._settings)
-        losses = [learner.update(self.replay.sample(self._settings.batch_size)).loss for _ in range(updates)]
+        losses = [learner.update(self._sample(self._settings.batch_size)).loss for _ in range(updates)]
         trained = {
             **base.card.trained,
             "online": {"from": base.sha256, "updates": updates, "transitions": self.replay.size, "data": data},
@@ -92,8 +100,12 @@ class OnlineTrainer:
         self._check_equal(network, file, layers)
         return file, losses
 
+    def _sample(self, size: int) -> Mapping[str, Any]:
+        with self._alone:
+            return self.replay.sample(size)
+
     def _check_equal(self, network: NodeNetwork, file: WeightsFile, layers: int) -> None:
-        sample = self.replay.sample(64)["s_tm1"]
+        sample = self._sample(64)["s_tm1"]
         with torch.no_grad():
             expected = network(torch.from_numpy(sample)).numpy()
         found = mlp(file.arrays, sample, layers)

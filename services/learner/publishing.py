@@ -1,4 +1,4 @@
-"""Publishes new weights: the bytes under their digest first, then the pointer, candidate and shadow in one change.
+"""Publishes new weights: bytes under their digest, pointer, candidate and shadow in one change.
 
 Refuses to replace a candidate of somebody else that has come as far as the canary (``policy/rollout.py``).
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import msgspec
 
 from shared.errors import ConclaveError
+from shared.policy.numbering import numbered, refs_of
 from shared.policy.rollout import Change, Stage, publish, to_stage
-from shared.policy.weights import WeightsFile, digest, encode
+from shared.policy.weights import WeightsFile, decode, digest, encode
 from shared.ports import Store
-from shared.runtime.policy_store import put_weights, read_pointer, write_change
+from shared.runtime.policy_store import read_history, read_pointer, write_change
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyRef
 
@@ -35,20 +36,22 @@ class Publisher:
         """The weights as a candidate in shadow, where ``base``, which they were compared with, still decides.
 
         ``Unpublished``: the pointer has changed. ``ConfigError``: a canary is on, the weights or the pointer cannot be
-        used. Unknown: ``StoreUnknown``. Weights are written last but for the pointer, so a refusal leaves none behind.
+        used. Unknown: ``StoreUnknown``. A version that other weights had before is numbered on; a refusal leaves no
+        weights behind.
         """
         stored = await read_pointer(self._store, self._keys)
         if stored.pointer is None:
             raise Unpublished("there is no policy pointer yet: no coordinator has led")
         if stored.pointer.active != base:
             raise Unpublished(f"it was compared with {base.title}, and {stored.pointer.active.title} decides by now")
-        data = encode(file)
-        ref = PolicyRef(file.card.policy, file.card.version, digest(data))
+        history = await read_history(self._store, self._keys)
+        known = refs_of([stored.pointer, *(record.pointer for record in history)])
+        policy, data = file.card.policy, numbered(encode(file), file.card.policy, known)
+        ref = PolicyRef(policy, decode(data, policy=policy).card.version, digest(data))
         published = publish(stored.pointer, ref, by=BY)
         reason = f"{ref.title} passed the gate on the twin ({gain:+.1%})"
         shadow = to_stage(published.after, Stage.SHADOW, 0, reason=reason, by=BY).after
         change = Change(stored.pointer, msgspec.structs.replace(shadow, number=published.after.number))
-        await put_weights(self._store, self._keys, data)
-        if not await write_change(self._store, self._keys, change, stored.mod_revision):
+        if not await write_change(self._store, self._keys, change, stored.mod_revision, weights=data):
             raise Unpublished("the policy pointer has changed meanwhile")
         return ref

@@ -31,6 +31,7 @@ from services.learner.online import OnlineTrainer
 from services.learner.publishing import Publisher
 from shared.errors import ConclaveError, StoreError
 from shared.policy.weights import WeightsFile, decode
+from shared.runtime.caller_limits import CallerLimit
 from shared.runtime.http import Caller, PeerRoute, Refused
 from shared.runtime.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, encode
@@ -41,6 +42,8 @@ from shared.wire.records import PolicyPointer, PolicyRef
 log = structlog.get_logger()
 
 AGENT = frozenset({"agent"})
+PER_AGENT = CallerLimit(in_flight=2, per_s=20.0, burst=40)
+"""An agent sends one batch after the other, at most 8 a second."""
 MOST_AGENTS = 4096
 """Agents whose count of dropped transitions is remembered, those heard of last."""
 Fetch = Callable[[str], Awaitable[bytes | None]]
@@ -78,11 +81,22 @@ class LearnerShell:
 
     def routes(self) -> tuple[PeerRoute, ...]:
         """POST /v1/transitions, for agents only."""
-        return (PeerRoute("/v1/transitions", self.take, roles=AGENT, max_body_bytes=MAX_BODY_BYTES, max_in_flight=16),)
+        return (
+            PeerRoute(
+                "/v1/transitions",
+                self.take,
+                roles=AGENT,
+                max_body_bytes=MAX_BODY_BYTES,
+                max_in_flight=16,
+                per_caller=PER_AGENT,
+            ),
+        )
 
-    async def take(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
-        """Transitions to TransitionsAck. Refused: ``WireError`` (400), 409 ``other_policy``."""
+    async def take(self, body: bytes, caller: Caller) -> bytes:
+        """Transitions to TransitionsAck. Refused: ``WireError`` (400), 409 ``other_policy``, 403 ``foreign_agent``."""
         message = decode_message(body, Transitions)
+        if caller.id and message.agent != caller.id:
+            raise Refused(f"{caller.name} may not speak for another agent", code="foreign_agent", status=403)
         if message.policy != self._core.policy:
             self._refused += len(message.transitions)
             raise Refused(f"{message.policy} is not trained here, {self._core.policy} is", code="other_policy")

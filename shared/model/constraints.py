@@ -65,7 +65,7 @@ class PodClass(Struct, frozen=True, array_like=True):
     ``latency_soft_us`` and ``latency_hard_us``: what latency to the users the pod would like and how much it bears, in
     microseconds; 0: any. They guide the policies that know latency and never make a node infeasible.
     ``workload``: what the pod is a copy of (``workload_key``), for policies that learn what its copies really use; ""
-    where nobody asks.
+    where nobody asks. The mesh carries it beside the class, so that pods of many owners still share one.
     """
 
     requests: tuple[tuple[str, int], ...] = ()

@@ -14,7 +14,8 @@ UNKNOWN_LATENCY = -1
 
 class Node(Struct, frozen=True):
     """One node. ``allocatable``: amounts by resource name, CPU in milli-cores. ``latency_us``: latency to the users in
-    microseconds, ``UNKNOWN_LATENCY`` where nobody says."""
+    microseconds, ``UNKNOWN_LATENCY`` where nobody says. ``drained``: by whom and why it was drained from our
+    scheduling, "" for one that was not; no part of the Kubernetes object."""
 
     name: str
     uid: str = ""
@@ -27,3 +28,9 @@ class Node(Struct, frozen=True):
     deleting: bool = False
     invalid: str = ""
     latency_us: int = UNKNOWN_LATENCY
+    drained: str = ""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no pods but those that tolerate it: cordoned, or drained from scheduling."""
+        return self.unschedulable or bool(self.drained)

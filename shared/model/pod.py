@@ -20,6 +20,8 @@ are those of the thesis whose policy ``el`` reads them."""
 POLICY_ANNOTATION = "conclave.io/policy"
 """On a bound pod: the policy and version that placed it (``kube-default@1``)."""
 
+CAUSE_ANNOTATION = "conclave.io/cause-id"
+"""On a bound pod: the ``cause_id`` of the attempt that placed it, as in every service's log and in its trace."""
 
 PREEMPTIBLE_ANNOTATION = "conclave.io/preemptible"
 """On any pod: "false" keeps it from ever being evicted for a pod of higher priority."""
@@ -33,7 +35,7 @@ class Pod(Struct, frozen=True):
     ``relations``: what it demands of other pods, domains and volumes. ``start_time``: RFC 3339 in UTC, "" before it
     starts. ``images`` and ``owner`` (apiVersion, kind, name of the controlling owner) are kept of pending pods only.
     ``never_preempts``: preemptionPolicy Never. ``preempted``: a scheduler marked it as its victim.
-    ``preemptible`` False: it opted out of being one.
+    ``preemptible`` False: it opted out of being one. ``workload``: what it is a copy of (``workload_key``).
     """
 
     uid: str
@@ -60,6 +62,7 @@ class Pod(Struct, frozen=True):
     never_preempts: bool = False
     preempted: bool = False
     preemptible: bool = True
+    workload: str = ""
 
     @property
     def key(self) -> str:

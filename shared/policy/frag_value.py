@@ -39,6 +39,8 @@ LAYERS = len(SIZES) - 1
 STEP = 0.02
 """Of one GPU: what the growth of cost is rounded to."""
 FRAGMENT_PRICE, MODEL_PRICE = 0.1, 0.3
+PRICE_SEEDS = (500, 501, 502, 503, 504)
+"""Validation seeds on which the two prices were chosen; see docs/policies/frag.md."""
 PRICES, UNPRICED = (FRAGMENT_PRICE, MODEL_PRICE), (0.0, 0.0)
 FRAGMENT, WANTED = FEATURES.index("fragment"), FEATURES.index("model_wanted")
 

@@ -144,7 +144,7 @@ class Observer:
 
     def _slots_of(self, table: NodeTable) -> IntArray:
         nodes = self.store.nodes if self.store is not None else {}
-        known = (id(table), table.static_stamp, len(nodes))
+        known = (id(table), table.static_stamp, self.store.changes if self.store is not None else 0)
         if known != self._known:
             self._slots = np.array([nodes.get(name, -1) for name in table.names], np.int64)
             self._known = known

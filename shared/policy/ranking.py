@@ -73,14 +73,19 @@ class Ranker:
         self._classes.clear()
 
     def fell_back(self, pod_class: PodClass) -> bool:
-        """Whether the class's last ranking is the fallback's."""
+        """Whether the last ranking of the class (as it was ``seen``) is the fallback's."""
         known = self._classes.get(pod_class)
         return known is not None and known.fallen
 
-    def slots(self, pod_class: PodClass, count: int, *, extra: int, norms: Norms = NO_NORMS) -> list[Slot]:
-        """Up to ``count + extra`` slots, best first; accepted ones before rejected ones; ties fall at random."""
+    def slots(
+        self, pod_class: PodClass, count: int, *, extra: int, norms: Norms = NO_NORMS, seen: PodClass | None = None
+    ) -> list[Slot]:
+        """Up to ``count + extra`` slots, best first; accepted ones before rejected ones; ties fall at random.
+
+        ``seen``: the class as the policy sees it (with its workload); what is feasible is kept by ``pod_class``.
+        """
         wanted = count + extra
-        ranking = self._ranking(pod_class, norms)
+        ranking = self._ranking(pod_class, norms, seen)
         if count == 1:
             return self._best(ranking, wanted)
         taken: list[Slot] = []
@@ -96,17 +101,18 @@ class Ranker:
                 taken.append(slot)
                 devices.append(picked)
                 self._use(slot, pod_class, picked, sign=1)
-                ranking = self._ranking(pod_class, norms)
+                ranking = self._ranking(pod_class, norms, seen)
         finally:
             for slot, picked in zip(taken, devices, strict=True):
                 self._use(slot, pod_class, picked, sign=-1)
         return taken
 
     def guided(
-        self, pod_class: PodClass, wanted: int, allowed: IntArray, added: NDArray[np.float64], *, norms: Norms
-    ) -> list[Slot]:
+        self, pod_class: PodClass, wanted: int, allowed: IntArray, added: NDArray[np.float64], *, norms: Norms,
+        seen: PodClass | None = None,
+    ) -> list[Slot]:  # fmt: skip
         """Up to ``wanted`` different rows of ``allowed``, best first, by the policy's score plus ``added [rows]``."""
-        ranking = self._ranking(pod_class, norms)
+        ranking = self._ranking(pod_class, norms, seen)
         score = np.full(len(ranking.score), INFEASIBLE)
         score[allowed] = ranking.score[allowed] + added[allowed]
         return self._best(replace(ranking, score=score), wanted)
@@ -138,10 +144,11 @@ class Ranker:
                 break
         return slots
 
-    def _ranking(self, pod_class: PodClass, norms: Norms) -> Ranking:
+    def _ranking(self, pod_class: PodClass, norms: Norms, seen: PodClass | None) -> Ranking:
         table = self.table
         mask = self.feasibility.of(pod_class).mask
-        known = self._classes.get(pod_class)
+        seen = pod_class if seen is None else seen
+        known = self._classes.get(seen)
         fresh = (
             known is None
             or not self.policy.row_local
@@ -155,7 +162,7 @@ class Ranker:
                 np.full(table.rows, INFEASIBLE), np.ones(table.rows, np.bool_), True, norms, table.clock, table.clock
             )
             rows = np.flatnonzero(mask)
-            self._classes[pod_class] = known
+            self._classes[seen] = known
             while len(self._classes) > class_limit(table.rows, 9):
                 self._classes.popitem(last=False)
         else:
@@ -163,9 +170,9 @@ class Ranker:
             known.score[changed] = INFEASIBLE
             rows = changed[mask[changed]]
             known.seen = table.clock
-        self._classes.move_to_end(pod_class)
+        self._classes.move_to_end(seen)
         if len(rows):
-            self._judge(known, Observation(table, pod_class, rows, norms), mask)
+            self._judge(known, Observation(table, seen, rows, norms), mask)
         return known
 
     def _judge(self, known: Ranking, observation: Observation, mask: BoolArray) -> None:

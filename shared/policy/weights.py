@@ -6,7 +6,7 @@ same arrays and the same card always give the same bytes, and the sha256 of thos
 
 What it refuses, by name and before any policy sees the arrays: another digest than was asked for, a file that is not
 such an archive, an unknown schema, another policy's weights, arrays that are missing, extra, of another shape or type,
-and NaN or infinite values. It does no I/O but reading the files shipped inside this package.
+and values that are NaN, infinite or absurdly large. It does no I/O but reading the files shipped inside this package.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 
 from shared.errors import ConfigError
 
+REMEDY = "name the policy that they were made for, or train again"
+
 SCHEMA = 1
 """Version of the file's layout; a file of another one is refused."""
 
@@ -35,6 +37,9 @@ CARD = "__card__"
 
 MAX_BYTES = 1_500_000
 """Largest weights file: etcd refuses requests above 1.5 MiB, and the key and transaction need some of that."""
+
+MOST_WEIGHT = 1e4
+"""Largest value taken: what is shipped stays below 4. A few layers of larger ones overflow float32 on usual inputs."""
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """A zip member's smallest date. Every member gets it: the time of writing must not change the digest."""
@@ -218,6 +223,11 @@ def _check_array(policy: str, name: str, array: NDArray[Any]) -> None:
         raise ConfigError(f"weights of {policy}: array {name!r} is {array.dtype}, not float32; convert it")
     if not np.isfinite(array).all():
         raise ConfigError(f"weights of {policy}: array {name!r} holds NaN or infinite values; train again")
+    if array.size and float(np.abs(array).max()) > MOST_WEIGHT:
+        raise ConfigError(
+            f"weights of {policy}: array {name!r} holds values beyond +-{MOST_WEIGHT:g}, of training that diverged; "
+            "train again"
+        )
 
 
 def _compare(policy: str, found: Shapes, wanted: Shapes, who: str) -> None:
@@ -225,8 +235,10 @@ def _compare(policy: str, found: Shapes, wanted: Shapes, who: str) -> None:
     if missing or extra:
         raise ConfigError(
             f"weights of {policy}: arrays missing: {', '.join(missing) or 'none'}; not known: "
-            f"{', '.join(extra) or 'none'} ({who} otherwise)"
+            f"{', '.join(extra) or 'none'} ({who} otherwise); {REMEDY}"
         )
     for name in sorted(wanted):
         if found[name] != tuple(wanted[name]):
-            raise ConfigError(f"weights of {policy}: array {name!r} is {found[name]}, {who} {tuple(wanted[name])}")
+            raise ConfigError(
+                f"weights of {policy}: array {name!r} is {found[name]}, {who} {tuple(wanted[name])}; {REMEDY}"
+            )

@@ -25,7 +25,7 @@ torch.set_num_threads(1)
     [
         pytest.param({"seed": 42}, "train on 1000 or more", id="test-seed"),
         pytest.param({"policy": "frag"}, "'frag' is not trained here", id="policy"),
-        pytest.param({"decisions": 10}, "not above learning_starts", id="too-short"),
+        pytest.param({"decisions": 10}, "learning starts after 1000; give 1001 or more", id="too-short"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_by_name(changes, words):

@@ -14,7 +14,7 @@ from services.learner.checkpoint import load_checkpoint, save_checkpoint
 from services.learner.frag_cases import Case, kind_of, part_of, pools_of, variant
 from services.learner.frag_fit import Experience, arrays_of, fit, scales_of
 from services.learner.frag_search import Search
-from services.learner.frag_trainer import train_frag, write_weights
+from services.learner.frag_trainer import train_frag, write_best
 from services.learner.frag_training import FragRun, Settings
 from services.learner.request import TrainRequest
 from shared.errors import ConfigError
@@ -162,7 +162,7 @@ def test_a_resumed_run_equals_the_whole_one(tiny, tmp_path):
 
 def test_the_weights_written_are_the_best_and_say_how_they_came_about(tiny, tmp_path):
     list(tiny.run())
-    write_weights(tiny, (1000,), tmp_path)
+    write_best(tiny, (1000,), tmp_path)
     file = decode((tmp_path / "frag.npz").read_bytes(), policy="frag", expect_shapes=SHAPES)
     assert np.allclose(file.arrays["l0.w"].ravel(), tiny.best[: 24 * 32], atol=1e-7)
     card = json.loads((tmp_path / "frag.json").read_text())

@@ -114,3 +114,10 @@ async def test_a_candidate_that_passed_is_in_shadow_and_its_weights_are_there():
     assert (pointer.candidate, pointer.stage, pointer.number) == (ref, Stage.SHADOW, 6)
     kept = await store.get(KEYS.policy_weights(ref.sha256))
     assert kept.value == encode_weights(weights(version=2))
+
+
+async def test_a_version_that_other_weights_had_before_is_numbered_on():
+    store = await stored(PolicyPointer(active=BASE, previous=PolicyRef("marl-dqn", 2, "c" * 64), number=5))
+    ref = await Publisher(store, KEYS).publish(weights(version=2), base=BASE, gain=0.1)
+    assert ref.title == "marl-dqn@3"
+    assert (await store.get(KEYS.policy_weights(ref.sha256))).value == encode_weights(weights(version=3))

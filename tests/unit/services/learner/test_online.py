@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,33 @@ def test_the_same_seed_and_transitions_give_the_same_weights():
         online.add(lived(200))
         files.append(encode(online.train(weights(), updates=20, version=2, data="test")[0]))
     assert files[0] == files[1]
+
+
+def test_transitions_that_come_while_it_samples_wait_for_the_sample(monkeypatch):
+    online = trainer()
+    online.add(lived(64))
+    entered, seen = threading.Event(), []
+    sample, add_many = online.replay.sample, online.replay.add_many
+
+    def slow_sample(size):
+        coming = threading.Thread(target=online.add, args=(lived(8, seed=2),))
+        coming.start()
+        seen.append(entered.wait(0.2))  # without the lock the other thread is in at once
+        threads.append(coming)
+        return sample(size)
+
+    def noted_add(batch):
+        entered.set()
+        add_many(batch)
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(online.replay, "sample", slow_sample)
+    monkeypatch.setattr(online.replay, "add_many", noted_add)
+    online.train(weights(), updates=0, version=2, data="test")
+    for thread in threads:
+        thread.join()
+    assert seen == [False]
+    assert online.replay.size == 72
 
 
 def test_transitions_of_another_network_are_left_out():

@@ -17,3 +17,14 @@ def test_the_owner_comes_first_then_labels_then_images() -> None:
 def test_namespaces_are_kept_apart_and_names_stay_short() -> None:
     assert workload_key("a", labels={"app": "web"}, images=[]) != workload_key("b", labels={"app": "web"}, images=[])
     assert len(workload_key("a", labels={"app": "w" * 500}, images=[])) == MAX_LENGTH
+
+
+def test_what_a_deployment_or_a_cron_job_makes_anew_is_the_same_workload() -> None:
+    def key(kind: str, name: str, template_hash: str = "") -> str:
+        labels = {"pod-template-hash": template_hash} if template_hash else {}
+        return workload_key("shop", owner=("", kind, name), labels=labels, images=())
+
+    assert key("ReplicaSet", "web-7d9f", "7d9f") == key("ReplicaSet", "web-55bc", "55bc") == "shop/ReplicaSet:web"
+    assert key("ReplicaSet", "web-7d9f") == "shop/ReplicaSet:web-7d9f"  # nobody says what its last part is
+    assert key("Job", "report-29384710") == key("Job", "report-29384770") == "shop/Job:report"
+    assert key("Job", "report-2026") == "shop/Job:report-2026"

@@ -90,3 +90,29 @@ def test_workloads_beyond_the_limit_count_as_one() -> None:
     assert len(columns) == LIMIT + 1
     assert OTHER in columns
     assert usage.column("") == OTHER
+
+
+def test_what_is_forgotten_leaves_what_was_learned_of_the_others() -> None:
+    usage, columns = learned(20)
+    usage.forget("b")
+    np.testing.assert_allclose(usage.use[[columns[0], columns[2]]], REAL[[0, 2]], atol=1e-3)
+    assert usage.column("d", REQUESTED) == columns[1]
+    np.testing.assert_allclose(usage.use[columns[1]], REQUESTED)
+    assert usage.evidence(columns[1]) == 0.0
+
+
+def test_cutting_a_workload_out_would_give_its_use_to_the_others() -> None:
+    """Ablation: without integrating out, the sums it was part of are the others' alone."""
+    usage, columns = learned(20)
+    usage._gram[columns[0], :] = usage._gram[:, columns[0]] = 0.0
+    usage._use = None
+    assert np.abs(usage.use[[columns[1], columns[2]]] - REAL[[1, 2]]).max() > 5e-3
+
+
+def test_what_is_taught_counts_and_nothing_is_learned_beside_it() -> None:
+    usage, columns = learned(20)
+    usage.teach(columns[0], REAL[1], 0.5)
+    usage.learn(np.ones((1, usage.columns)), ONE * 0.9, ONE)
+    np.testing.assert_allclose(usage.use[columns[0]], REAL[1])
+    np.testing.assert_allclose(usage.use[columns[1]], REQUESTED)
+    assert (usage.evidence(columns[0]), usage.evidence(columns[1])) == (0.5, 0.0)

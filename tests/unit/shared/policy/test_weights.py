@@ -121,6 +121,7 @@ def test_other_shapes_than_the_policy_takes_are_refused(expect, message):
         pytest.param({"l0.b.npy": npy(np.zeros(5, np.float32))}, "its card says", id="shape not as on the card"),
         pytest.param({"l0.b.npy": npy(np.array([0, 1, np.nan, 3], np.float32))}, "'l0.b' holds NaN", id="nan"),
         pytest.param({"l0.b.npy": npy(np.array([0, 1, np.inf, 3], np.float32))}, "'l0.b' holds NaN", id="infinite"),
+        pytest.param({"l0.b.npy": npy(np.array([0, 1, -2e4, 3], np.float32))}, "beyond", id="absurdly large"),
         pytest.param({"l0.b.npy": npy(np.zeros(4))}, "is float64, not float32", id="type"),
         pytest.param({"l0.b.npy": npy(np.array([{}], object))}, "not a readable .npz", id="pickle"),
         pytest.param({"l0.b.npy": b"no array"}, "not a readable .npz", id="no array"),

@@ -1,0 +1,123 @@
+"""What every training run keeps in its folder, and how it ends: one piece for all trainers.
+
+    seed-N.ckpt        checkpoints (``checkpoint.py``)        curves-N.jsonl   every scalar, for the report
+    logs/seed-N        TensorBoard                            POLICY.npz, .json  weights and card, written whole
+
+It refuses to overwrite a run that is there, and to go on with one that is not. It knows nothing of any policy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+import msgspec
+from torch.utils.tensorboard import SummaryWriter
+
+from shared.errors import ConfigError
+from shared.policy.weights import Shapes, WeightsFile, decode, encode
+
+
+def checkpoint_of(out: Path, seed: int) -> Path:
+    """Where the run of a seed keeps its state."""
+    return out / f"seed-{seed}.ckpt"
+
+
+def open_folder(out: Path, seeds: Sequence[int], *, resume: bool) -> None:
+    """Make the folder for runs of these seeds. ``ConfigError``: ``resume`` does not fit what is there."""
+    known = [path for path in (checkpoint_of(out, seed) for seed in seeds) if path.exists()]
+    if known and not resume:
+        raise ConfigError(f"--out: {known[0]} is there already; go on with --resume, or give another folder")
+    if resume and not known:
+        raise ConfigError(f"--resume: {out} holds no checkpoint of seeds {list(seeds)}; leave it out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out: {out} cannot be made ({error.strerror}); give a folder") from error
+
+
+@dataclass(slots=True)
+class Recording:
+    """Where one run's figures go. ``shown``: a person watches the bar; else lines must do."""
+
+    writer: SummaryWriter
+    shown: bool
+    _curves: TextIO
+    _bar: Any
+
+    def note(self, step: int, scalars: Mapping[str, float]) -> None:
+        """The figures of one step, to every place at once."""
+        for name, value in scalars.items():
+            self.writer.add_scalar(name, value, step)
+        self._curves.write(json.dumps({"step": step, **scalars}) + "\n")
+        self._curves.flush()
+        self._bar.update(max(0, step - self._bar.pos))
+
+
+@contextmanager
+def recording(out: Path, seed: int, *, label: str, done: int, length: int) -> Iterator[Recording]:
+    """The places for the figures of one run that stands at step ``done`` of ``length``; SIGTERM ends it as Ctrl-C
+    does. Steps after ``done`` that an earlier run logged are purged."""
+    shown = sys.stderr.isatty()
+    writer = SummaryWriter(str(out / "logs" / f"seed-{seed}"), purge_step=done)
+    try:
+        with (
+            ending_by_signal(),
+            (out / f"curves-{seed}.jsonl").open("a", encoding="utf-8") as curves,
+            click.progressbar(length=length, label=label, file=sys.stderr, hidden=not shown) as bar,
+        ):
+            bar.update(done)
+            yield Recording(writer, shown, curves, bar)
+    finally:
+        writer.close()
+
+
+@contextmanager
+def ending_by_signal() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: between two steps, with the last checkpoint kept."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def write_weights(out: Path, weights: WeightsFile, *, expect_shapes: Shapes | None = None) -> Path:
+    """``POLICY.npz`` and its card as ``POLICY.json``, checked as who reads them will; where the weights lie.
+
+    ``ConfigError``: they would be refused.
+    """
+    policy, data = weights.card.policy, encode(weights)
+    card = decode(data, policy=policy, expect_shapes=expect_shapes).card
+    file = out / f"{policy}.npz"
+    _replace(file, data)
+    _replace(out / f"{policy}.json", json.dumps(msgspec.to_builtins(card), indent=2, sort_keys=True).encode() + b"\n")
+    return file
+
+
+def spelled_seeds(seeds: Sequence[int]) -> str:
+    """``1000-1002`` where they are consecutive, else a list."""
+    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ",".join(str(seed) for seed in seeds)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    partial = path.with_suffix(path.suffix + ".partial")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
