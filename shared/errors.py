@@ -23,6 +23,18 @@ class ConfigError(ConclaveError):
     code = "config_invalid"
 
 
+class InvalidValue(ConfigError):
+    """A value out of its range or of the wrong type, given to a running process. The message names field and range."""
+
+    code = "invalid_value"
+
+
+class Conflict(ConclaveError):
+    """Somebody else changed the same thing first: nothing was written. Read again, then decide anew."""
+
+    code = "conflict"
+
+
 class StoreError(ConclaveError):
     """Base of errors of the coordination store (etcd or memory)."""
 

@@ -10,11 +10,16 @@ from __future__ import annotations
 import hmac
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from shared.errors import ConfigError
+
+log = structlog.get_logger()
 
 RECHECK_S = 1.0
 """How often the file's status is looked at; a stat call costs 1 us, so this bounds nothing but habit."""
@@ -34,15 +39,16 @@ class TokenEntry:
 class TokenFile:
     """The tokens in one file, followed as the file changes (Secrets are re-mounted, not signalled)."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, check_role: Callable[[str], str] = lambda _: "") -> None:
+        """``check_role``: says what is wrong with what follows a token, "" for nothing; such a file is refused."""
         self._path = path
+        self._check_role = check_role
         self._checked = float("-inf")
         self._seen: tuple[int, int, int] | None = None
+        self._unusable = _Unusable()
         self._entries: tuple[TokenEntry, ...] = ()
         self._header = ""
         self._refresh(time.monotonic())
-        if not self._entries:
-            raise ConfigError(f"{path}: no token in this file; write one line with a token of 16 characters or more")
 
     def authorization(self) -> str:
         """The value of the Authorization header that we send."""
@@ -78,23 +84,47 @@ class TokenFile:
                 f"{self._path}: token file cannot be read ({reason}); create it or fix its mode"
             ) from error
         try:
-            entries = tuple(_entry(self._path, line) for line in text.splitlines() if line.strip())
-        except ConfigError:
-            if self._entries:
-                return  # caught half-written: the old token stays good until the file is whole
-            raise
-        if entries:
-            self._entries, self._seen = entries, seen
-            self._header = f"Bearer {entries[0].token.decode()}"
+            entries = tuple(self._entry(line) for line in text.splitlines() if line.strip())
+            if not entries:
+                raise ConfigError(
+                    f"{self._path}: no token in this file; write one line with a token of 16 characters or more"
+                )
+        except ConfigError as error:
+            if not self._entries:
+                raise
+            self._unusable.see(self._path, seen, str(error))
+            return  # caught half-written: the old tokens stay good until the file is whole
+        self._entries, self._seen = entries, seen
+        self._header = f"Bearer {entries[0].token.decode()}"
+
+    def _entry(self, line: str) -> TokenEntry:
+        token, _, role = line.strip().partition(" ")
+        if len(token) < MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable():
+            raise ConfigError(
+                f"{self._path}: a token needs at least {MIN_TOKEN_CHARS} printable ASCII characters; make a new one"
+            )
+        if problem := self._check_role(role.strip()):
+            raise ConfigError(f"{self._path}: {problem}; mend the line")
+        return TokenEntry(token.encode(), role.strip())
 
 
-def _entry(path: Path, line: str) -> TokenEntry:
-    token, _, role = line.strip().partition(" ")
-    if len(token) < MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable():
-        raise ConfigError(
-            f"{path}: a token needs at least {MIN_TOKEN_CHARS} printable ASCII characters; make a new one"
-        )
-    return TokenEntry(token.encode(), role.strip())
+class _Unusable:
+    """Tells once that a changed file cannot be used, when a second look finds it so: what is half-written is not told.
+
+    Without this the old content would go on being good, a token that was taken away too, and nobody would know.
+    """
+
+    def __init__(self) -> None:
+        self._status: object = None
+        self._told = False
+
+    def see(self, file: Path, status: object, why: str) -> None:
+        """The file is in this state and cannot be used."""
+        if status != self._status:
+            self._status, self._told = status, False
+        elif not self._told:
+            self._told = True
+            log.warning("credentials_not_followed", file=str(file), error=why, in_force="what was there before")
 
 
 def client_tls(*, ca_file: Path, cert_file: Path, key_file: Path) -> ssl.SSLContext:
@@ -105,9 +135,13 @@ def client_tls(*, ca_file: Path, cert_file: Path, key_file: Path) -> ssl.SSLCont
 
 
 def server_tls(*, ca_file: Path, cert_file: Path, key_file: Path) -> ssl.SSLContext:
-    """TLS 1.2 or newer for a listener: a caller without a certificate of ``ca_file`` is refused in the handshake."""
+    """TLS 1.2 or newer for a listener: a certificate that ``ca_file`` did not sign is refused in the handshake.
+
+    A caller without any gets through it, because a kubelet's probe has none: health is all that it can ask then, the
+    authenticator refuses the rest (401).
+    """
     context = _FollowingContext(ssl.PROTOCOL_TLS_SERVER)
-    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_mode = ssl.CERT_OPTIONAL
     context.follow(ca_file, cert_file, key_file)
     return context
 
@@ -125,6 +159,7 @@ class _FollowingContext(ssl.SSLContext):
         self._ca_file, self._cert_file, self._key_file = ca_file, cert_file, key_file
         self._checked = time.monotonic()
         self._seen = self._status()
+        self._unusable = _Unusable()
         _load(self, ca_file, cert_file, key_file)
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
@@ -143,7 +178,8 @@ class _FollowingContext(ssl.SSLContext):
         try:
             # a certificate whose key is not there yet would leave this context with neither: try on another first
             _load(ssl.SSLContext(self.protocol), *files)
-        except ConfigError:
+        except ConfigError as error:
+            self._unusable.see(self._cert_file, status, str(error))
             return  # caught between two renames: the old pair stays good until the files match
         _load(self, *files)
         self._seen = status

@@ -163,24 +163,50 @@ class RollbackGuard:
 
 
 class Member:
-    """One endpoint and its channel, opened on first use (after any fork, in the loop that uses it)."""
+    """One endpoint and its channel, opened on first use (after any fork, in the loop that uses it).
+
+    Certificates are short-lived, processes are not, and gRPC reads files once: where there is no connection and the
+    files have changed since, the channel is opened anew with them. One that stands keeps what it was opened with.
+    """
 
     def __init__(self, endpoint: str, tls: EtcdTls | None) -> None:
         self.endpoint = endpoint
-        scheme, target = split_endpoint(endpoint)
-        options: list[tuple[str, Any]] = list(_CHANNEL_OPTIONS)
-        if scheme == "https" and tls is not None:
-            if tls.server_name:
-                options.append(("grpc.default_authority", tls.server_name))
-            self._channel = grpc.aio.secure_channel(target, _credentials(tls), options=options)
-        else:
-            self._channel = grpc.aio.insecure_channel(target, options=options)
+        scheme, self._target = split_endpoint(endpoint)
+        self._tls = tls if scheme == "https" else None
+        self._seen = _status(self._tls)
+        self._channel = self._open()
         self._calls: dict[str, Any] = {}
         self._watching: asyncio.Future[None] | None = None
+        self._left: set[asyncio.Task[None]] = set()
+
+    def _open(self) -> Any:
+        options: list[tuple[str, Any]] = list(_CHANNEL_OPTIONS)
+        if self._tls is None:
+            return grpc.aio.insecure_channel(self._target, options=options)
+        if self._tls.server_name:
+            options.append(("grpc.default_authority", self._tls.server_name))
+        return grpc.aio.secure_channel(self._target, _credentials(self._tls), options=options)
+
+    def _follow_files(self) -> None:
+        if self._tls is None or self._channel.get_state() is grpc.ChannelConnectivity.READY:
+            return
+        seen = _status(self._tls)
+        if seen is None or seen == self._seen:
+            return
+        try:
+            channel = self._open()
+        except ConfigError:
+            return  # caught between two renames: the old files stay good until these can be read
+        closing = asyncio.ensure_future(self._channel.close())
+        self._left.add(closing)
+        closing.add_done_callback(self._left.discard)
+        self._channel, self._seen, self._watching = channel, seen, None
+        self._calls.clear()
 
     async def ready(self, deadline: float, *, patient: bool) -> bool:
         """Whether the connection stands before ``deadline``. Impatient: a failed attempt ends the wait."""
         loop = asyncio.get_running_loop()
+        self._follow_files()
         while (state := self._channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
             if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not patient:
                 return False
@@ -215,8 +241,20 @@ class Member:
 
     async def close(self) -> None:
         await self._channel.close()
+        await asyncio.gather(*self._left, return_exceptions=True)
         if self._watching is not None:
             await asyncio.wait((self._watching,), timeout=1.0)
+
+
+def _status(tls: EtcdTls | None) -> tuple[tuple[int, int], ...] | None:
+    """What tells that a file has changed; None while one is missing, or without TLS."""
+    if tls is None:
+        return None
+    try:
+        found = [path.stat() for path in (tls.ca_file, tls.cert_file, tls.key_file) if path is not None]
+    except OSError:
+        return None
+    return tuple((status.st_mtime_ns, status.st_ino) for status in found)
 
 
 def _credentials(tls: EtcdTls) -> Any:
@@ -305,10 +343,14 @@ class EtcdConnection:
                     self.leave(member)
                     raise
             except (asyncio.CancelledError, grpc.aio.UsageError) as cancelled:
-                # Closing a channel cancels its calls: to the waiting task that looks like its own cancellation.
-                if not self.is_closed() or _being_cancelled():
+                # Closing a channel cancels its calls: to the waiting task that looks like its own cancellation. One is
+                # closed with the store, or for another with new certificates.
+                closed = self.is_closed()
+                if being_cancelled() or not (closed or isinstance(cancelled, asyncio.CancelledError)):
                     raise
-                raise StoreUnknown(f"etcd: {doing}: the store was closed meanwhile") from cancelled
+                error = StoreUnknown(f"etcd: {doing}: the {'store' if closed else 'connection'} was closed meanwhile")
+                if closed or not repeatable:
+                    raise error from cancelled
             self.leave(member)
             await asyncio.sleep(max(0.0, min(pause_s, deadline - loop.time())))
             pause_s = min(pause_s * 2, 0.25)
@@ -324,6 +366,7 @@ class EtcdConnection:
             await member.close()
 
 
-def _being_cancelled() -> bool:
+def being_cancelled() -> bool:
+    """Whether the task that asks is itself asked to end, rather than a call it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

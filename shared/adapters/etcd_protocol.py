@@ -81,25 +81,37 @@ def _package_folder() -> Path:
 
 
 @cache
-def load() -> EtcdProtocol:
-    """Read the descriptors once per process (about 50 ms). Refused: ``ConfigError`` when etcd3 is not usable."""
-    from google.protobuf import descriptor_pool, message_factory
+def _pool() -> Any:
+    """The descriptors, read once per process (about 50 ms)."""
+    from google.protobuf import descriptor_pool
 
     folder = _package_folder()
     pool = descriptor_pool.DescriptorPool()
     for name in _FILES:
         pool.AddSerializedFile(_literal_descriptor(folder / f"{name}_pb2.py"))
+    return pool
+
+
+@cache
+def method(service: str, name: str) -> Method:
+    """One RPC by name, such as ``Auth``, ``UserAdd``. Refused: ``ConfigError`` when etcd3 is not usable."""
+    from google.protobuf import message_factory
+
+    descriptor = _pool().FindServiceByName(f"etcdserverpb.{service}").FindMethodByName(name)
+    return Method(
+        path=f"/etcdserverpb.{service}/{name}",
+        request=message_factory.GetMessageClass(descriptor.input_type),
+        response=message_factory.GetMessageClass(descriptor.output_type),
+    )
+
+
+@cache
+def load() -> EtcdProtocol:
+    """What the store uses. Refused: ``ConfigError`` when etcd3 is not usable."""
+    from google.protobuf import message_factory
 
     def message(full_name: str) -> Any:
-        return message_factory.GetMessageClass(pool.FindMessageTypeByName(full_name))
-
-    def method(service: str, name: str) -> Method:
-        descriptor = pool.FindServiceByName(f"etcdserverpb.{service}").FindMethodByName(name)
-        return Method(
-            path=f"/etcdserverpb.{service}/{name}",
-            request=message_factory.GetMessageClass(descriptor.input_type),
-            response=message_factory.GetMessageClass(descriptor.output_type),
-        )
+        return message_factory.GetMessageClass(_pool().FindMessageTypeByName(full_name))
 
     return EtcdProtocol(
         range=method("KV", "Range"),

@@ -23,7 +23,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from shared.adapters.etcd_channel import HAS_LEADER, EtcdConnection, Member, explain
+from shared.adapters.etcd_channel import HAS_LEADER, EtcdConnection, Member, being_cancelled, explain
 from shared.adapters.etcd_protocol import EtcdProtocol
 from shared.errors import StoreCompacted, StoreRejected, StoreRolledBack, StoreUnknown
 from shared.ports import KeyValue, StoreEvent, WatchBatch
@@ -126,6 +126,11 @@ class EtcdWatch:
             raise explain(error, f"watch {self._prefix}") from error
         except (asyncio.InvalidStateError, grpc.aio.UsageError) as error:
             raise StoreUnknown(f"etcd: watch {self._prefix}: the stream has ended") from error
+        except asyncio.CancelledError as error:
+            if being_cancelled():
+                raise
+            # the channel was closed under a write, for another with new certificates
+            raise StoreUnknown(f"etcd: watch {self._prefix}: the stream was cancelled") from error
         finally:
             call.cancel()
             if reading is not None:

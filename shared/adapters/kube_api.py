@@ -171,8 +171,8 @@ class KubeClient:
 
     async def get(self, resource: Resource[T], *, namespace: str, name: str, timeout_s: float = 5.0) -> T | None:
         """See ``KubeApi.get``."""
-        path = resource.path(quote(namespace), quote(name))
         try:
+            path = resource.path(_segment(namespace), _segment(name))
             body = await self._http.request(f"get {resource.plural}", "GET", path, timeout_s=timeout_s)
         except KubeRejected as error:
             if error.status == 404:
@@ -199,7 +199,7 @@ class KubeClient:
                 _ObjectReference("v1", "Node", request.node_name),
             )
         )
-        path = PODS.path(quote(request.namespace), quote(request.name), "binding")
+        path = PODS.path(_segment(request.namespace), _segment(request.name), "binding")
         # after a wait the node may be another: the binder looks at it again, then asks again
         await self._http.request("bind", "POST", path, body=body, timeout_s=timeout_s, wait_when_busy=False)
 
@@ -211,7 +211,7 @@ class KubeClient:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        path = PODS.path(quote(namespace), quote(name), "eviction")
+        path = PODS.path(_segment(namespace), _segment(name), "eviction")
         await self._http.request(
             "evict", "POST", path, body=msgspec.json.encode(body), timeout_s=timeout_s, wait_when_busy=False
         )
@@ -231,7 +231,7 @@ class KubeClient:
         await self._http.request(
             f"patch {resource.plural}",
             "PATCH",
-            resource.path(quote(namespace), quote(name), subresource),
+            resource.path(_segment(namespace), _segment(name), subresource),
             body=msgspec.json.encode(patch),
             content_type=CONTENT_TYPES[strategy],
             timeout_s=timeout_s,
@@ -241,7 +241,7 @@ class KubeClient:
         self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0
     ) -> None:
         """See ``KubeApi.create``."""
-        path = resource.path(quote(namespace))
+        path = resource.path(_segment(namespace))
         await self._http.request(
             f"create {resource.plural}", "POST", path, body=msgspec.json.encode(body), timeout_s=timeout_s
         )
@@ -256,7 +256,7 @@ class KubeClient:
         await self._http.request(
             f"delete {resource.plural}",
             "DELETE",
-            resource.path(quote(namespace), quote(name)),
+            resource.path(_segment(namespace), _segment(name)),
             body=msgspec.json.encode(options),
             timeout_s=timeout_s,
         )
@@ -264,3 +264,11 @@ class KubeClient:
     async def close(self) -> None:
         """Close all connections; watches end with an error in their own time."""
         await self._http.close()
+
+
+def _segment(name: str) -> str:
+    """One segment of a path, whatever the text holds: names come from callers too, who must not choose what our rights
+    are used for. ``KubeRejected``: no object has such a name."""
+    if name in (".", ".."):
+        raise KubeRejected(f"{name}: no object has such a name", status=404, reason="NotFound")
+    return quote(name, safe="")

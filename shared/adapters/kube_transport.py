@@ -12,6 +12,7 @@ anything whose outcome is unknown, to follow redirects, and to log a body.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import Mapping
@@ -243,5 +244,10 @@ def retry_after_s(header: str | None) -> float:
     return DEFAULT_RETRY_AFTER_S
 
 
+_SSL_OBJECT = re.compile(r" ssl:<[^>]*>")
+"""How aiohttp names the TLS context of a failed connection: an address in memory, which tells nobody anything."""
+
+
 def _brief(error: BaseException) -> str:
-    return (str(error) or type(error).__name__)[:ERROR_LIMIT]
+    told = _SSL_OBJECT.sub("", str(error)) or type(error).__name__
+    return told[:ERROR_LIMIT]

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+MOST_OUTCOMES = 64
+"""Codes counted apart per route: ours are some twenty, a peer's are its own text, and each would be a time series."""
+OTHER = "other"
+
 
 @dataclass(slots=True)
 class RouteTraffic:
@@ -17,13 +21,15 @@ class RouteTraffic:
     bytes_sent: int = 0
     bytes_received: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
-    """Requests by ``ok`` or by stable error code."""
+    """Requests by ``ok`` or by stable error code; beyond ``MOST_OUTCOMES`` of them by ``other``."""
 
     def count(self, *, sent: int, received: int, outcome: str) -> None:
         """Add one finished request."""
         self.requests += 1
         self.bytes_sent += sent
         self.bytes_received += received
+        if outcome not in self.outcomes and len(self.outcomes) >= MOST_OUTCOMES:
+            outcome = OTHER
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
 

@@ -16,6 +16,10 @@ class LeaderRecord(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     url: str = ""
     """Where the leader's HTTP endpoint listens; empty where nobody needs to call it."""
+    admin_url: str = ""
+    """Where the leader's admin API listens; empty where it has none."""
+    version: str = ""
+    """Of Conclave; one of another major version is refused."""
 
     def encode(self) -> bytes:
         return _ENCODER.encode(self)

@@ -7,6 +7,7 @@ carries resources counts the greater of spec and status while a resize is under 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 from shared.errors import ObjectError
@@ -25,6 +26,7 @@ from shared.model.constraints import (
 from shared.model.node import UNKNOWN_LATENCY, Node
 from shared.model.pod import DEVICES_ANNOTATION, PREEMPTIBLE_ANNOTATION, Pod
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, Resources, parse_amount
+from shared.model.workload_key import workload_key
 
 DEFAULT_CPU_MILLIS = 100
 DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
@@ -52,7 +54,8 @@ def pod_from_api(pod: api.Pod) -> Pod:
             condition = (item.status, item.reason or "", item.message or "")
         elif item.type == "DisruptionTarget":
             preempted = item.status == "True" and item.reason == PREEMPTED_REASON
-    pending = not spec.node_name
+    pending, owner, images, labels = not spec.node_name, owner_of(meta), images_of(spec), meta.labels or {}
+    workload = workload_key(meta.namespace or "", owner=owner, labels=labels, images=images)
     return Pod(
         uid=meta.uid,
         namespace=meta.namespace or "",
@@ -70,14 +73,15 @@ def pod_from_api(pod: api.Pod) -> Pod:
         devices=devices,
         nominated_node=status.nominated_node_name or "",
         invalid=invalid,
-        labels=meta.labels or {},
+        labels=labels,
         relations=relations,
         start_time=status.start_time or "",
-        images=images_of(spec) if pending else (),
-        owner=owner_of(meta) if pending else ("", "", ""),
+        images=images if pending else (),
+        owner=owner if pending else ("", "", ""),
         never_preempts=spec.preemption_policy == "Never",
         preempted=preempted,
         preemptible=(meta.annotations or {}).get(PREEMPTIBLE_ANNOTATION) != "false",
+        workload=sys.intern(workload),  # copies share one string
     )
 
 

@@ -23,6 +23,7 @@ import structlog
 from aiohttp import web
 
 from shared.adapters.credentials import TokenFile
+from shared.adapters.identity import split_common_name
 from shared.adapters.peer_client import ERROR_TEXT_LIMIT, MEDIA_TYPE, ErrorBody
 from shared.adapters.traffic import Traffic
 from shared.errors import (
@@ -34,6 +35,7 @@ from shared.errors import (
     StoreRejected,
     WireError,
 )
+from shared.runtime.caller_limits import CallerLimit, Callers
 from shared.runtime.metrics import CONTENT_TYPE, Metrics
 from shared.runtime.settings import effective
 
@@ -60,6 +62,11 @@ class Caller:
     name: str = ""
     role: str = ""
 
+    @property
+    def id(self) -> str:
+        """The one process that the certificate was made for; empty: a token, or a certificate shared by a role."""
+        return split_common_name(self.name)[1]
+
 
 class Refused(ConclaveError):
     """Raised by a handler to answer with a 4xx of its own: ``status`` and stable ``code``."""
@@ -78,7 +85,8 @@ PeerHandler = Callable[[bytes, Caller], Awaitable[bytes]]
 class PeerRoute:
     """One POST route. ``roles``: who may call it, empty for every authenticated peer.
 
-    ``max_body_bytes`` bounds a request, ``max_in_flight`` the handlers running at once; one more is told 429.
+    ``max_body_bytes`` bounds a request, ``max_in_flight`` the handlers running at once, ``per_caller`` what one caller
+    may have of them and how often it may come; one more is told 429.
     """
 
     path: str
@@ -86,14 +94,16 @@ class PeerRoute:
     roles: frozenset[str] = frozenset()
     max_body_bytes: int = 4 << 20
     max_in_flight: int = 64
+    per_caller: CallerLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Authenticator:
     """How callers are known: by bearer token, or by the certificate that ``ssl`` has checked. Neither: loopback only.
 
-    With both, the certificate counts and a token is not needed. A token without a role (one secret shared by the whole
-    mesh) passes every route's ``roles``; tokens with roles and certificates are held to them.
+    With both, whoever shows a certificate is who it says; a token is for those who have none (Prometheus), and opens
+    what every known caller may read, never a route with ``roles``. With tokens alone, one without a role (a secret
+    shared by the whole mesh) passes every route's ``roles``; tokens with roles and certificates are held to them.
     """
 
     tokens: TokenFile | None = None
@@ -102,9 +112,11 @@ class Authenticator:
     def caller(self, request: web.BaseRequest) -> Caller | None:
         """Who calls, or None when it cannot be told (401)."""
         if self.mutual_tls:
-            certificate = request.get_extra_info("peercert")
-            name = _common_name(certificate) if certificate else ""
-            return Caller(name, name.partition(":")[0]) if name else None
+            if request.get_extra_info("peercert"):
+                name = certificate_name(request)
+                return Caller(name, split_common_name(name)[0]) if name else None
+            if self.tokens is None:
+                return None
         if self.tokens is not None:
             role = self.tokens.role_of(request.headers.get("Authorization", ""))
             return None if role is None else Caller("", role)
@@ -200,15 +212,21 @@ def _peer_handler(
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     counters = traffic.route(route.path)
     in_flight = 0
+    callers = Callers(route.per_caller) if route.per_caller is not None else None
 
     async def handle(request: web.Request) -> web.StreamResponse:
         nonlocal in_flight
-        body, answer, outcome = b"", b"", "internal"
+        body, answer, outcome, place = b"", b"", "internal", ""
         in_flight += 1
         try:
             caller = _admit(authenticator, request, route.roles)
             if in_flight > route.max_in_flight:
                 raise Refused("too many requests in flight", code="overloaded", status=429, retry_after_s=1)
+            if callers is not None:
+                who = f"{caller.name}@{request.remote}"
+                if not callers.enter(who):
+                    raise Refused("too many requests of this caller", code="overloaded", status=429, retry_after_s=1)
+                place = who
             if request.content_type != MEDIA_TYPE:
                 raise Refused(f"send {MEDIA_TYPE}", code="media_type_unsupported", status=415)
             if (request.content_length or 0) > route.max_body_bytes:
@@ -235,6 +253,8 @@ def _peer_handler(
             return _error_response(request, error)
         finally:
             in_flight -= 1
+            if callers is not None and place:
+                callers.leave(place)
             counters.count(sent=len(answer), received=len(body), outcome=outcome)
 
     return handle
@@ -250,8 +270,8 @@ def _admit(authenticator: Authenticator, request: web.Request, roles: frozenset[
         raise Refused("no accepted token or certificate", code="unauthenticated", status=401)
     if roles and caller.role and caller.role not in roles:
         raise Refused(f"role {caller.role} may not call this", code="forbidden", status=403)
-    if roles and not caller.role and authenticator.mutual_tls:
-        raise Refused("a certificate without a role may not call this", code="forbidden", status=403)
+    if roles and authenticator.mutual_tls and not (caller.name and caller.role):
+        raise Refused("only a certificate with a role may call this", code="forbidden", status=403)
     return caller
 
 
@@ -278,7 +298,9 @@ def _error_response(request: web.Request, error: Exception) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(body) + b"\n", headers=headers)
 
 
-def _common_name(certificate: Any) -> str:
+def certificate_name(request: web.BaseRequest) -> str:
+    """The CN of the caller's certificate, which TLS has checked; empty where there is none."""
+    certificate: Any = request.get_extra_info("peercert") or {}
     for pairs in certificate.get("subject", ()):
         for key, value in pairs:
             if key == "commonName":

@@ -1,8 +1,8 @@
 """Figures of one process: Prometheus metrics for operators, exact quantiles for the demo's JSON.
 
-Names follow kube-scheduler's where the meaning is the same (``scheduler_schedule_attempts_total`` becomes
-``conclave_schedule_attempts_total``), so that its dashboards need a prefix changed and no more. Labels are from closed
-sets of our own; it refuses text from the cluster as a label (cardinality, injection).
+Our own names begin with ``conclave_``; where the meaning is kube-scheduler's, the coordinator uses its names as they
+are (``services/coordinator/scheduler_metrics.py``). Labels are from closed sets of our own; it refuses text from the
+cluster as a label (cardinality, injection).
 """
 
 from __future__ import annotations
@@ -107,6 +107,10 @@ class Metrics:
         """A gauge that is read when scraped: costs nothing in between."""
         self.gauge(name, text).set_function(read)
 
+    def counter_of(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """A counter ``conclave_NAME`` that is read when scraped; end names with ``_total``."""
+        self.registry.register(_ReadCounter(f"conclave_{name}", text, read))
+
     def histogram(self, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
         """A histogram of seconds ``conclave_NAME``; end names with ``_seconds``."""
         return Histogram(f"conclave_{name}", text, labels, buckets=LATENCY_BUCKETS_S, registry=self.registry)
@@ -143,24 +147,12 @@ class Metrics:
         }
 
 
-class SchedulingMetrics:
-    """What every service on the way of a pod counts. ``result`` is scheduled, unschedulable or error."""
+class _ReadCounter(Collector):
+    def __init__(self, name: str, text: str, read: Callable[[], float]) -> None:
+        self._name, self._text, self._read = name, text, read
 
-    def __init__(self, metrics: Metrics) -> None:
-        self.attempts = metrics.counter("schedule_attempts_total", "Attempts to place a pod, by result", ["result"])
-        self.attempt_seconds = metrics.histogram(
-            "scheduling_attempt_duration_seconds", "From taking a pod off the queue to its plan", ["result"]
-        )
-        self.sli_seconds = metrics.histogram(
-            "pod_scheduling_sli_duration_seconds", "From first seeing a pod to its Binding, waiting included"
-        )
-        self.pending_pods = metrics.gauge("pending_pods", "Pods per queue: active, backoff, unschedulable", ["queue"])
-        self.queue_incoming = metrics.counter(
-            "queue_incoming_pods_total", "Pods put into a queue, by cause", ["queue", "event"]
-        )
-        self.preemption_victims = metrics.counter("preemption_victims_total", "Pods evicted to make room")
-        self.bind_seconds = metrics.histogram("bind_duration_seconds", "One Binding call", ["result"])
-        self.latency_ms = metrics.quantiles("schedule_latency_ms")
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(self._name, self._text, value=self._read())
 
 
 class _TrafficCollector(Collector):

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 import msgspec
 
-from shared.errors import ConfigError
+from shared.errors import ConfigError, StoreError
 from shared.policy.rollout import HISTORY_LIMIT, Change
 from shared.policy.weights import MAX_BYTES, digest
 from shared.ports import Compare, Delete, ModRevisionIs, Op, Put, Store
@@ -24,6 +24,7 @@ from shared.runtime.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, decode_record, encode_record
 
+WEIGHTS_TIMEOUT_S = 10.0
 KEPT_WEIGHTS = 8
 """Sets of weights kept in etcd beside those that the pointer names, newest first."""
 
@@ -55,12 +56,17 @@ async def read_pointer(store: Store, keys: Keys, *, timeout_s: float = 2.0) -> S
 
 
 async def write_change(
-    store: Store, keys: Keys, change: Change, mod_revision: int, *, compares: Sequence[Compare] = ()
-) -> bool:
+    store: Store, keys: Keys, change: Change, mod_revision: int, *, compares: Sequence[Compare] = (),
+    weights: bytes | None = None,
+) -> bool:  # fmt: skip
     """Write the change if the pointer is still at ``mod_revision`` (0: absent) and all ``compares`` hold.
 
-    False: certainly not written. ``StoreUnknown``: it may have been; read again.
+    ``weights``: a file that the pointer names from now on, kept under its digest in the same transaction, so that a
+    refused change leaves none behind; old ones that nothing names any more go. False: certainly not written.
+    ``ConfigError``: the weights are too large for etcd. ``StoreUnknown``: it may have been written; read again.
     """
+    if weights is not None and len(weights) > MAX_BYTES:
+        raise ConfigError(f"weights: {len(weights)} bytes is more than {MAX_BYTES}; make the network smaller")
     after = change.after
     record = HistoryRecord(at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), pointer=after)
     ops: list[Op] = [
@@ -69,7 +75,14 @@ async def write_change(
     ]
     if after.number > HISTORY_LIMIT:
         ops.append(Delete(keys.policy_history(after.number - HISTORY_LIMIT)))
-    result = await store.txn([ModRevisionIs(keys.policies_active, mod_revision), *compares], ops)
+    if weights is not None:
+        ops.append(Put(keys.policy_weights(digest(weights)), weights))
+    timeout_s = 2.0 if weights is None else WEIGHTS_TIMEOUT_S
+    wanted = [ModRevisionIs(keys.policies_active, mod_revision), *compares]
+    result = await store.txn(wanted, ops, timeout_s=timeout_s)
+    if result.succeeded and weights is not None:
+        with suppress(StoreError, ConfigError):  # the change is made; what stays goes with the next one
+            await _forget_old(store, keys)
     return result.succeeded
 
 
@@ -80,22 +93,9 @@ async def read_history(store: Store, keys: Keys) -> list[HistoryRecord]:
     return [record for record in records if record is not None]
 
 
-async def put_weights(store: Store, keys: Keys, data: bytes) -> str:
-    """Keep a weights file under its digest, which is returned; old ones that nothing names any more go.
-
-    ``ConfigError``: too large for etcd.
-    """
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"weights: {len(data)} bytes is more than {MAX_BYTES}; make the network smaller")
-    sha256 = digest(data)
-    await store.txn([], [Put(keys.policy_weights(sha256), data)], timeout_s=10.0)
-    await _forget_old(store, keys, keep=sha256)
-    return sha256
-
-
 async def get_weights(store: Store, keys: Keys, sha256: str) -> bytes | None:
     """The bytes kept under a digest, unchecked; None where there are none."""
-    kv = await store.get(keys.policy_weights(sha256), timeout_s=10.0)
+    kv = await store.get(keys.policy_weights(sha256), timeout_s=WEIGHTS_TIMEOUT_S)
     return None if kv is None else kv.value
 
 
@@ -111,13 +111,14 @@ async def follow_pointer(store: Store, keys: Keys) -> AsyncGenerator[StoredPoint
             yield None if pointer is None else StoredPointer(pointer, kv.mod_revision)
 
 
-async def _forget_old(store: Store, keys: Keys, *, keep: str) -> None:
-    """Delete weights that are neither named by the pointer nor among the newest that the history names."""
+async def _forget_old(store: Store, keys: Keys) -> None:
+    """Delete weights that are neither named by the pointer nor among the newest that the history names; none where the
+    pointer has changed since it was read, for it may name them again."""
     stored = await read_pointer(store, keys)
-    named = {keep}
+    named: set[str] = set()
     if stored.pointer is not None:
         refs = (stored.pointer.active, stored.pointer.previous, stored.pointer.candidate)
-        named |= {ref.sha256 for ref in refs if ref is not None}
+        named = {ref.sha256 for ref in refs if ref is not None}
     seen: list[str] = []
     for record in reversed(await read_history(store, keys)):
         for ref in (record.pointer.candidate, record.pointer.active):
@@ -125,4 +126,5 @@ async def _forget_old(store: Store, keys: Keys, *, keep: str) -> None:
                 seen.append(ref.sha256)
     old = [sha256 for sha256 in seen[KEPT_WEIGHTS:] if sha256 not in named]
     if old:
-        await store.txn([], [Delete(keys.policy_weights(sha256)) for sha256 in old[:64]])
+        unchanged = ModRevisionIs(keys.policies_active, stored.mod_revision)
+        await store.txn([unchanged], [Delete(keys.policy_weights(sha256)) for sha256 in old[:64]])

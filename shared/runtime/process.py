@@ -22,12 +22,16 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp.web import Application, Request, Response, RouteDef, get
 
+from shared.adapters.clock_skew import ClockSkew
 from shared.adapters.credentials import TokenFile, client_tls, server_tls
 from shared.adapters.peer_client import PeerClient
 from shared.errors import ConfigError, StoreError
 from shared.ports import Store
+from shared.runtime.hops import Hops, open_hops
 from shared.runtime.http import Authenticator, Listener, guarded, listen
 from shared.runtime.settings import describe, effective, load, parse_flags
+from shared.runtime.standing import Standing
+from shared.version import CONCLAVE_VERSION
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 
 START_TIMEOUT_S = 10.0
@@ -68,6 +72,10 @@ class ProcessSettings:
     """CA that signs the services' certificates (PEM)."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is logged."""
+    otel_endpoint: str = ""
+    """URL of an OTLP/HTTP collector for a trace per attempt to place a pod; needs the extra ``otel``. Empty: none."""
+    otel_every: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
+    """One unit in so many is traced; give every service the same."""
     lease_ttl_s: Annotated[int, msgspec.Meta(ge=1, le=600)] = 3
     """TTL of our lease in etcd; a dead process is noticed this much later. Renewed every third of it."""
     follow_parent: bool = False
@@ -79,13 +87,24 @@ class ProcessSettings:
             raise ValueError("tls_cert, tls_key, tls_ca: give all three or none")
         if (self.etcd_cert is None) != (self.etcd_key is None):
             raise ValueError("etcd_cert, etcd_key: give both or none")
+        if self.etcd_cert is not None and self.etcd_ca is None:
+            raise ValueError("etcd_ca: missing beside etcd_cert; give the CA that signed etcd's certificate")
+        plain = [endpoint for endpoint in self.etcd if not endpoint.startswith("https://")]
+        if self.etcd_ca is not None and plain:
+            raise ValueError(f"etcd: {plain[0]} is without TLS though etcd_ca is given; write https:// or leave it out")
+        if self.tls_cert is not None and self.advertise.startswith("http://"):
+            raise ValueError("advertise: says http:// though tls_cert is given; write https://")
+        if self.tls_cert is None and self.advertise.startswith("https://"):
+            raise ValueError(
+                "advertise: says https:// but tls_cert is not given; give the tls_* files or write http://"
+            )
         split_address(self.listen)
 
 
 P = TypeVar("P", bound=ProcessSettings)
 
 
-def split_address(address: str) -> tuple[str, int]:
+def split_address(address: str, setting: str = "listen") -> tuple[str, int]:
     """(host, port) of ``HOST:PORT``. Raises ``ValueError`` naming the setting."""
     try:
         parts = urlsplit(f"//{address}")
@@ -93,7 +112,7 @@ def split_address(address: str) -> tuple[str, int]:
     except ValueError:
         host, port = None, None
     if not host or port is None or parts.path:
-        raise ValueError(f"listen: {address!r} is not HOST:PORT, such as 127.0.0.1:7070")
+        raise ValueError(f"{setting}: {address!r} is not HOST:PORT, such as 127.0.0.1:7070")
     return host, port
 
 
@@ -141,6 +160,11 @@ def keys_of(settings: ProcessSettings) -> Keys:
     return Keys.under(settings.etcd_prefix)
 
 
+def hops_of(settings: ProcessSettings, service: str, service_id: str) -> Hops:
+    """How a unit's way is told. ``ConfigError``: traces are wanted and cannot be sent."""
+    return open_hops(service, service_id, endpoint=settings.otel_endpoint, every=settings.otel_every)
+
+
 def store_opener(settings: ProcessSettings) -> Callable[[], Store]:
     """What opens a connection to etcd in the loop that calls it. ``ConfigError`` at once for a bad endpoint."""
     from shared.adapters.etcd_channel import EtcdSettings, EtcdTls
@@ -169,6 +193,7 @@ class Peering:
 
     authenticator: Authenticator
     client: PeerClient
+    standing: Standing
 
 
 def peering(settings: ProcessSettings, *, connections_per_peer: int = 8) -> Peering:
@@ -177,8 +202,22 @@ def peering(settings: ProcessSettings, *, connections_per_peer: int = 8) -> Peer
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None and settings.tls_ca is not None:
         tls = client_tls(ca_file=settings.tls_ca, cert_file=settings.tls_cert, key_file=settings.tls_key)
-    client = PeerClient(credentials=tokens, tls=tls, connections_per_peer=connections_per_peer)
-    return Peering(Authenticator(tokens=tokens, mutual_tls=tls is not None), client)
+    skew = ClockSkew()
+    client = PeerClient(
+        # with a certificate no token is shown: it would be one more secret on its way, and count for nothing
+        credentials=tokens if tls is None else None,
+        tls=tls,
+        connections_per_peer=connections_per_peer,
+        skew=skew,
+    )
+    files = {
+        "certificate": settings.tls_cert,
+        "CA": settings.tls_ca,
+        "etcd certificate": settings.etcd_cert,
+        "etcd CA": settings.etcd_ca,
+    }
+    standing = Standing({subject: file for subject, file in files.items() if file is not None}, skew)
+    return Peering(Authenticator(tokens=tokens, mutual_tls=tls is not None), client, standing)
 
 
 async def open_listener(settings: ProcessSettings, app: Application) -> Listener:
@@ -202,6 +241,16 @@ def settings_route(settings: ProcessSettings, authenticator: Authenticator) -> R
         return Response(body=msgspec.json.encode(effective(settings)), content_type="application/json")
 
     return get("/v1/settings", guarded(authenticator, show))
+
+
+def our_version() -> str:
+    """Of this Conclave."""
+    return CONCLAVE_VERSION
+
+
+def say_serving(what: str, service_id: str, url: str) -> None:
+    """A line on stdout about another listener than the peers' one, before the ready line."""
+    sys.stdout.write(f"{what} {service_id} {url}\n")
 
 
 def say_ready(service: str, service_id: str, url: str) -> None:

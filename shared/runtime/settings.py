@@ -27,8 +27,11 @@ from shared.errors import ConfigError
 S = TypeVar("S")
 
 ENV_PREFIX = "CONCLAVE_"
-NOT_SETTINGS = frozenset({"CONCLAVE_SHARED", "CONCLAVE_FAILPOINT", "CONCLAVE_CONFIG"})
-"""Variables of ours that are not settings: tests' data, failpoints, and where the TOML file is."""
+NOT_SETTINGS = frozenset(
+    {"CONCLAVE_SHARED", "CONCLAVE_FAILPOINT", "CONCLAVE_CONFIG", "CONCLAVE_CONTEXTS", "CONCLAVE_SERVER"}
+)
+"""Variables of ours that are no service's settings: tests' data, failpoints, where the TOML file is, and which server
+an operator's command line speaks to."""
 
 SERVICES = ("AGENT", "BINDER", "CLI", "COORDINATOR", "LEARNER", "TWIN")
 """``CONCLAVE_AGENT_X`` is X for agents alone; every other service skips it. One environment may serve all."""

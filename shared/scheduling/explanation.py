@@ -274,7 +274,9 @@ def _more_room(code: Code, nearest: NodeNumbers) -> str:
 
 def _open_nodes(table: NodeTable, pod_class: PodClass, rejection: Rejection, rows: Sequence[int]) -> str:
     if rejection.plugin == "NodeUnschedulable":
-        return "uncordon one of them"
+        first = table.nodes[rows[0]]
+        cordoned = first is None or first.unschedulable or not first.drained
+        return "uncordon one of them" if cordoned else "resume scheduling on one of them"
     taints = {
         f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
         for row in rows[:NAMES_SHOWN]

@@ -66,6 +66,7 @@ class NodeTable:
         self.device_whole: IntArray = np.zeros(self.capacity, np.int64)
         self.latency_us: IntArray = np.full(self.capacity, UNKNOWN_LATENCY, np.int64)
         self._free_rows: list[int] = []
+        self._by_name: tuple[list[str], IntArray] | None = None
 
     # --- nodes --------------------------------------------------------------------------------------------------
 
@@ -78,8 +79,8 @@ class NodeTable:
         elif known == node:
             return row
         self.nodes[row] = node
-        static_before = (known.labels, known.taints, known.unschedulable) if known is not None else None
-        if static_before != (node.labels, node.taints, node.unschedulable):
+        static_before = (known.labels, known.taints, known.closed) if known is not None else None
+        if static_before != (node.labels, node.taints, node.closed):
             self._set_static(row, node, known)
         for name in node.allocatable:
             if name not in self.column_of:
@@ -96,6 +97,7 @@ class NodeTable:
         row = self.row_of.pop(name, None)
         if row is None:
             return
+        self._by_name = None
         node = self.nodes[row]
         self.nodes[row], self.names[row] = None, ""
         self.present[row] = False
@@ -115,6 +117,13 @@ class NodeTable:
     def live_rows(self) -> IntArray:
         """The rows of all nodes there are, ascending."""
         return np.flatnonzero(self.present[: self.rows])
+
+    def by_name(self) -> tuple[list[str], IntArray]:
+        """(names in order, their rows); sorted again only when nodes came or went. For reading only."""
+        if self._by_name is None:
+            names = sorted(self.row_of)
+            self._by_name = names, np.fromiter((self.row_of[name] for name in names), np.int64, len(names))
+        return self._by_name
 
     def changed_since(self, stamp: int) -> IntArray:
         """Rows (also of removed nodes) that changed after the counter stood at ``stamp``."""
@@ -217,11 +226,12 @@ class NodeTable:
             self.ports.append({})
             self.device_free.append([])
         self.row_of[name] = row
+        self._by_name = None
         self.present[row] = True
         return row
 
     def _set_static(self, row: int, node: Node, known: Node | None) -> None:
-        self.unschedulable[row] = node.unschedulable
+        self.unschedulable[row] = node.closed
         number = self._taint_set_of.get(node.taints)
         if number is None:
             number = self._taint_set_of[node.taints] = len(self.taint_sets)

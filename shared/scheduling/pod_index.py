@@ -12,8 +12,9 @@ Pods on nodes that the table does not know wait here and count when the node app
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 from dataclasses import dataclass, field
+from sys import intern
 
 import numpy as np
 
@@ -27,6 +28,8 @@ MATCHER_LIMIT = 512
 
 TERM_MEMO_LIMIT = 4096
 """Templates for which it is remembered whose terms mean them."""
+
+_NOBODY: dict[str, Pod] = {}
 
 LabelsKey = tuple[tuple[str, str], ...]
 _SeatState = tuple[bool, bool]
@@ -94,6 +97,7 @@ def _kept(pod: Pod, group: _Group) -> Pod:
         name=pod.name,
         resource_version="",
         pod_class=pod.pod_class,
+        scheduler_name=intern(pod.scheduler_name),
         priority=pod.priority,
         terminating=pod.terminating,
         labels=group.labels,
@@ -101,6 +105,7 @@ def _kept(pod: Pod, group: _Group) -> Pod:
         start_time=pod.start_time,
         preempted=pod.preempted,
         preemptible=pod.preemptible,
+        workload=pod.workload,
     )
 
 
@@ -196,6 +201,10 @@ class PodIndex:
     def pods_on(self, node_name: str) -> Iterable[Pod]:
         """Pods that stand on a node, in the order in which they were placed."""
         return self._on.get(node_name, {}).values()
+
+    def uids_on(self, node_name: str) -> KeysView[str]:
+        """Uids of the pods that stand on a node; a view that follows."""
+        return self._on.get(node_name, _NOBODY).keys()
 
     def get(self, uid: str) -> Pod | None:
         """The pod as last placed."""

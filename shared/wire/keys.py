@@ -6,6 +6,7 @@ place: every variable part is escaped, so no unit key, agent id or shard can hol
 Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
 
     coordinator/leader            the coordinator's record; its create_revision is the coordinator's term
+    coordinator/terms/<term>      who led that term, and since when
     binders/<shard>/leader        the binder's record of one shard; its create_revision is that shard's term
     agents/<agent_id>             one agent, under its lease
     members/<service>/<id>        every other process, under its lease
@@ -14,7 +15,12 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     policies/active               which policy decides, and which candidate is being rolled out
     policies/weights/<sha256>     a weights file, under its digest
     policies/history/<number>     what became of policies: one record per change of the pointer
-    settings/<name>               settings that may change while running
+    control/paused                there while scheduling is paused: by whom, why, since when
+    control/drained/<node>        there while a node gets no new pods from us
+    settings/current              settings that were changed while running
+    settings/history/<number>     the changes of settings
+    audit/last                    number of the newest audit record
+    audit/<number>                what people changed through the admin API
 """
 
 from __future__ import annotations
@@ -117,13 +123,53 @@ class Keys:
     def policy_history_prefix(self) -> str:
         return f"{self.prefix}policies/history/"
 
-    def setting(self, name: str) -> str:
-        return f"{self.settings_prefix}{escape(name)}"
+    def coordinator_term(self, term: int) -> str:
+        """Zero-padded, so that a listing is in order."""
+        return f"{self.coordinator_terms_prefix}{term:020d}"
 
     @property
-    def settings_prefix(self) -> str:
-        return f"{self.prefix}settings/"
+    def coordinator_terms_prefix(self) -> str:
+        return f"{self.prefix}coordinator/terms/"
+
+    @property
+    def control_prefix(self) -> str:
+        return f"{self.prefix}control/"
+
+    @property
+    def control_paused(self) -> str:
+        return f"{self.control_prefix}paused"
+
+    def control_drained(self, node: str) -> str:
+        return f"{self.control_drained_prefix}{escape(node)}"
+
+    @property
+    def control_drained_prefix(self) -> str:
+        return f"{self.control_prefix}drained/"
+
+    @property
+    def settings_current(self) -> str:
+        return f"{self.prefix}settings/current"
+
+    def settings_history(self, number: int) -> str:
+        """Zero-padded, so that a listing is in order."""
+        return f"{self.settings_history_prefix}{number:010d}"
+
+    @property
+    def settings_history_prefix(self) -> str:
+        return f"{self.prefix}settings/history/"
+
+    @property
+    def audit_last(self) -> str:
+        return f"{self.audit_prefix}last"
+
+    def audit(self, number: int) -> str:
+        """Zero-padded, so that a listing is in order."""
+        return f"{self.audit_prefix}{number:010d}"
+
+    @property
+    def audit_prefix(self) -> str:
+        return f"{self.prefix}audit/"
 
     def last_part(self, key: str) -> str:
-        """The unescaped last segment of a key: the agent id, member id, unit key or setting name it was built from."""
+        """The unescaped last segment of a key: the agent id, member id, unit key or node it was built from."""
         return unescape(key.rpartition("/")[2])

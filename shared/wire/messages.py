@@ -26,16 +26,20 @@ SCORE_SCALE = 1_000_000
 
 MAX_SCORE_MICROS = 2**53
 
-Count = Annotated[int, Meta(ge=0, lt=2**53)]
+MAX_COUNT = 2**53 - 1
+MAX_FEATURE = 1e9
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Text = Annotated[str, Meta(max_length=253)]
 LongText = Annotated[str, Meta(max_length=1024)]
-Feature = Annotated[float, Meta(ge=-1e9, le=1e9)]
+Feature = Annotated[float, Meta(ge=-MAX_FEATURE, le=MAX_FEATURE)]
 Micros = Annotated[int, Meta(ge=-MAX_SCORE_MICROS, le=MAX_SCORE_MICROS)]
 
 MAX_UNITS = 1024
 MAX_NODES_PER_PAGE = 512
 MAX_USAGES = 65536
 MAX_ANSWERS = 65536
+MAX_STANDING = 16384
+MAX_ENDED = 131072
 
 
 class Message(Struct, frozen=True, array_like=True, gc=False):
@@ -90,12 +94,14 @@ class View(Struct, frozen=True, array_like=True, gc=False):
 class ClassDefinition(Struct, frozen=True, array_like=True, gc=False):
     """A pod class under a number that is valid until the epoch ends or ``forget_classes``.
 
-    ``candidate``: its units are judged by the policy that is being rolled out, not by the active one.
+    ``candidate``: its units are judged by the policy that is being rolled out, not by the active one. ``workload``:
+    what its units are copies of (``WorkloadName``); 0: the policy does not look at it.
     """
 
     class_id: Count
     pod_class: PodClass
     candidate: bool = False
+    workload: Count = 0
 
 
 SlotSet = Annotated[list[Count], Meta(max_length=MAX_USAGES)] | Annotated[bytes, Meta(max_length=MAX_USAGES // 8)]
@@ -131,12 +137,54 @@ class NodeUse(Struct, frozen=True, array_like=True, gc=False):
     shares: Annotated[list[Feature], Meta(max_length=16)]
 
 
+class WorkloadName(Struct, frozen=True, array_like=True, gc=False):
+    """A workload under a number that is valid until ``Residents.anew``. ``key``: a digest of its name, the same in any
+    term (names stay with the coordinator, ADR 0008); ``cpu_millis``, ``memory_bytes``: what one pod requests."""
+
+    id: Count
+    key: Annotated[bytes, Meta(min_length=8, max_length=32)]
+    cpu_millis: Count = 0
+    memory_bytes: Count = 0
+
+
+class StandingPod(Struct, frozen=True, array_like=True, gc=False):
+    """A pod on the node of a slot since ``age_ms``. ``number`` names this stay of this pod until the term ends."""
+
+    number: Count
+    slot: Count
+    workload: Count
+    age_ms: Count = 0
+
+
+class WorkloadUse(Struct, frozen=True, array_like=True, gc=False):
+    """What one pod of a workload uses, learned from all nodes' measurements: ``shares`` of a reference node's cpu,
+    memory, disk and network. ``id`` 0: a node without pods; 1: pods of no workload. ``evidence`` 0..1: measured rather
+    than requested."""
+
+    id: Count
+    shares: Annotated[list[Feature], Meta(max_length=16)]
+    evidence: Annotated[float, Meta(ge=0, le=1)] = 0.0
+
+
+class Residents(Struct, frozen=True, array_like=True, gc=False):
+    """Which workloads stand on the agent's nodes, as changes of what was told before: ``stands`` came, ``ended`` (by
+    number) went. ``anew``: forget the pods and workload numbers of before first; ``uses``: what was learned since.
+    Heard twice it changes nothing."""
+
+    workloads: Annotated[list[WorkloadName], Meta(max_length=MAX_STANDING)] = []
+    stands: Annotated[list[StandingPod], Meta(max_length=MAX_STANDING)] = []
+    ended: Annotated[list[Count], Meta(max_length=MAX_ENDED)] = []
+    anew: bool = False
+    uses: Annotated[list[WorkloadUse], Meta(max_length=1024)] = []
+
+
 class Offer(Message, frozen=True, tag=1):
     """Coordinator to agent: who takes these units? ``extra``: how many next-best candidates beyond one per unit.
 
     ``cluster``: means over all nodes (``policy.marl_features.SUMMARY``) for policies that compare their own with them;
     empty where no policy does. ``pointer``: number of the policy pointer that the coordinator goes by; 0: of none.
-    ``samples``: measurements of the agent's nodes that it has not been told of.
+    ``samples``: measurements of the agent's nodes that it has not been told of. ``residents``: which workloads stand
+    there, for policies that look at what workloads use; None where no policy does.
     """
 
     epoch: Count
@@ -148,6 +196,7 @@ class Offer(Message, frozen=True, tag=1):
     cluster: Annotated[list[Feature], Meta(max_length=64)] = []
     pointer: Count = 0
     samples: Annotated[list[NodeUse], Meta(max_length=MAX_USAGES)] = []
+    residents: Residents | None = None
 
 
 class Answer(Struct, frozen=True, array_like=True, gc=False):
@@ -275,7 +324,7 @@ class Outcome(IntEnum):
 
 class PlacementResult(Struct, frozen=True, array_like=True, gc=False):
     """``bind_us``: from the plan's arrival to the Binding being sent; 0 when none was sent. ``conflicts``: nodes
-    that were refused first."""
+    that were refused first; ``settled_us``: from the plan's arrival to this unit's end, 0: not known."""
 
     unit: Count
     outcome: Annotated[int, Meta(ge=0, le=15)]
@@ -283,6 +332,7 @@ class PlacementResult(Struct, frozen=True, array_like=True, gc=False):
     reason: LongText = ""
     bind_us: Count = 0
     conflicts: Count = 0
+    settled_us: Count = 0
 
 
 class EvictionOutcome(IntEnum):

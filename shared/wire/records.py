@@ -52,6 +52,10 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     node: str = ""
     protocol: int = 1
+    version: str = ""
+    """Of Conclave; one of another major version is refused."""
+    warnings: tuple[str, ...] = ()
+    """What people should mend about this process (``shared.runtime.standing``)."""
 
 
 class PolicyRef(msgspec.Struct, frozen=True):
@@ -93,12 +97,106 @@ class LearnerRecord(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     policy: str
     protocol: int = 1
+    version: str = ""
+    warnings: tuple[str, ...] = ()
 
+
+class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that may stand by: its registration under ``Keys.member(service, id)``. ``version``: of Conclave;
+    ``admin_url``: where people find a coordinator's admin API, empty for others."""
+
+    id: str
+    url: str
+    incarnation: str
+    version: str = ""
+    protocol: int = 1
+    warnings: tuple[str, ...] = ()
+    admin_url: str = ""
+
+
+class Paused(msgspec.Struct, frozen=True, kw_only=True):
+    """Scheduling is paused: the value under ``Keys.control_paused``. ``since``: RFC 3339 in UTC, as all times here."""
+
+    by: str
+    reason: str
+    since: str
+
+    @property
+    def text(self) -> str:
+        """For people: by whom, and why if that was said."""
+        return ": ".join(part for part in (self.by, self.reason) if part) or "somebody"
+
+
+class Drained(msgspec.Struct, frozen=True, kw_only=True):
+    """A node gets no new pods from us: the value under ``Keys.control_drained(node)``."""
+
+    node: str
+    by: str
+    reason: str
+    since: str
+
+    @property
+    def text(self) -> str:
+        """For people: by whom, and why if that was said."""
+        return ": ".join(part for part in (self.by, self.reason) if part) or "somebody"
+
+
+class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that were changed while running: the value under ``Keys.settings_current``, by compare-and-swap only.
+
+    ``values``: only what differs from how each process was started. ``number`` grows by one with each change and names
+    its record in the history.
+    """
+
+    number: int
+    values: dict[str, int | float | str]
+    by: str
+    reason: str
+    time: str
+
+
+class TermRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One term of a coordinator: the value under ``Keys.coordinator_term(term)``. The next one's begin is its end."""
+
+    term: int
+    id: str
+    url: str
+    began: str
+
+
+class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One change somebody asked for, written before it took effect: the value under ``Keys.audit(number)``.
+
+    ``route``: method and route; ``target``: what was to be changed, such as a node's name.
+    """
+
+    number: int
+    time: str
+    by: str
+    role: str
+    route: str
+    target: str
+    reason: str
+    request_id: str
+
+
+Record = (
+    Intent
+    | AgentRecord
+    | PolicyPointer
+    | LearnerRecord
+    | MemberRecord
+    | Paused
+    | Drained
+    | RuntimeSettings
+    | TermRecord
+    | AuditRecord
+)
 
 _encoder = msgspec.json.Encoder()
 
 
-def encode_record(record: Intent | AgentRecord | PolicyPointer | LearnerRecord) -> bytes:
+def encode_record(record: Record) -> bytes:
     """The value to write."""
     return _encoder.encode(record)
 

@@ -58,7 +58,7 @@ def test_the_probe_passes_on_the_installed_protobuf():
 def test_without_etcd3_the_error_is_one_line(monkeypatch):
     monkeypatch.setattr(etcd_protocol.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="etcd3: not installed"):
-        etcd_protocol.load.__wrapped__()
+        etcd_protocol._pool.__wrapped__()
 
 
 def test_an_etcd3_of_another_shape_is_named(tmp_path):

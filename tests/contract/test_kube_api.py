@@ -7,6 +7,7 @@ import contextlib
 import socket
 import ssl
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -244,6 +245,19 @@ async def test_the_deadline_of_a_list_is_one_over_all_its_pages():
 
 
 # --- other calls ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../../../nodes/n1", "..", ".", "a/../b", "a/status", "a?watch=1", "a%2F..", "a#b"])
+async def test_a_name_from_outside_never_leads_to_another_object(name: str):
+    """Callers of the admin API say which pod to explain: our rights are not theirs."""
+    escaped = quote(name, safe="")
+    for namespace, its_name, path in (("default", name, f"default/pods/{escaped}"), (name, "a", f"{escaped}/pods/a")):
+        async with ScriptedApi() as api, client_of(api) as client:
+            assert await client.get(PODS, namespace=namespace, name=its_name) is None
+            with contextlib.suppress(KubeRejected):
+                await client.delete(PODS, namespace=namespace, name=its_name)
+            asked = [] if name in (".", "..") else [f"/api/v1/namespaces/{path}"] * 2
+            assert [(seen.raw, seen.query) for seen in api.seen] == [(path, {}) for path in asked]
 
 
 async def test_get_tells_absent_from_failed():

@@ -30,6 +30,8 @@ from shared.wire.messages import (
     PlanResult,
     PolicyFailure,
     Refusal,
+    Residents,
+    StandingPod,
     Transition,
     Transitions,
     TransitionsAck,
@@ -37,6 +39,8 @@ from shared.wire.messages import (
     View,
     ViewAck,
     ViewUpdate,
+    WorkloadName,
+    WorkloadUse,
     score_to_wire,
 )
 from tests.builders import make_pod
@@ -46,6 +50,9 @@ row = NodeRow("n", {"zone": "x"}, [Taint("k", "", "NoSchedule")], False, {"cpu":
 view = View(1, 0, 1, ["cpu", "memory"], [row], [usage], [9])
 definition = ClassDefinition(4, make_pod().cpu("1").pod().pod_class)
 refusal = Refusal(4, 2, {"Insufficient cpu": 2}, ["NodeResourcesFit"])
+residents = Residents(
+    [WorkloadName(2, b"12345678", 100, 64)], [StandingPod(9, 3, 2, 1500)], [8], True, [WorkloadUse(2, [0.1] * 4, 0.5)]
+)
 MESSAGES: list[Message] = [
     Offer(VERSION, 1, 0, 7, 1, view, [UnitGroup(4, [1, 2], Norms(1, 2))], [definition]),
     Decisions(VERSION, 2, 1, 7, 1, [Answer(1, 3, True, -5, 17, 1)], [refusal], [5]),
@@ -66,6 +73,7 @@ MESSAGES: list[Message] = [
     ),
     Transitions(VERSION, 8, 0, 7, "agent-0", "marl-dqn", [Transition([0.5, -1.0], 1, -2.5, [0.25, 0.0])], 3),
     TransitionsAck(VERSION, 9, 8, 7, 1),
+    Offer(VERSION, 10, 0, 7, 1, view, [UnitGroup(4, [1])], [definition], False, 2, [0.5], 1, [], residents),
     PlanResult(VERSION, 6, 5, 7, 1, [PlacementResult(1, 0, "n", "", 900, 1)], 1200),
 ]
 
@@ -92,6 +100,7 @@ def test_a_class_and_an_offer_of_before_policies_were_rolled_out_still_decode() 
     plain[8] = [item[:2] for item in plain[8]]
     old = decode(msgpack.packb(plain[:11]), Offer)
     assert (old.classes[0].candidate, old.cluster, old.pointer) == (False, [], 0)
+    assert (old.classes[0].workload, old.residents) == (0, None)
 
 
 @pytest.mark.parametrize(

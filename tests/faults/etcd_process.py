@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
@@ -52,7 +53,10 @@ class EtcdProcess:
         self._run(self._etcd.kill())
 
     def pause(self) -> None:
+        """Return once it stands: a signal is on its way for a moment, in which etcd may still answer."""
         self._etcd.pause()
+        # our child; its status is left for whoever waits for its end
+        os.waitid(os.P_PID, self._etcd.pid, os.WSTOPPED | os.WNOWAIT)
 
     def resume(self) -> None:
         self._etcd.resume()

@@ -24,6 +24,8 @@ class Seen:
     query: dict[str, str]
     headers: dict[str, str]
     body: Any
+    raw: str = ""
+    """The path as it was sent, with its escapes."""
 
 
 class ScriptedApi:
@@ -60,7 +62,11 @@ class ScriptedApi:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         text = await request.read()
         body = msgspec.json.decode(text) if text else None
-        self.seen.append(Seen(request.method, request.path, dict(request.query), dict(request.headers), body))
+        self.seen.append(
+            Seen(
+                request.method, request.path, dict(request.query), dict(request.headers), body, request.rel_url.raw_path
+            )
+        )
         method = "WATCH" if request.query.get("watch") == "true" else request.method
         script = self._script[method, request.path]
         if not script:

@@ -1,4 +1,4 @@
-"""NodeUnschedulable: cordoned nodes take only pods that tolerate the unschedulable taint."""
+"""NodeUnschedulable: cordoned nodes, and ones drained from scheduling, take only pods that tolerate that taint."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from shared.scheduling.node_table import BoolArray, IntArray, NodeTable, Rows
 from shared.scheduling.tolerance import NO_SCHEDULE, tolerated
 
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
+
+CORDONED = "node(s) were unschedulable"
 
 
 class NodeUnschedulable:
@@ -29,9 +31,12 @@ class NodeUnschedulable:
         return ~table.unschedulable[: table.rows][rows]
 
     def reasons(self, table: NodeTable, pod_class: PodClass, row: int) -> tuple[Code, tuple[str, ...]]:  # noqa: ARG002
-        """Always the one reason."""
-        return Code.UNRESOLVABLE, ("node(s) were unschedulable",)
+        """kube-scheduler's reason; for a node that is not cordoned but drained, by whom and why."""
+        node = table.nodes[row]
+        if node is not None and node.drained and not node.unschedulable:
+            return Code.UNRESOLVABLE, (f"drained from scheduling by {node.drained}",)
+        return Code.UNRESOLVABLE, (CORDONED,)
 
-    def tally(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> dict[str, int]:
-        """The one reason, once per row."""
-        return {self.reasons(table, pod_class, int(rows[0]))[1][0]: len(rows)} if len(rows) else {}
+    def tally(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> dict[str, int]:  # noqa: ARG002
+        """kube-scheduler's reason, once per row: what a pod's condition says must not change with each drained node."""
+        return {CORDONED: len(rows)} if len(rows) else {}

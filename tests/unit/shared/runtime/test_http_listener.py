@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+import structlog
 import trustme
 from aiohttp import web
 
@@ -279,6 +281,38 @@ def test_a_token_file_that_is_damaged_later_keeps_the_token_it_had(
     assert tokens.authorization() == f"Bearer {TOKEN}"
 
 
+@pytest.mark.parametrize("damage", ["", "too-short\n"])
+def test_a_token_file_that_stays_unusable_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """A token that was taken away stays good while the file is damaged: somebody must be told."""
+    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    tokens = token_file(tmp_path)
+    (tmp_path / "token").write_text(damage)
+    with structlog.testing.capture_logs() as lines:
+        tokens.authorization()
+        assert not lines  # perhaps somebody is writing it
+        for _ in range(3):
+            tokens.authorization()
+    assert [line["event"] for line in lines] == ["credentials_not_followed"]
+    assert TOKEN not in str(lines)
+
+
+def test_a_certificate_without_its_key_is_told_once_and_the_old_pair_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    identities = Identities(tmp_path)
+    ours, other = identities.files("agent:a-0"), identities.files("agent:a-1")
+    context = server_tls(**ours)
+    ours["cert_file"].write_bytes(other["cert_file"].read_bytes())
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(4):
+            context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    assert [line["event"] for line in lines] == ["credentials_not_followed"]
+    assert "not usable as certificate and key" in lines[0]["error"]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"), [("", "no token"), ("short", "at least 16"), ("spaß" * 8, "printable ASCII")]
 )
@@ -318,6 +352,22 @@ async def test_with_mutual_tls_the_certificates_name_is_the_role(tmp_path: Path)
         assert await allowed.call(listener.url, "/v1/x", b"", timeout_s=10) == b"coordinator"
         with pytest.raises(PeerRejected) as caught:
             await other.call(listener.url, "/v1/x", b"", timeout_s=10)
+    assert caught.value.code == "forbidden"
+
+
+@pytest.mark.parametrize("name", ["coordinator", "coordinator:"])
+async def test_a_certificate_of_an_etcd_user_has_no_role_between_services(tmp_path: Path, name: str):
+    """The etcd user of the coordinator is called ``coordinator``; whose CA signs both must not open both doors."""
+    identities = Identities(tmp_path)
+    route = PeerRoute("/v1/x", echo, roles=frozenset({"coordinator"}))
+    async with (
+        serving(
+            route, authenticator=Authenticator(mutual_tls=True), tls=server_tls(**identities.files("agent:a-0"))
+        ) as listener,
+        calling(tls=client_tls(**identities.files(name))) as client,
+    ):
+        with pytest.raises(PeerRejected) as caught:
+            await client.call(listener.url, "/v1/x", b"", timeout_s=10)
     assert caught.value.code == "forbidden"
 
 

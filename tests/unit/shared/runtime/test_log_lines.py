@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 import structlog
+from aiohttp.http_exceptions import BadHttpMessage
 
-from shared.runtime.logging import MAX_VALUE_CHARS, RateLimit, configure
+from shared.runtime.log_tail import LINE_CHARS, LogTail
+from shared.runtime.logging import MAX_VALUE_CHARS, RateLimit, configure, log_always
 
 
 @pytest.fixture
@@ -40,6 +42,16 @@ def test_other_peoples_text_cannot_forge_a_line(stream: io.StringIO):
     assert len(lines(stream)) == 1
 
 
+def test_other_peoples_text_cannot_steer_a_terminal(stream: io.StringIO):
+    configure("agent", stream=stream, json=False)
+    structlog.get_logger().info("label_seen", label="a\x1b]0;owned\x07\x1b[2J", annotation="x\r\nforged line")
+    text = stream.getvalue()
+    assert "\x1b]0" not in text
+    assert "\x1b[2J" not in text
+    assert "\x07" not in text
+    assert text.count("\n") == 1
+
+
 def test_long_values_are_cut(stream: io.StringIO):
     configure("agent", stream=stream)
     structlog.get_logger().info("label_seen", label="x" * 10_000)
@@ -67,6 +79,13 @@ def test_without_the_limit_a_storm_is_written_whole(stream: io.StringIO):
     assert len(lines(stream)) == 100
 
 
+def test_a_change_by_an_operator_cannot_hide_behind_others(stream: io.StringIO):
+    configure("coordinator", stream=stream, rate_limit=RateLimit(burst=3, per_s=1.0, now=lambda: 0.0))
+    for number in range(100):
+        structlog.get_logger().info("admin_change", target=f"n{number}")
+    assert len(lines(stream)) == 100
+
+
 def test_errors_are_text_and_tracebacks_only_where_asked(stream: io.StringIO):
     configure("agent", stream=stream)
     structlog.get_logger().warning("watch_broken", error=ValueError("why"))
@@ -81,7 +100,49 @@ def test_lines_of_libraries_come_through(stream: io.StringIO):
     assert (line["event"], line["logger"], line["message"]) == ("library_logged", "aiohttp.server", "broken pipe")
 
 
+@pytest.mark.parametrize(
+    ("error", "level", "told"),
+    [
+        (BadHttpMessage("no\nHTTP"), "warning", ("reason",)),
+        (ConnectionResetError("gone"), "debug", ("reason",)),
+        (RuntimeError("ours"), "error", ("traceback",)),
+    ],
+)
+def test_only_what_is_broken_here_is_an_error_with_its_traceback(
+    stream: io.StringIO, error: Exception, level: str, told: tuple[str, ...]
+) -> None:
+    configure("coordinator", stream=stream, level="debug")
+    stdlib_logging.getLogger("aiohttp.server").error("Error handling request", exc_info=error)
+    (line,) = lines(stream)
+    assert line["level"] == level
+    assert tuple(key for key in ("reason", "traceback") if key in line) == told
+
+
 def test_below_the_level_nothing_is_written(stream: io.StringIO):
     configure("agent", stream=stream, level="warning")
     structlog.get_logger().info("service_ready")
     assert stream.getvalue() == ""
+
+
+def test_a_change_by_an_operator_is_written_at_any_level(stream: io.StringIO):
+    configure("coordinator", stream=stream, level="error")
+    structlog.get_logger().info("admin_change")
+    assert stream.getvalue() == "", "the level holds for what does not ask to be written always"
+    log_always("admin_change", by="anna")
+    (line,) = lines(stream)
+    assert (line["event"], line["level"], line["by"], line["service"]) == (
+        "admin_change",
+        "info",
+        "anna",
+        "coordinator",
+    )
+
+
+def test_the_last_lines_are_kept_as_they_were_written(stream: io.StringIO):
+    tail = LogTail(lines=2)
+    configure("agent", stream=stream, tail=tail)
+    for number in range(3):
+        structlog.get_logger().info("plan_committed", number=number)
+    assert tail.lines() == stream.getvalue().splitlines()[1:]
+    tail.keep("x" * 10_000)
+    assert len(tail.lines()[-1]) == LINE_CHARS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.traffic import Traffic
-from shared.runtime.metrics import Metrics, Quantiles, SchedulingMetrics
+from shared.runtime.metrics import Metrics, Quantiles
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=200), st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0]))
@@ -34,11 +34,11 @@ def test_without_values_a_summary_is_zeros():
     assert Quantiles().summary()["p99"] == 0.0
 
 
-def test_exposition_has_kube_schedulers_names_under_our_prefix():
+def test_exposition_has_names_under_our_prefix_and_the_processs_own():
     metrics = Metrics("coordinator")
-    SchedulingMetrics(metrics).attempts.labels("scheduled").inc(3)
+    metrics.counter("explain_requests_total", "Questions", ["result"]).labels("ok").inc(3)
     text = metrics.exposition().decode()
-    assert 'conclave_schedule_attempts_total{result="scheduled"} 3.0' in text
+    assert 'conclave_explain_requests_total{result="ok"} 3.0' in text
     assert "process_resident_memory_bytes" in text
     assert "process_cpu_seconds_total" in text
 

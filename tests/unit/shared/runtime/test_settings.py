@@ -133,6 +133,13 @@ def test_service_links_of_the_kubelet_are_not_settings():
     assert load(Settings, environ=environ).http.port == 0
 
 
+def test_what_names_the_operators_server_is_no_setting_of_a_service():
+    environ = {"CONCLAVE_SERVER": "http://a:8701", "CONCLAVE_CONTEXTS": "/c.toml", "CONCLAVE_RENEW_S": "2"}
+    assert load(Settings, environ=environ).renew_s == 2.0
+    with pytest.raises(ConfigError, match="CONCLAVE_SERVERS"):
+        load(Settings, environ={"CONCLAVE_SERVERS": "http://a:8701"})
+
+
 def test_flags_of_the_command_line():
     flags, file = parse_flags(Settings, ["--http-port=8", "--verbose", "--renew-s", "2", "--config", "x.toml"])
     assert flags == {"http.port": "8", "verbose": True, "renew_s": "2"}

@@ -21,7 +21,12 @@ def test_the_layout_is_as_documented():
     assert keys.partitions_current == "/conclave/v1/partitions/current"
     assert keys.intent("default/gang") == "/conclave/v1/intents/default%2Fgang"
     assert keys.policies_active == "/conclave/v1/policies/active"
-    assert keys.setting("lease") == "/conclave/v1/settings/lease"
+    assert keys.settings_current == "/conclave/v1/settings/current"
+    assert keys.settings_history(3) == "/conclave/v1/settings/history/0000000003"
+    assert keys.control_paused == "/conclave/v1/control/paused"
+    assert keys.control_drained("n/1") == "/conclave/v1/control/drained/n%2F1"
+    assert keys.coordinator_term(7) == "/conclave/v1/coordinator/terms/00000000000000000007"
+    assert keys.audit(12) == "/conclave/v1/audit/0000000012"
 
 
 @given(texts)

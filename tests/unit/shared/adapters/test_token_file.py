@@ -1,0 +1,66 @@
+"""A token file that changes while it is used: what is accepted then, and what is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from shared.adapters import credentials
+from shared.adapters.credentials import TokenFile
+from shared.errors import ConfigError
+
+OLD, NEW = "old-token-0123456789", "new-token-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def every_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "RECHECK_S", 0.0)
+
+
+def test_a_new_token_counts_and_one_that_is_taken_out_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"{OLD}\n")
+    tokens = TokenFile(file)
+    file.write_text(f"{NEW} viewer\n{OLD} admin\n")
+    assert (tokens.role_of(f"Bearer {NEW}"), tokens.role_of(f"bearer {OLD}")) == ("viewer", "admin")
+    file.write_text(f"{NEW} viewer\n")
+    assert tokens.role_of(f"Bearer {OLD}") is None
+    assert tokens.authorization() == f"Bearer {NEW}"
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "short\n", f"{NEW}\nshort\n"])
+def test_a_file_that_stays_unusable_is_told_once_since_its_old_tokens_still_count(tmp_path: Path, text: str) -> None:
+    """Who took a leaked token out of it and made a slip believes that it is no longer accepted."""
+    file = tmp_path / "tokens"
+    file.write_text(f"{OLD}\n")
+    tokens = TokenFile(file)
+    file.write_text(text)
+    with capture_logs() as lines:
+        for _ in range(5):
+            assert tokens.role_of(f"Bearer {OLD}") == ""
+    (line,) = lines
+    assert (line["event"], line["file"]) == ("credentials_not_followed", str(file))
+    assert OLD not in str(line)
+    file.write_text(f"{NEW}\n")
+    assert tokens.role_of(f"Bearer {OLD}") is None
+
+
+def test_a_file_that_is_caught_half_written_is_not_told(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"{OLD}\n")
+    tokens = TokenFile(file)
+    with capture_logs() as lines:
+        file.write_text(NEW[:8])
+        assert tokens.role_of(f"Bearer {OLD}") == ""
+        file.write_text(f"{NEW}\n")
+        assert tokens.role_of(f"Bearer {NEW}") == ""
+    assert not lines
+
+
+def test_an_empty_file_is_refused_at_start(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.touch()
+    with pytest.raises(ConfigError, match="no token in this file"):
+        TokenFile(file)
