@@ -11,6 +11,7 @@ import random
 import time
 from contextlib import aclosing
 
+import msgspec
 import structlog
 
 from services.agent.core import AgentCore
@@ -31,10 +32,12 @@ from shared.runtime.policy_store import follow_pointer, get_weights
 from shared.runtime.prefix_watch import follow_prefix
 from shared.runtime.process import (
     START_TIMEOUT_S,
+    hops_of,
     identity,
     keys_of,
     new_incarnation,
     open_listener,
+    our_version,
     peering,
     say_ready,
     settings_route,
@@ -42,6 +45,8 @@ from shared.runtime.process import (
     url_of,
 )
 from shared.runtime.service import Service
+from shared.runtime.standing import Warnings
+from shared.version import compatible
 from shared.wire.messages import VERSION
 from shared.wire.records import AgentRecord, LearnerRecord, decode_record, encode_record
 
@@ -54,7 +59,10 @@ async def main(service: Service, settings: AgentSettings) -> None:
     rng = random.Random(f"{settings.seed}:{agent_id}")
     policy, guard = make_policy(settings.policy), GuardSettings(deadline_s=settings.policy_deadline_ms / 1000)
     lived = ExperienceSettings(delay_s=settings.reward_delay_s)
-    core = AgentCore(policy, rng, ref=ref_of(settings.policy), clock=time.thread_time, guard=guard, experience=lived)
+    core = AgentCore(
+        policy, rng, ref=ref_of(settings.policy), clock=time.thread_time, guard=guard, experience=lived,
+        speed=settings.workload_speed,
+    )  # fmt: skip
     metrics = Metrics("agent")
     thread = LeaseThread(store_opener(settings))
     leader_key = keys_of(settings).coordinator_leader
@@ -63,8 +71,10 @@ async def main(service: Service, settings: AgentSettings) -> None:
         kv = await asyncio.wrap_future(thread.submit(thread.store.get(leader_key)))
         return kv.create_revision if kv is not None else 0
 
-    shell = AgentShell(core, metrics, agent_id=agent_id, read_term=read_term)
+    hops = hops_of(settings, "agent", agent_id)
+    shell = AgentShell(core, metrics, agent_id=agent_id, read_term=read_term, hops=hops)
     peers = peering(settings)
+    peers.standing.register(metrics)
     app = build_app(
         metrics,
         peer_routes=shell.routes(),
@@ -75,7 +85,14 @@ async def main(service: Service, settings: AgentSettings) -> None:
     listener = await open_listener(settings, app)
     try:
         url = url_of(settings, listener)
-        record = AgentRecord(id=agent_id, url=url, incarnation=new_incarnation(), node=settings.node, protocol=VERSION)
+        record = AgentRecord(
+            id=agent_id,
+            url=url,
+            incarnation=new_incarnation(),
+            node=settings.node,
+            protocol=VERSION,
+            version=our_version(),
+        )
         replaced = asyncio.Event()
         async with (
             thread,
@@ -88,6 +105,11 @@ async def main(service: Service, settings: AgentSettings) -> None:
             ) as membership,
         ):
             await _registered(membership, settings)
+
+            def tell(warnings: Warnings) -> None:
+                membership.set_value(encode_record(msgspec.structs.replace(record, warnings=warnings)))
+
+            service.spawn("standing", peers.standing.run(tell))
             _follow_policies(service, settings, thread, core)
             sender = Sender(core, peers.client, agent_id=agent_id, clock=time.monotonic)
             _follow_learner(service, settings, thread, sender)
@@ -97,6 +119,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
     finally:
         await listener.close()
         await peers.client.close()
+        hops.close()
 
 
 def _follow_policies(service: Service, settings: AgentSettings, thread: LeaseThread, core: AgentCore) -> None:
@@ -131,7 +154,7 @@ def _follow_learner(service: Service, settings: AgentSettings, thread: LeaseThre
         async with aclosing(follow_prefix(thread.store, prefix)) as views:
             async for view in views:
                 records = [decode_record(kv.value, LearnerRecord) for kv in view.items.values()]
-                known = sorted((r for r in records if r is not None and r.protocol == VERSION), key=lambda r: r.id)
+                known = sorted((r for r in records if r is not None and _speaks(r)), key=lambda r: r.id)
                 main_loop.call_soon_threadsafe(sender.follow, known[0] if known else None)
 
     async def follow() -> None:
@@ -139,6 +162,11 @@ def _follow_learner(service: Service, settings: AgentSettings, thread: LeaseThre
 
     service.spawn("learner", follow())
     service.spawn("transitions", sender.run())
+
+
+def _speaks(record: LearnerRecord) -> bool:
+    """Whether that learner understands us."""
+    return record.protocol == VERSION and compatible(record.version, our_version())
 
 
 async def _registered(membership: Membership, settings: AgentSettings) -> None:

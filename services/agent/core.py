@@ -14,16 +14,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from services.agent.experience import Experience, ExperienceSettings
 from services.agent.lanes import Lane, Lanes
 from services.agent.replica import Replica
+from services.agent.residents import Residents
 from shared.errors import WireError
 from shared.model.constraints import PodClass
 from shared.policy.guard import GuardSettings, no_clock
-from shared.policy.node_samples import take_shares
+from shared.policy.node_samples import sample_of
 from shared.policy.observation import Policy, Rng
 from shared.scheduling.slot_sets import unpack
 from shared.wire.messages import (
@@ -49,8 +52,18 @@ REASON_CHARS = 1024
 """Bounds of the wire on a refusal's reasons; beyond them the rarest are left out, texts are cut."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A class by number. ``seen``: as policies see it, with its workload; the same class where none looks at that."""
+
+    pod_class: PodClass
+    seen: PodClass
+    candidate: bool
+
+
 class AgentCore:
-    """One agent. ``rng`` breaks ties and feeds policies that draw; ``clock`` counts CPU seconds of this thread."""
+    """One agent. ``rng`` breaks ties and feeds policies that draw; ``clock`` counts CPU seconds of this thread;
+    ``speed``: pods live so many seconds per second (``UtilisationStore``)."""
 
     def __init__(
         self,
@@ -61,18 +74,21 @@ class AgentCore:
         clock: Callable[[], float] = no_clock,
         guard: GuardSettings | None = None,
         experience: ExperienceSettings | None = None,
+        speed: float = 1.0,
     ) -> None:
         self.replica = Replica()
         self.lanes = Lanes(
-            ref or PolicyRef(policy.name, policy.version), policy, rng, clock=clock, settings=guard or GuardSettings()
-        )
+            ref or PolicyRef(policy.name, policy.version), policy, rng, clock=clock,
+            settings=guard or GuardSettings(), speed=speed,
+        )  # fmt: skip
+        self.residents = Residents(self.lanes.store)
         self.term = 0
         self.offers = 0
         self.answers = 0
         self.resyncs = 0
         self.stale_terms = 0
         self._clock = clock
-        self._classes: OrderedDict[int, tuple[PodClass, bool]] = OrderedDict()
+        self._classes: OrderedDict[int, _Known] = OrderedDict()
         self._message_id = 0
         self._recorded = False
         self.lanes.rank(self.replica.table)
@@ -110,13 +126,18 @@ class AgentCore:
             self._lose_view()
         if not self.replica.revision:
             return Decisions(VERSION, self._next_id(), offer.message_id, self.term, 0, [])
+        if offer.residents is not None:
+            self.residents.take(offer.residents, self.replica, self.now_s)
         if offer.cluster:
             self.lanes.see_cluster(np.array(offer.cluster))
             self._measure(offer.samples)
         if offer.forget_classes:
             self._classes.clear()
         for definition in offer.classes:
-            self._classes[definition.class_id] = (definition.pod_class, definition.candidate)
+            workload, seen = self.residents.workload(definition.workload), definition.pod_class
+            if workload:
+                seen = replace(seen, workload=workload)
+            self._classes[definition.class_id] = _Known(definition.pod_class, seen, definition.candidate)
             self._classes.move_to_end(definition.class_id)
         while len(self._classes) > CLASS_LIMIT:
             self._classes.popitem(last=False)
@@ -129,10 +150,9 @@ class AgentCore:
             if known is None:
                 unknown.append(group.class_id)
                 continue
-            pod_class, candidate = known
-            lane, started = self.lanes.of(candidate=candidate), self._clock()
-            self._judge(lane, group, pod_class, offer.extra, answers, refusals)
-            lane.judged(group.class_id, pod_class, self._clock() - started)
+            lane, started = self.lanes.of(candidate=known.candidate), self._clock()
+            self._judge(lane, group, known, offer.extra, answers, refusals)
+            lane.judged(group.class_id, known.seen, self._clock() - started)
         self.answers += len(answers)
         return Decisions(
             VERSION,
@@ -151,21 +171,21 @@ class AgentCore:
         self,
         lane: Lane,
         group: UnitGroup,
-        pod_class: PodClass,
+        known: _Known,
         extra: int,
         answers: list[Answer],
         refusals: list[Refusal],
     ) -> None:
         units = group.units
         if group.guidance is not None:
-            self._judge_guided(lane, group, group.guidance, pod_class, answers, refusals)
+            self._judge_guided(lane, group, group.guidance, known, answers, refusals)
             return
-        slots = lane.ranker.slots(pod_class, len(units), extra=extra, norms=group.norms)
+        slots = lane.ranker.slots(known.pod_class, len(units), extra=extra, norms=group.norms, seen=known.seen)
         if not slots:
-            refusals.append(self._refusal(group.class_id, pod_class))
+            refusals.append(self._refusal(group.class_id, known.pod_class))
             return
         if self.experience.wanted and not self._recorded:
-            self._record(lane, pod_class, [slot.row for slot in slots])
+            self._record(lane, known.seen, [slot.row for slot in slots])
         version, last, slot_of_row = lane.ref.version, len(units) - 1, self.replica.slot_of_row
         for index, slot in enumerate(slots):
             answers.append(
@@ -184,7 +204,7 @@ class AgentCore:
         lane: Lane,
         group: UnitGroup,
         guidance: RowGuidance,
-        pod_class: PodClass,
+        known: _Known,
         answers: list[Answer],
         refusals: list[Refusal],
     ) -> None:
@@ -193,9 +213,9 @@ class AgentCore:
         added = np.zeros(self.replica.table.rows)
         for value, slots_of_level in guidance.levels:
             added[self.replica.rows_of(unpack(slots_of_level))] = value
-        slots = lane.ranker.guided(pod_class, guidance.distinct, rows, added, norms=group.norms)
+        slots = lane.ranker.guided(known.pod_class, guidance.distinct, rows, added, norms=group.norms, seen=known.seen)
         if not slots:
-            refusals.append(self._refusal(group.class_id, pod_class))
+            refusals.append(self._refusal(group.class_id, known.pod_class))
             return
         version, unit, slot_of_row = lane.ref.version, group.units[0], self.replica.slot_of_row
         answers.extend(
@@ -209,12 +229,16 @@ class AgentCore:
 
     def _measure(self, samples: list[NodeUse]) -> None:
         """Take over what our nodes were measured to use, and let what was known grow older."""
-        table, row_of_slot = self.replica.table, self.replica.row_of_slot
-        for sample in samples:
-            row = row_of_slot.get(sample.slot)
-            if row is not None:
-                take_shares(self.lanes.store, table, row, sample.shares, self.now_s - sample.age_ms / 1000)
-        self.lanes.store.advance(self.now_s)
+        table, row_of_slot, store = self.replica.table, self.replica.row_of_slot, self.lanes.store
+        found = [
+            sample_of(table, row_of_slot[sample.slot], sample.shares, self.now_s - sample.age_ms / 1000)
+            for sample in samples
+            if sample.slot in row_of_slot
+        ]
+        store.measure_some([sample for sample in found if sample is not None])
+        if len(store.nodes) > len(row_of_slot):  # a view that began again has other nodes
+            store.forget([name for name in store.nodes if name not in table.row_of])
+        store.advance(self.now_s)
 
     def _record(self, lane: Lane, pod_class: PodClass, rows: list[int]) -> None:
         """One group of an offer is recorded: looking at its features costs as much as judging it."""
@@ -234,7 +258,7 @@ class AgentCore:
         if term > self.term:
             self.term = term
             self.replica.drop()
-            self._classes.clear()
+            self._forget_words()
             self._rebuild()
 
     def _apply(self, message: Offer | ViewUpdate) -> None:
@@ -244,7 +268,9 @@ class AgentCore:
         epoch, table = self.replica.epoch, self.replica.table
         applied = self.replica.apply(view)
         if self.replica.epoch != epoch:
-            self._classes.clear()
+            self._forget_words()
+        if left := self.replica.take_left():
+            self.lanes.store.forget(left)
         if self.replica.table is not table:
             self._rebuild()
         if not applied:
@@ -254,8 +280,13 @@ class AgentCore:
         """The coordinator speaks of another epoch than the one known here: only a full view helps."""
         self.resyncs += 1
         self.replica.drop()
-        self._classes.clear()
+        self._forget_words()
         self._rebuild()
+
+    def _forget_words(self) -> None:
+        """Numbers of classes, workloads and pods mean nothing any more."""
+        self._classes.clear()
+        self.residents.drop()
 
     def _rebuild(self) -> None:
         self.lanes.rank(self.replica.table)

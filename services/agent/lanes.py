@@ -71,16 +71,17 @@ class Lanes:
     """The active lane and, while there is one, the candidate's."""
 
     def __init__(
-        self, ref: PolicyRef, policy: Policy, rng: Rng, *, clock: Callable[[], float], settings: GuardSettings
-    ) -> None:
+        self, ref: PolicyRef, policy: Policy, rng: Rng, *, clock: Callable[[], float], settings: GuardSettings,
+        speed: float = 1.0,
+    ) -> None:  # fmt: skip
         self._rng = rng
         self._clock = clock
         self._settings = settings
         self._refused: dict[PolicyRef, Counter[Failure]] = {}
         self._fallbacks_before = 0
         self._table = NodeTable()
-        self.store = UtilisationStore()
-        """What our nodes were last measured to use, and the cluster's means."""
+        self.store = UtilisationStore(speed=speed)
+        """What our nodes were last measured to use, what stands there, and the cluster's means."""
         self.feasibility = FeasibilityCache(self._table)
         self.number = 0
         """Of the policy pointer that these lanes follow in every point; 0: of none."""

@@ -30,6 +30,7 @@ class Replica:
         self._slots: dict[int, int] = {}
         self._resources: Sequence[str] = ()
         self._places: IntArray | None = None
+        self._left: set[str] = set()
 
     def apply(self, view: View) -> bool:
         """Take over a piece. False: it does not continue what is here (a gap); revision is 0 then.
@@ -63,6 +64,11 @@ class Replica:
         self.epoch = self.revision = 0
         self._restart()
 
+    def take_left(self) -> set[str]:
+        """Nodes that were removed since the last call, also those that came back at once under another slot."""
+        left, self._left = self._left, set()
+        return left
+
     def slot_of_row(self, row: int) -> int:
         """The coordinator's name for a row of our table."""
         return self._slots[row]
@@ -89,6 +95,7 @@ class Replica:
         self._places = None
         if row is not None:
             del self._slots[row]
+            self._left.add(self.table.names[row])
             self.table.remove(self.table.names[row])
 
     def _upsert(self, entry: NodeRow) -> None:

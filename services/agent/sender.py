@@ -75,11 +75,13 @@ class Sender:
             VERSION, self._message_id, 0, self._core.term, self._id, learner.policy, batch, experience.dropped
         )
         try:
-            body = await self._client.call(learner.url, TRANSITIONS, encode(message), timeout_s=TIMEOUT_S)
+            body = await self._client.call(
+                learner.url, TRANSITIONS, encode(message), timeout_s=TIMEOUT_S, service="learner"
+            )
             self.sent += decode(body, TransitionsAck).taken
         except PeerRejected as error:
             self.failed += 1
-            if error.code in {"peer_unreachable", "overloaded"}:
+            if error.code in {"peer_unreachable", "peer_untrusted", "overloaded"}:
                 self._keep(batch, learner.policy)
             log.info("transitions_refused", code=error.code, count=len(batch))
             return False

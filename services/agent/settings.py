@@ -20,6 +20,8 @@ class AgentSettings(ProcessSettings):
     """CPU time of one answer of a policy; one that takes longer rests, and the heuristic decides meanwhile."""
     reward_delay_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 15.0
     """From a decision to the reading of its reward for the learner: what a pod needs to show in its node's use."""
+    workload_speed: Annotated[float, msgspec.Meta(gt=0, le=10_000)] = 1.0
+    """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     """Breaks ties, together with the id: same seed, same id, same offers, same decisions."""
     node: str = ""

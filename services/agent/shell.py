@@ -9,6 +9,7 @@ Refuses to do: deciding (``core.py``), authentication and limits (``shared.runti
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,31 +17,47 @@ import structlog
 
 from services.agent.core import AgentCore
 from shared.errors import ConfigError, StoreError, WireError
+from shared.runtime.hops import Hops, cause_id
 from shared.runtime.http import Caller, PeerRoute, Refused
 from shared.runtime.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
-from shared.wire.messages import Offer, ViewUpdate
+from shared.wire.messages import Decisions, Offer, ViewUpdate
 
 log = structlog.get_logger()
 
 COORDINATOR = frozenset({"coordinator"})
+
+WORKLOADS_SHOWN = 32
+"""Workloads whose estimated use ``/v1/stats`` shows."""
 
 
 class AgentShell:
     """Routes of one agent and its figures."""
 
     def __init__(
-        self, core: AgentCore, metrics: Metrics, *, agent_id: str, read_term: Callable[[], Awaitable[int]]
+        self,
+        core: AgentCore,
+        metrics: Metrics,
+        *,
+        agent_id: str,
+        read_term: Callable[[], Awaitable[int]],
+        hops: Hops | None = None,
     ) -> None:
         """``read_term``: the coordinator's term as etcd has it now, 0 for none; may raise ``StoreError``."""
         self._core = core
         self._id = agent_id
         self._read_term = read_term
+        self._hops = hops or Hops()
         self._offer_cpu_s = 0.0
         self._offer_cpu_us = metrics.quantiles("offer_cpu_us")
         metrics.figure("agent", self.stats)
         metrics.gauge_of("agent_nodes", "Nodes this agent decides for", lambda: len(core.replica.row_of_slot))
         metrics.gauge_of("policy_fallback", "Decisions made by the heuristic instead", lambda: core.policy_fallbacks)
+        metrics.counter_of("agent_offers_total", "Offers answered", lambda: core.offers)
+        metrics.counter_of("agent_answers_total", "Nodes named in answers", lambda: core.answers)
+        metrics.counter_of("agent_resyncs_total", "Full views asked for", lambda: core.resyncs)
+        metrics.counter_of("agent_stale_terms_total", "Messages of deposed coordinators", lambda: core.stale_terms)
+        metrics.counter_of("agent_offer_cpu_seconds_total", "CPU time of answers", lambda: self._offer_cpu_s)
 
     def routes(self) -> tuple[PeerRoute, ...]:
         """POST routes, for coordinators only."""
@@ -64,11 +81,21 @@ class AgentShell:
         spent = time.thread_time() - started
         self._offer_cpu_s += spent
         self._offer_cpu_us.record(spent * 1e6)
+        if self._hops.on:
+            self._tell(offer, decisions, spent)
         if self._core.term != term:
             log.info("coordinator_changed", term=self._core.term)
         if not decisions.revision:
-            log.info("view_wanted", term=self._core.term, cause_id=decisions.cause_id)
+            log.info("view_wanted", term=self._core.term, message_id=decisions.cause_id)
         return answer
+
+    def _tell(self, offer: Offer, decisions: Decisions, spent_s: float) -> None:
+        """Each unit that was judged, with how many nodes were named for it; ``spent_s``: CPU time of the offer."""
+        named = Counter(answer.unit for answer in decisions.answers)
+        for unit in (unit for group in offer.groups for unit in group.units):
+            cause = cause_id(offer.term, unit)
+            self._hops.line("unit_judged", cause, agent=self._id, nodes_named=named[unit])
+            self._hops.span("decide", cause, spent_s, agent=self._id, nodes_named=named[unit])
 
     async def views(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
         """ViewUpdate to ViewAck. Refused: ``WireError`` (400), 409 ``stale_term``, 503 ``not_ready``."""
@@ -113,6 +140,7 @@ class AgentShell:
             "resyncs": core.resyncs,
             "stale_terms": core.stale_terms,
             "offer_cpu_s": self._offer_cpu_s,
+            "workload_use": core.residents.estimates(WORKLOADS_SHOWN),
         }
 
 

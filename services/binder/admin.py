@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from prometheus_client import Histogram
 
 from services.binder.shell import Shell
 from services.binder.state import Stats
@@ -32,6 +33,7 @@ class Admin:
         self.shard = shard
         self.leadership: Leadership | None = None
         self.shell: Shell | None = None
+        self.bind_seconds: Histogram | None = None
 
     def peer_routes(self) -> tuple[PeerRoute, ...]:
         """``POST /v1/plans``, for coordinators only."""
@@ -58,6 +60,7 @@ class Admin:
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
         metrics.figure("binder", self.stats)
+        self.bind_seconds = metrics.histogram("bind_duration_seconds", "One Binding call, by result", ["result"])
         metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
         metrics.gauge_of("units_in_transit", "Units between plan and Binding", lambda: float(self._in_transit()))
         for field in dataclasses.fields(Stats):

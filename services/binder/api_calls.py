@@ -31,6 +31,7 @@ from shared.kube.resources import PODS
 from shared.kube.scheduling_kinds import STORAGE_KINDS
 from shared.ports import KubeApi
 from shared.runtime.failpoints import Failpoints
+from shared.runtime.hops import Hops
 from shared.runtime.metrics import Quantiles
 
 
@@ -59,7 +60,9 @@ class ApiCalls:
         bind_ms: Quantiles,
         bind_seconds: Histogram | None,
         log: Any,
+        hops: Hops | None = None,
     ) -> None:
+        self._hops = hops or Hops()
         self._api = api
         self._post = post
         self._leadership = leadership
@@ -84,6 +87,7 @@ class ApiCalls:
                 status=error.status, error=error,
             )  # fmt: skip
             self._observe("refused", started)
+            self._tell(bind, "refused", started)
             self._post((BindingRefused(request.uid, attempt, error.status, str(error)[:512], error.retry_after_s),))
             return
         except KubeError as error:
@@ -91,17 +95,24 @@ class ApiCalls:
                 "binding_unknown", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id, error=error
             )
             self._observe("unknown", started)
+            self._tell(bind, "unknown", started)
             self._post((BindingUnknown(request.uid, attempt),))
             return
         self._failpoints.reach("after_bind")
         self._bind_ms.record((time.perf_counter() - started) * 1e3)
         self._observe("accepted", started)
+        self._tell(bind, "accepted", started)
         self._log.debug("pod_bound", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id)
         self._post((BindingAccepted(request.uid, attempt),))
 
     def _observe(self, result: str, started: float) -> None:
         if self._bind_seconds is not None:
             self._bind_seconds.labels(result).observe(time.perf_counter() - started)
+
+    def _tell(self, bind: Bind, result: str, started: float) -> None:
+        if self._hops.on:
+            request, took_s = bind.request, time.perf_counter() - started
+            self._hops.span("bind", bind.cause_id, took_s, result=result, pod_uid=request.uid, node=request.node_name)
 
     async def read(self, read: ReadPod) -> None:
         """Answers ``PodRead`` or ``PodReadFailed``."""

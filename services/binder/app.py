@@ -27,16 +27,19 @@ from shared.kube.resources import NODES, PODS
 from shared.kube.scheduling_kinds import STORAGE_KINDS, SchedulingKind
 from shared.ports import Store
 from shared.runtime.failpoints import Failpoints
+from shared.runtime.hops import Hops
 from shared.runtime.http import build_app
 from shared.runtime.leadership import Leadership
 from shared.runtime.lease_thread import LeaseThread
 from shared.runtime.metrics import Metrics
 from shared.runtime.process import (
     await_store,
+    hops_of,
     identity,
     keys_of,
     new_incarnation,
     open_listener,
+    our_version,
     peering,
     say_ready,
     settings_route,
@@ -44,7 +47,9 @@ from shared.runtime.process import (
     url_of,
 )
 from shared.runtime.reflector import Reflector
+from shared.runtime.registration import listed
 from shared.runtime.service import Service, boottime
+from shared.wire.records import MemberRecord
 
 log = structlog.get_logger()
 
@@ -56,8 +61,10 @@ async def main(service: Service, settings: BinderSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     failpoints = Failpoints.from_environment()
     service_id = identity(settings)
+    hops = hops_of(settings, "binder", service_id)
     metrics, admin, peers = Metrics("binder"), Admin(service_id, settings.shard), peering(settings)
     admin.register(metrics)
+    peers.standing.register(metrics)
     app = build_app(
         metrics,
         peer_routes=admin.peer_routes(),
@@ -80,9 +87,19 @@ async def main(service: Service, settings: BinderSettings) -> None:
             if not lost.done():
                 lost.set_result(f"term {term} is over: {reason}")
 
-        record = LeaderRecord(identity=service_id, incarnation=new_incarnation(), url=url)
+        incarnation = new_incarnation()
+        record = LeaderRecord(identity=service_id, incarnation=incarnation, url=url, version=our_version())
+        member = MemberRecord(id=service_id, url=url, incarnation=incarnation, version=our_version())
         async with (
             LeaseThread(store_opener(settings)) as thread,
+            listed(
+                service,
+                thread,
+                key=keys_of(settings).member("binder", service_id),
+                record=member,
+                lease_ttl_s=settings.lease_ttl_s,
+                standing=peers.standing,
+            ),
             Leadership(
                 thread,
                 key=keys_of(settings).binder_leader(settings.shard),
@@ -94,12 +111,13 @@ async def main(service: Service, settings: BinderSettings) -> None:
             admin.leadership = leadership
             service.mark_ready()
             say_ready("binder", service_id, url)
-            await _campaign(service, settings, leadership, lost, (store, api, failpoints), admin, metrics)
+            await _campaign(service, settings, leadership, lost, (store, api, failpoints, hops), admin, metrics)
     finally:
         await listener.close()
         await peers.client.close()
         await api.close()
         await store.close()
+        hops.close()
 
 
 async def _campaign(
@@ -107,7 +125,7 @@ async def _campaign(
     settings: BinderSettings,
     leadership: Leadership,
     lost: asyncio.Future[str],
-    outside: tuple[Store, KubeClient, Failpoints],
+    outside: tuple[Store, KubeClient, Failpoints, Hops],
     admin: Admin,
     metrics: Metrics,
 ) -> None:
@@ -143,12 +161,12 @@ async def _lead(
     term: int,
     settings: BinderSettings,
     leadership: Leadership,
-    outside: tuple[Store, KubeClient, Failpoints],
+    outside: tuple[Store, KubeClient, Failpoints, Hops],
     admin: Admin,
     metrics: Metrics,
 ) -> None:
     """One term: everything is listed anew, intents are resolved, then plans are bound until the term ends."""
-    store, api, failpoints = outside
+    store, api, failpoints, hops = outside
     keys = keys_of(settings)
     shell = Shell(
         BinderCore(term, settings.core(), keys, shard=settings.shard, kinds=[kind.name for kind in STORAGE_KINDS]),
@@ -162,7 +180,8 @@ async def _lead(
         bind_timeout_s=settings.bind_timeout_ms / 1000,
         bind_ms=metrics.quantiles("bind_ms"),
         commit_ms=metrics.quantiles("commit_ms"),
-        bind_seconds=metrics.histogram("bind_duration_seconds", "One Binding call, by result", ["result"]),
+        bind_seconds=admin.bind_seconds,
+        hops=hops,
     )
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
     admin.shell = shell

@@ -242,7 +242,8 @@ class Committer:
             for key, intent in intents.items()
         ]
         ops += [Delete(names[key]) for key in batch.clears]
-        return Commit(batch.number, tuple(compares), tuple(ops))
+        units = tuple((intent.coordinator_term, intent.unit) for intent in batch.puts.values())
+        return Commit(batch.number, tuple(compares), tuple(ops), units)
 
 
 def _same(found: Intent, wanted: Intent) -> bool:

@@ -17,6 +17,8 @@ class Commit:
     batch: int
     compares: tuple[Compare, ...]
     ops: tuple[Op, ...]
+    units: tuple[tuple[int, int], ...] = ()
+    """(coordinator's term, unit) of every intent that is put, for those who follow a unit's way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from services.binder.reconcile import Reconciler
 from services.binder.state import Stage, State, Transit, newer
 from services.binder.takeover import Takeover
 from services.binder.volumes import NOT_IN_TIME, in_vain, unbound_claims, waiting_text, writes_for
-from shared.model.pod import DEVICES_ANNOTATION, POLICY_ANNOTATION, Pod
+from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION, Pod
 from shared.ports import BindRequest
 from shared.wire.messages import Outcome
 
@@ -132,7 +132,9 @@ class Passage:
 
     @staticmethod
     def _request(transit: Transit) -> BindRequest:
-        annotations = {POLICY_ANNOTATION: transit.policy} if transit.policy else {}
+        annotations = {CAUSE_ANNOTATION: transit.cause_id}
+        if transit.policy:
+            annotations[POLICY_ANNOTATION] = transit.policy
         if transit.devices:
             annotations[DEVICES_ANNOTATION] = ",".join(map(str, transit.devices))
         return BindRequest(transit.namespace, transit.name, transit.uid, transit.rv, transit.node, annotations)

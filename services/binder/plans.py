@@ -93,8 +93,9 @@ class Plans:
             if opened is None or placement is None:
                 continue
             opened.results[placement.unit] = PlacementResult(
-                placement.unit, int(outcome), node, reason[:REASON_CHARS], bind_us, conflicts
-            )
+                placement.unit, int(outcome), node, reason[:REASON_CHARS], bind_us, conflicts,
+                max(1, round((self._state.now - opened.arrived) * 1e6)),
+            )  # fmt: skip
             if opened.done:
                 self._close(opened)
 

@@ -35,9 +35,10 @@ from services.binder.instructions import (
     Stop,
 )
 from services.binder.store_calls import StoreCalls
-from shared.errors import LeadershipLost, StoreFenced
+from shared.errors import LeadershipLost, StoreError, StoreFenced
 from shared.ports import Clock, KubeApi, Store
 from shared.runtime.failpoints import Failpoints
+from shared.runtime.hops import Hops
 from shared.runtime.http import Refused
 from shared.runtime.metrics import Quantiles
 from shared.wire.keys import Keys
@@ -52,7 +53,7 @@ class Shell:
     def __init__(
         self, core: BinderCore, *, store: Store, api: KubeApi, keys: Keys, shard: str, leadership: Validity,
         clock: Clock, failpoints: Failpoints, bind_timeout_s: float = 5.0, bind_ms: Quantiles | None = None,
-        commit_ms: Quantiles | None = None, bind_seconds: Histogram | None = None,
+        commit_ms: Quantiles | None = None, bind_seconds: Histogram | None = None, hops: Hops | None = None,
     ) -> None:  # fmt: skip
         self.core = core
         self._log = log.bind(term=core.state.term)
@@ -66,6 +67,7 @@ class Shell:
             failpoints=failpoints,
             commit_ms=commit_ms if commit_ms is not None else Quantiles(),
             log=self._log,
+            hops=hops,
         )
         self.api_calls = ApiCalls(
             api,
@@ -76,6 +78,7 @@ class Shell:
             bind_ms=bind_ms if bind_ms is not None else Quantiles(),
             bind_seconds=bind_seconds,
             log=self._log,
+            hops=hops,
         )
         self._inbox: list[Event] = []
         self._turning = False
@@ -97,6 +100,8 @@ class Shell:
 
     async def submit(self, plan: Plan) -> PlanResult:
         """The plan's results. Refused: ``Refused`` with a stable code; ``LeadershipLost`` (503): outcome unknown."""
+        if plan.term > self.core.coordinator_term:
+            await self._confirm(plan.term)
         if self.draining:
             raise Refused("this binder is stopping", code="not_ready", status=503, retry_after_s=1.0)
         if self._ended is not None and self._ended.done():
@@ -110,6 +115,21 @@ class Shell:
             return await waiting
         finally:
             self._requests.pop(request, None)
+
+    async def _confirm(self, term: int) -> None:
+        """Refuse a new term that etcd does not name: once believed, it would lock the true coordinator out (I4).
+
+        A plan that commits something is compared with etcd anyway; one that commits nothing would never be. Costs one
+        read per new leader. Refused: 409 ``stale_term``; 503 ``not_ready`` when etcd cannot be asked.
+        """
+        try:
+            leads = await self.store_calls.coordinator_term()
+        except StoreError as error:
+            self._log.warning("term_unconfirmed", coordinator_term=term, error=error)
+            raise Refused(f"term {term} is new and etcd cannot be asked", code="not_ready", status=503) from error
+        if term != leads:
+            self._log.warning("term_forged", coordinator_term=term, leads=leads)
+            raise Refused(f"term {term} does not lead; etcd says {leads}", code="stale_term", status=409)
 
     async def run(self) -> None:
         """Eternal; raises what ends the term: ``LeadershipLost``, ``StoreFenced``, or a bug's error."""

@@ -153,30 +153,55 @@ class Stats:
     """Counters of one term, for ``/v1/stats`` and the log."""
 
     plans: int = 0
+    """Plans received."""
     plans_repeated: int = 0
+    """Plans received again, and answered from what was known."""
     placements: int = 0
+    """Placements in plans."""
     bindings: int = 0
+    """Binding calls sent."""
     bound: int = 0
+    """Units bound."""
     conflicts: int = 0
+    """Units none of whose nodes took them any more."""
     gone: int = 0
+    """Units whose pod was deleted, recreated or finished."""
     elsewhere: int = 0
+    """Units that somebody else had bound."""
     refused: int = 0
+    """Units given back for good: the API server's refusal, or volumes not bound in time."""
     unresolved: int = 0
+    """Units still on their way when their plan had to be answered."""
     unknown_bindings: int = 0
+    """Binding calls without an answer; the pod is read."""
     conflicting_bindings: int = 0
+    """Binding calls answered 409."""
     transactions: int = 0
+    """Transactions in etcd."""
     transaction_ops: int = 0
+    """Puts and deletes in them."""
     transactions_refused: int = 0
+    """Transactions that a compare refused."""
     transactions_unknown: int = 0
+    """Transactions without an answer; etcd is looked at."""
     intents_inherited: int = 0
+    """Intents found in etcd that an earlier leader wrote."""
     intents_withdrawn: int = 0
+    """Intents given up after their pod had been marked."""
     intents_unreadable: int = 0
+    """Intents that cannot be decoded."""
     intents_orphaned: int = 0
+    """Intents that no unit belonged to, found by a sweep."""
     pods_awaited: int = 0
+    """Units whose pod the watch had not shown yet."""
     pods_marked: int = 0
+    """Pods marked, so that a late Binding would be refused."""
     ghost_bindings: int = 0
+    """Pods bound to a node that is gone."""
     late_confirmations: int = 0
+    """Accounts that no watch event confirmed in time."""
     cache_suspects: int = 0
+    """Accounts that differed from a full list of pods."""
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from services.binder.instructions import Commit, LookUp
 from shared.errors import StoreError, StoreRejected
 from shared.ports import CreateRevisionIs, KeyValue, Store
 from shared.runtime.failpoints import Failpoints
+from shared.runtime.hops import Hops, cause_id
 from shared.runtime.metrics import Quantiles
 from shared.wire.keys import Keys
 from shared.wire.records import Intent, decode_record
@@ -46,7 +47,9 @@ class StoreCalls:
         failpoints: Failpoints,
         commit_ms: Quantiles,
         log: Any,
+        hops: Hops | None = None,
     ) -> None:
+        self._hops = hops or Hops()
         self._store = store
         self._post = post
         self._keys = keys
@@ -76,6 +79,11 @@ class StoreCalls:
             self._post((CommitRefused(commit.batch),))
             return
         self._log.info("batch_committed", batch=commit.batch, ops=len(commit.ops), revision=result.revision)
+        if self._hops.on:
+            took_s = time.perf_counter() - started
+            for term, unit in commit.units:
+                self._hops.line("unit_committed", cause_id(term, unit), revision=result.revision)
+                self._hops.span("commit", cause_id(term, unit), took_s, revision=result.revision)
         self._post((Committed(commit.batch, result.revision),))
 
     async def look_up(self, look_up: LookUp) -> None:
@@ -108,6 +116,11 @@ class StoreCalls:
         except StoreError as error:
             self._log.warning("terms_unconfirmed", error=error)
             return False
+
+    async def coordinator_term(self) -> int:
+        """The coordinator's term as etcd has it now, 0 for none. Unknown: ``StoreUnknown``."""
+        kv = await self._store.get(self._keys.coordinator_leader)
+        return kv.create_revision if kv is not None else 0
 
     async def list_intents(self) -> None:
         """Answers ``IntentsListed``, however long it takes."""

@@ -12,6 +12,7 @@ import structlog
 from services.coordinator.app import main
 from services.coordinator.settings import CoordinatorSettings
 from shared.errors import ConfigError
+from shared.runtime.log_tail import LogTail
 from shared.runtime.logging import configure
 from shared.runtime.process import identity, read_settings
 from shared.runtime.service import EXIT_CONFIG, run_service
@@ -24,10 +25,11 @@ def run() -> int:
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIG
-    configure("coordinator", level=settings.log_level)
+    tail = LogTail() if settings.admin_listen else None
+    configure("coordinator", level=settings.log_level, tail=tail)
     structlog.contextvars.bind_contextvars(id=identity(settings))
     return run_service(
-        lambda service: main(service, settings), name="coordinator", follow_parent=settings.follow_parent
+        lambda service: main(service, settings, tail), name="coordinator", follow_parent=settings.follow_parent
     )
 
 

@@ -14,8 +14,10 @@ from aiohttp import web
 from prometheus_client import Counter, Histogram
 
 from services.coordinator.attributing import reasons
+from services.coordinator.control import Following
 from services.coordinator.core import Core
 from services.coordinator.explaining import explain
+from services.coordinator.pace import Pace
 from services.coordinator.peers import Peers
 from services.coordinator.pointer import ActivePolicy
 from shared.election.record import decode_record
@@ -48,6 +50,10 @@ class Admin:
         self._explained: Counter | None = None
         self._explain_seconds: Histogram | None = None
         self.active_policy: ActivePolicy | None = None
+        self.pace: Pace | None = None
+        self.term_began = ""
+        """When this process was elected, RFC 3339."""
+        self.following: Following | None = None
 
     def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
         """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``."""
@@ -56,7 +62,7 @@ class Admin:
             return web.Response(body=msgspec.json.encode(self.status()), content_type="application/json")
 
         async def explained(request: web.Request) -> web.Response:
-            answer = await self._counted(request.match_info["namespace"], request.match_info["pod"])
+            answer = await self.explain_counted(request.match_info["namespace"], request.match_info["pod"])
             return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
         return [
@@ -72,12 +78,6 @@ class Admin:
         metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
         metrics.gauge_of("agents", "Agents registered", lambda: float(len(self.core.roster.views) if self.core else 0))
         metrics.gauge_of("nodes", "Nodes known", lambda: float(self._nodes()))
-        for place in ("active", "backoff", "unschedulable", "in_flight"):
-            metrics.gauge_of(
-                f"pending_pods_{place}",
-                f"Pending pods that are {place}",
-                lambda place=place: float(self._queue().get(place, 0)),  # type: ignore[misc]  # bound per gauge
-            )
 
     def status(self) -> dict[str, Any]:
         """Who leads, since which term; agents with the size of their partition; the queue."""
@@ -115,8 +115,8 @@ class Admin:
             }
         return answer
 
-    async def _counted(self, namespace: str, name: str) -> dict[str, Any]:
-        """``explain`` within its limit, with its result counted."""
+    async def explain_counted(self, namespace: str, name: str) -> dict[str, Any]:
+        """``explain`` within its limit, with its result counted. Refused: 429 ``overloaded``, and as ``explain``."""
         started, result = time.perf_counter(), "internal"
         self._explaining += 1
         try:

@@ -9,18 +9,20 @@ kubeconfig and ask the API server's version first, so that a wrong one is found 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from services.coordinator import measuring, pointer
+from services.coordinator import control, measuring, pointer
 from services.coordinator.admin import Admin
 from services.coordinator.core import Core
 from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.peers import Peers
+from services.coordinator.scheduler_metrics import SchedulerMetrics
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.shell import Shell
 from services.coordinator.sources import (
@@ -40,24 +42,35 @@ from shared.errors import LeadershipLost
 from shared.kube.resources import NODES, PODS
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
 from shared.ports import Store
+from shared.runtime.control_store import rfc3339
 from shared.runtime.failpoints import Failpoints
+from shared.runtime.hops import Hops
 from shared.runtime.http import build_app
 from shared.runtime.leadership import Leadership
 from shared.runtime.lease_thread import LeaseThread
+from shared.runtime.log_tail import LogTail
 from shared.runtime.metrics import Metrics
 from shared.runtime.process import (
     await_store,
+    hops_of,
     identity,
     keys_of,
     new_incarnation,
     open_listener,
+    our_version,
     peering,
     say_ready,
+    say_serving,
     store_opener,
     url_of,
 )
 from shared.runtime.reflector import Reflector
+from shared.runtime.registration import listed
 from shared.runtime.service import Service, boottime
+from shared.wire.records import MemberRecord
+
+if TYPE_CHECKING:
+    from services.coordinator.api.opening import AdminListener
 
 log = structlog.get_logger()
 
@@ -70,13 +83,22 @@ class Outside:
     api: KubeClient
     client: PeerClient
     failpoints: Failpoints
+    url: str
+    """Ours, as the others are told."""
+    scheduler_metrics: SchedulerMetrics | None = None
+    hops: Hops | None = None
 
 
-async def main(service: Service, settings: CoordinatorSettings) -> None:
-    """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
+async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | None = None) -> None:
+    """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server.
+
+    ``tail``: the last lines of the log, for the admin API's dumps."""
     service_id = identity(settings)
+    hops = hops_of(settings, "coordinator", service_id)
     metrics, admin, peers = Metrics("coordinator"), Admin(service_id), peering(settings)
     admin.register(metrics)
+    peers.standing.register(metrics)
+    scheduler_metrics = SchedulerMetrics(metrics, profile=settings.scheduler_name, core=lambda: admin.core)
     app = build_app(
         metrics,
         authenticator=peers.authenticator,
@@ -87,21 +109,40 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
     store = store_opener(settings)()
     access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
     api = KubeClient(access)
-    outside = Outside(store, api, peers.client, Failpoints.from_environment())
+    url = url_of(settings, listener)
+    outside = Outside(store, api, peers.client, Failpoints.from_environment(), url, scheduler_metrics, hops)
+    serving: AdminListener | None = None
     try:
-        url = url_of(settings, listener)
         await await_store(store, settings)
         await api.check()
         service.spawn("credentials", access.keep_fresh())
+        service.spawn("log_level", control.follow_log_level(store, keys_of(settings), settings))
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def on_lost(term: int, reason: str) -> None:
             if not lost.done():
                 lost.set_result(f"term {term} is over: {reason}")
 
-        record = LeaderRecord(identity=service_id, incarnation=new_incarnation(), url=url)
+        incarnation = new_incarnation()
+        if settings.admin_listen:
+            serving = await _open_admin(settings, admin, store, metrics, tail)
+        admin_url = serving.url if serving is not None else ""
+        record = LeaderRecord(
+            identity=service_id, incarnation=incarnation, url=url, admin_url=admin_url, version=our_version()
+        )
+        member = MemberRecord(
+            id=service_id, url=url, incarnation=incarnation, version=our_version(), admin_url=admin_url
+        )
         async with (
             LeaseThread(store_opener(settings)) as thread,
+            listed(
+                service,
+                thread,
+                key=keys_of(settings).member("coordinator", service_id),
+                record=member,
+                lease_ttl_s=settings.lease_ttl_s,
+                standing=peers.standing,
+            ),
             Leadership(
                 thread,
                 key=keys_of(settings).coordinator_leader,
@@ -112,13 +153,43 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
         ):
             admin.leadership = leadership
             service.mark_ready()
+            if serving is not None:
+                say_serving("admin", service_id, serving.url)
             say_ready("coordinator", service_id, url)
-            await _campaign(service, settings, leadership, lost, outside, admin, metrics)
+            try:
+                await _campaign(service, settings, leadership, lost, outside, admin, metrics)
+            finally:
+                if serving is not None:
+                    serving.stop()
     finally:
+        if serving is not None:
+            await serving.close()
         await listener.close()
         await peers.client.close()
         await api.close()
         await store.close()
+        hops.close()
+
+
+async def _open_admin(
+    settings: CoordinatorSettings, admin: Admin, store: Store, metrics: Metrics, tail: LogTail | None
+) -> AdminListener:
+    """The admin API, whose modules are read only where it is asked for."""
+    from services.coordinator.api.desk import Desk
+    from services.coordinator.api.opening import open_admin
+    from services.coordinator.api.ui_files import ui_routes
+
+    desk = Desk(
+        service_id=admin.service_id,
+        admin=admin,
+        store=store,
+        keys=keys_of(settings),
+        settings=settings,
+        metrics=metrics,
+        clock=boottime,
+        lines=tail or LogTail(),
+    )
+    return await open_admin(settings, desk, extra=ui_routes())
 
 
 async def _campaign(
@@ -180,12 +251,18 @@ async def lead(
         clock=boottime,
         failpoints=outside.failpoints,
         metrics=metrics,
+        scheduler_metrics=outside.scheduler_metrics,
     )
-    peers = Peers(outside.client, boottime, shell.post_one, timeout_s=settings.core().request_timeout_s)
+    peers = Peers(
+        outside.client, boottime, shell.post_one, timeout_s=settings.core().request_timeout_s, hops=outside.hops
+    )
     writes = KubeWrites(api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings))
     shell.connect(peers, writes)
     admin.core, admin.peers, admin.api = core, peers, api
+    admin.term_began = rfc3339(dt.datetime.now(dt.UTC))
     admin.active_policy = pointer.ActivePolicy(store, keys)
+    following = control.Following(store, keys, settings, shell.post_one)
+    admin.pace, admin.following = shell.pace, following
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
     tasks: list[Coroutine[Any, Any, None]] = [
         shell.run(),
@@ -195,8 +272,14 @@ async def lead(
         *(_follow_objects(api, kind, shell) for kind in SCHEDULING_KINDS),
         follow_agents(store, keys, shell.post),
         measuring.follow(
-            api, every_s=settings.metrics_every_s, wanted=lambda: core.lanes.comparing, post=shell.post_one
+            api,
+            every_s=lambda: following.settings.metrics_every_s,
+            retuned=following.retuned,
+            wanted=lambda: core.lanes.comparing,
+            post=shell.post_one,
         ),
+        following.run(),
+        control.note_term(store, keys, term=term, id=identity(settings), url=outside.url),
         pointer.follow(store, keys, policy=settings.policy, term=term, post=shell.post_one),
         follow_binder(store, keys, settings.shard, shell.post),
         follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),

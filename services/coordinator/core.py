@@ -20,6 +20,7 @@ from services.coordinator.events import (
     AgentsChanged,
     BinderChanged,
     ConditionFailed,
+    ControlSeen,
     DecisionsReceived,
     Event,
     IntentGone,
@@ -55,6 +56,7 @@ from services.coordinator.rolling import Rolling
 from services.coordinator.roster import Roster
 from services.coordinator.rounds import Rounds
 from services.coordinator.state import CoreSettings, State
+from services.coordinator.steering import Steering
 from services.coordinator.takeover import Takeover
 from shared.scheduling.queue import ClusterEvent, Place
 
@@ -96,7 +98,7 @@ class Core:
             self.preemptor,
         )
         self.lanes = Lanes(self.state)
-        self.rolling = Rolling(self.state, self.lanes, self.state.settings.rollout)
+        self.rolling = Rolling(self.state, self.lanes)
         self.rounds = Rounds(
             self.state, self.roster, self.ledger, self.notices, self.losses, self.guiding, self.preemptor,
             self.lanes, self.rolling,
@@ -104,6 +106,7 @@ class Core:
         self.outcomes = Outcomes(
             self.state, self.ledger, self.intake, self.takeover, self.notices, self.losses, self.preemptor
         )
+        self.steering = Steering(self.state, self.intake, self.rolling)
         self._timer: float | None = None
         self._queue_swept_at = 0.0
         self._again = False
@@ -116,6 +119,7 @@ class Core:
             self._take(event)
         self.intake.settle()
         self._advance()
+        self.lanes.follow()
         out, state.out = state.out, []
         return out
 
@@ -163,6 +167,9 @@ class Core:
                 self.preemptor.stored(event.uid, event.node)
             case PointerSeen():
                 self.rolling.seen(event.pointer)
+            case ControlSeen():
+                self.takeover.synced(Source.CONTROL)
+                self.steering.seen(event)
             case NodesMeasured():
                 self.lanes.measured(event.samples)
             case Synced():
@@ -207,7 +214,8 @@ class Core:
             if not (self._again and self.rounds.finish()):
                 self._again = False
                 break
-        self.preemptor.step()
+        if state.paused is None:
+            self.preemptor.step()
         self.rolling.step()
         self._set_timer()
 
@@ -221,7 +229,7 @@ class Core:
             self.roster.wake_at(),
             self.rolling.wake_at(),
         ]
-        if self._again or self.preemptor.busy:
+        if self._again or (self.preemptor.busy and self.state.paused is None):
             times.append(self.state.now)
         if not self.state.started:
             times.append(self.takeover.grace_over_at())

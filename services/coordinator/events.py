@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from services.coordinator.state import CoreSettings
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.wire.messages import Decisions, PlanResult, ViewAck
-from shared.wire.records import AgentRecord, PolicyPointer
+from shared.wire.records import AgentRecord, Drained, Paused, PolicyPointer
 
 
 class Source(Enum):
@@ -23,6 +24,7 @@ class Source(Enum):
     NODES = "nodes"
     INTENTS = "intents"
     AGENTS = "agents"
+    CONTROL = "control"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,16 @@ class PointerSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlSeen:
+    """Everything that operators told the mesh, as etcd has it now. ``settings`` None: as the process was started."""
+
+    paused: Paused | None = None
+    drained: tuple[Drained, ...] = ()
+    settings: CoreSettings | None = None
+    settings_number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSample:
     """What one node used, ``age_s`` before this was posted."""
 
@@ -226,6 +238,7 @@ Event = (
     | ConditionFailed
     | NominationStored
     | PointerSeen
+    | ControlSeen
     | NodesMeasured
     | Tick
 )

@@ -57,6 +57,8 @@ def _where(core: Core, pod: Pod) -> tuple[str, str]:
         return "pending", "the watch has not shown it to this leader yet"
     if entry.place is Place.IN_FLIGHT:
         return "pending", "it is being offered to the agents"
+    if core.state.paused is not None:
+        return "pending", f"scheduling is paused by {core.state.paused.text}; it goes on when that is resumed"
     return "pending", pod.condition[2] or "it waits for its turn"
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from services.coordinator.losses import Losses
-from services.coordinator.merging import AgentAnswers, Choice, Unit
+from services.coordinator.merging import MAX_CONSIDERED, AgentAnswers, Choice, Unit
+from services.coordinator.recent import Considered
 from services.coordinator.state import State
 from shared.model.pod import Pod
 from shared.scheduling.cluster_rules import ClusterRule
@@ -181,9 +182,15 @@ def deal(
         state.cluster.assume(unit.pod, chosen.name, state.now)
         chosen.taken += 1
         # the binder does not know rules that span nodes: it gets no other node than the one judged here
-        others = () if guidance.prefiltered.rules else tuple(h.name for h in ranked if h is not chosen)
+        others = (
+            ()
+            if guidance.prefiltered.rules
+            else tuple(h.name for h in ranked if h is not chosen and h.name not in state.drained)
+        )
         candidates = others[: state.settings.extra_candidates]
-        choices.append(Choice(unit, chosen.name, chosen.answer, candidates, policy=chosen.policy))
+        best = [chosen, *(head for head in ranked if head is not chosen)][:MAX_CONSIDERED]
+        considered = tuple(Considered(head.name, head.answer.score, head.answer.accept) for head in best)
+        choices.append(Choice(unit, chosen.name, chosen.answer, candidates, considered, policy=chosen.policy))
     return choices, left
 
 

@@ -68,6 +68,8 @@ class EmitEvent:
     reason: str
     action: str
     note: str
+    cause_id: str = ""
+    """Of the attempt it is about, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)

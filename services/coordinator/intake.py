@@ -83,9 +83,14 @@ class Intake:
         if account is not None and account.assumed_at is None:
             return  # a uid never loses its node: this is an older event, delivered again
         if not self._is_ours(pod):
+            if pod.gates and pod.scheduler_name == state.scheduler_name and not pod.terminating:
+                state.gated.add(pod.uid)
+            else:
+                state.gated.discard(pod.uid)
             if not self._ledger.holds(pod.uid) and not self._takeover.holds(pod.uid):
                 self._drop(pod.uid)
             return
+        state.gated.discard(pod.uid)
         if pod.invalid:
             self._refuse(pod)
             return
@@ -100,6 +105,7 @@ class Intake:
 
     def delete_pod(self, uid: str) -> None:
         """The pod is gone."""
+        self._state.gated.discard(uid)
         self._drop(uid)
         self.release(uid)
 
@@ -165,6 +171,8 @@ class Intake:
             return
         if node.deleting:
             node = replace(node, unschedulable=True)  # to the agents it is: all rules must judge it alike
+        if (drained := self._state.drained.get(node.name)) is not None:
+            node = replace(node, drained=drained.text)
         if images is not None:
             self._state.cluster.images.set(node.name, images)
         table = self._state.cache.table
@@ -305,7 +313,8 @@ def changes_of(known: Node, node: Node) -> list[ClusterEvent]:
         events.append(ClusterEvent.NODE_ALLOCATABLE)
     if known.labels != node.labels:
         events.append(ClusterEvent.NODE_LABELS)
-    if (known.taints, known.unschedulable, known.deleting) != (node.taints, node.unschedulable, node.deleting):
+    closed, known_closed = (node.unschedulable, node.drained), (known.unschedulable, known.drained)
+    if (known.taints, known_closed, known.deleting) != (node.taints, closed, node.deleting):
         events.append(ClusterEvent.NODE_TAINTS)
     if known.uid != node.uid and not events:
         events.append(ClusterEvent.NODE_ADDED)

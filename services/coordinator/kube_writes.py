@@ -19,6 +19,7 @@ from services.coordinator.instructions import EmitEvent, FetchPod, PatchConditio
 from shared.errors import KubeError, KubeRejected
 from shared.kube.convert import pod_from_api
 from shared.kube.resources import EVENTS, PODS
+from shared.model.pod import CAUSE_ANNOTATION
 from shared.ports import KubeApi
 
 log = structlog.get_logger()
@@ -96,10 +97,13 @@ class KubeWrites:
             self._post(NominationStored(work.uid, work.nominated))
 
     def _event(self, work: EmitEvent) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"name": f"{work.name[:220]}.{time.time_ns():x}", "namespace": work.namespace}
+        if work.cause_id:
+            metadata["annotations"] = {CAUSE_ANNOTATION: work.cause_id}
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": f"{work.name[:220]}.{time.time_ns():x}", "namespace": work.namespace},
+            "metadata": metadata,
             "eventTime": _now("microseconds"),
             "reportingController": self._controller,
             "reportingInstance": self._instance[:128],

@@ -20,12 +20,13 @@ from services.coordinator.classes import Classes
 from services.coordinator.events import NodeSample
 from services.coordinator.merging import Unit
 from services.coordinator.refusals import Group
+from services.coordinator.residents import Residents
 from services.coordinator.state import State
-from shared.model.constraints import PodClass
+from shared.model.pod import Pod
 from shared.policy import marl_dqn
 from shared.policy.class_usage import PARTS
 from shared.policy.marl_features import PodView, node_view, summary
-from shared.policy.node_samples import take_sample
+from shared.policy.node_samples import sample_of, shares_of
 from shared.policy.outcome import goal_of, values
 from shared.policy.rollout import Stage, in_canary
 from shared.policy.utilisation import UtilisationStore
@@ -58,11 +59,14 @@ class Lanes:
         self._state = state
         self._turn = 0
         self._pair: tuple[int, int] | None = None
-        self.store = UtilisationStore()
-        """What all nodes were last measured to use."""
+        self.store = UtilisationStore(speed=state.settings.speed)
+        """What all nodes were last measured to use, and what stands there."""
+        self.residents = Residents(state, self.store)
         self._measurements = 0
         self._samples: dict[str, tuple[float, list[float]]] = {}
         self._told: dict[str, tuple[int, int]] = {}
+        self.used: dict[str, tuple[float, NodeSample]] = {}
+        """By node: when it was last measured (seconds of the clock), and the sample."""
         self.pointer: PolicyPointer | None = None
 
     @property
@@ -84,14 +88,23 @@ class Lanes:
     @property
     def comparing(self) -> bool:
         """Whether a policy is at work whose agents compare their nodes with the cluster, and look at use."""
+        return self.looks(candidate=False) or self.looks(candidate=True)
+
+    def looks(self, *, candidate: bool) -> bool:
+        """Whether the policy of that lane does: its units are told by workload too."""
         pointer = self.pointer
-        names = {self._state.policy} if pointer is None else {pointer.active.name}
-        if pointer is not None and pointer.candidate is not None and self.rolling:
-            names.add(pointer.candidate.name)
-        return bool(names & COMPARING)
+        if not candidate:
+            return (self._state.policy if pointer is None else pointer.active.name) in COMPARING
+        return (
+            pointer is not None
+            and pointer.candidate is not None
+            and self.rolling
+            and pointer.candidate.name in COMPARING
+        )
 
     def cluster(self) -> list[float]:
         """Means over all nodes, for policies whose agents compare their own nodes with them; empty: none does."""
+        self.follow()
         if not self.comparing:
             return []
         table = self._state.cache.table
@@ -101,18 +114,32 @@ class Lanes:
         means = summary(node_view(table, live, slots, NO_POD, self.store))
         return [float(value) for value in np.clip(np.nan_to_num(means), -MOST_MEAN, MOST_MEAN)]
 
+    def follow(self) -> None:
+        """Note when pods came to their nodes and left them, while a policy looks at use: after every batch of events,
+        so that their ages are right."""
+        if self.comparing:
+            self.residents.follow()
+        else:
+            self.residents.stop()
+
     def measured(self, samples: Sequence[NodeSample]) -> None:
         """What nodes used; told to each agent about its own nodes with the next offer."""
         table, now = self._state.cache.table, self._state.now
         self._measurements += 1
         self._samples.clear()
+        self.used.clear()
         self._told.clear()
+        found = []
         for sample in samples:
             row = table.row_of.get(sample.node)
             if row is None:
                 continue
-            shares = take_sample(self.store, table, row, sample.cpu_millis, sample.memory_bytes, now - sample.age_s)
+            shares = shares_of(table, row, sample.cpu_millis, sample.memory_bytes)
             self._samples[sample.node] = (now - sample.age_s, shares)
+            self.used[sample.node] = (now - sample.age_s, sample)
+            found.append(sample_of(table, row, shares, now - sample.age_s))
+        self.store.measure_some([one for one in found if one is not None])
+        self.residents.learned()
 
     def samples_for(self, agent: str, epoch: int, slots: Mapping[int, str]) -> list[NodeUse]:
         """The newest samples of an agent's nodes, once; ``slots``: the nodes it was told of."""
@@ -132,10 +159,12 @@ class Lanes:
         """Whether the candidate decides for the pod."""
         return self.pointer is not None and in_canary(uid, self.pointer)
 
-    @staticmethod
-    def key(pod_class: PodClass, template: Hashable | None, *, candidate: bool) -> Hashable | None:
-        """Under which a class is known: a candidate's is another class."""
-        return ("candidate", pod_class if template is None else template) if candidate else template
+    def key(self, pod: Pod, template: Hashable | None, *, candidate: bool) -> Hashable | None:
+        """Under which a pod's class is known: a candidate's is another class, and so is a workload's where the policy
+        looks at it. None: by the class itself."""
+        if self.looks(candidate=candidate):
+            template = ("workload", pod.workload, pod.pod_class if template is None else template)
+        return ("candidate", pod.pod_class if template is None else template) if candidate else template
 
     def probe(self, groups: dict[int, Group], class_of: dict[int, int], classes: Classes, number: int) -> None:
         """Ask about one unit in the other lane too, under ``number``; a class that is in both lanes needs no probe."""
@@ -145,12 +174,16 @@ class Lanes:
             return
         group = plain[self._turn % len(plain)]
         self._turn += 1
-        known = classes.of(group.pod_class, self.key(group.pod_class, None, candidate=not group.candidate))
+        candidate, pod = not group.candidate, group.units[0].pod
+        known = classes.of(group.pod_class, self.key(pod, None, candidate=candidate))
         self._pair = (known.id, group.known.id) if group.candidate else (group.known.id, known.id)
         if known.id in groups:
             return
-        unit = Unit(number, group.units[0].pod, group.units[0].since)
-        groups[known.id] = Group(group.pod_class, known, [unit], candidate=not group.candidate, probe=True)
+        unit = Unit(number, pod, group.units[0].since)
+        groups[known.id] = Group(
+            group.pod_class, known, [unit], candidate=candidate, probe=True,
+            workload=pod.workload if self.looks(candidate=candidate) else "",
+        )  # fmt: skip
         class_of[number] = known.id
 
     def compare(self, groups: dict[int, Group]) -> Sample | None:

@@ -32,24 +32,43 @@ class MetricsApi(Protocol):
         ...
 
 
-async def follow(api: MetricsApi, *, every_s: float, wanted: Callable[[], bool], post: Callable[[Event], None]) -> None:
-    """Read every ``every_s`` seconds while ``wanted()``; eternal."""
+async def follow(
+    api: MetricsApi,
+    *,
+    every_s: Callable[[], float],
+    retuned: asyncio.Event,
+    wanted: Callable[[], bool],
+    post: Callable[[Event], None],
+) -> None:
+    """Read every ``every_s()`` seconds while ``wanted()``; eternal. ``retuned`` is set when ``every_s`` has changed."""
     told = False
     while True:
-        pause_s = every_s
+        least_s = 0.0
         if wanted():
             try:
                 metrics = await api.node_metrics()
             except KubeRejected as error:
                 if not told:
                     log.warning("metrics_unserved", error=error)
-                told, pause_s = True, max(every_s, UNSERVED_S)
+                told, least_s = True, UNSERVED_S
             except KubeError as error:
                 log.info("metrics_unread", error=error)
             else:
                 told = False
                 post(NodesMeasured(samples_of(metrics, time.time())))
-        await asyncio.sleep(pause_s)
+        await _pause(every_s, least_s, retuned)
+
+
+async def _pause(every_s: Callable[[], float], least_s: float, retuned: asyncio.Event) -> None:
+    """Wait so long as is set by then: an hour that was set by mistake must not last an hour."""
+    began = asyncio.get_running_loop().time()
+    while True:
+        retuned.clear()
+        try:
+            async with asyncio.timeout_at(began + max(every_s(), least_s)):
+                await retuned.wait()
+        except TimeoutError:
+            return
 
 
 def samples_of(metrics: Sequence[NodeMetric], now_s: float) -> tuple[NodeSample, ...]:

@@ -10,7 +10,7 @@ accepted is left (architecture.md, Policies).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -21,7 +21,7 @@ from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.conflicts import fits
 from shared.scheduling.node_table import BoolArray
-from shared.wire.messages import Answer
+from shared.wire.messages import SCORE_SCALE, Answer
 
 
 @dataclass(slots=True)
@@ -154,7 +154,8 @@ def merge(
         taken.append((unit, found))
     if state.cluster.index.anti_affinity:
         wanted = 0  # a pod that keeps others away may be assumed there before the binder takes a next-best node
-    return [_choice(merged, unit, index, wanted) for unit, index in taken], left, merged.dry_at is not None
+    closed = state.drained.keys()
+    return [_choice(merged, unit, index, wanted, closed) for unit, index in taken], left, merged.dry_at is not None
 
 
 def _usable(state: State, pod_class: PodClass, head: tuple[Answer, str] | None, allowed: BoolArray) -> bool:
@@ -178,18 +179,19 @@ def _known(head: tuple[Answer, str] | None) -> tuple[Answer, str]:
     return head
 
 
-def _choice(merged: _Merged, unit: Unit, index: int, wanted: int) -> Choice:
-    """The unit's node, and the next distinct ones in the merged order."""
+def _choice(merged: _Merged, unit: Unit, index: int, wanted: int, closed: Collection[str]) -> Choice:
+    """The unit's node, and the next distinct ones in the merged order. ``closed``: nodes that were drained since they
+    were offered; the binder, which does not know of that, must not take them."""
     answer, node = _known(merged.at(index))
     others: list[str] = []
-    considered = [Considered(node, answer.score, answer.accept)]
+    considered = [Considered(node, answer.score / SCORE_SCALE, answer.accept)]
     place = index + 1
     while len(others) < max(wanted, MAX_CONSIDERED - 1):
         head = merged.at(place)
         if head is None:
             break
         place += 1
-        if head[1] and head[1] != node and head[1] not in others:
+        if head[1] and head[1] != node and head[1] not in others and head[1] not in closed:
             others.append(head[1])
-            considered.append(Considered(head[1], head[0].score, head[0].accept))
+            considered.append(Considered(head[1], head[0].score / SCORE_SCALE, head[0].accept))
     return Choice(unit, node, answer, tuple(others[:wanted]), tuple(considered), merged.policy(index))

@@ -78,7 +78,8 @@ class Notices:
         state.stats.events += 1
         uid, namespace, name = placement.uid, placement.namespace, placement.name
         note = f"Successfully assigned {namespace}/{name} to {node}"
-        state.emit(EmitEvent(uid, namespace, name, "", "Normal", "Scheduled", "Binding", note))
+        cause_id = f"{state.term:x}-{placement.unit:x}"
+        state.emit(EmitEvent(uid, namespace, name, "", "Normal", "Scheduled", "Binding", note, cause_id))
 
     def failed(self, uid: str) -> None:
         """The patch did not get through: say it again next time."""

@@ -53,22 +53,28 @@ class Outcomes:
         found = self._ledger.answered(event)
         if found is None:
             return
-        plan, results = found
+        open_plan, results = found
+        plan, stats = open_plan.plan, self._state.stats
         self._tell(plan, results, event.round_trip_s)
         elapsed_s = event.result.elapsed_us / 1e6
-        for placement, result in zip(plan.placements, results, strict=True):
-            self._state.stats.conflicts += result.conflicts
+        for placement, result, tried in zip(plan.placements, results, open_plan.tried, strict=True):
+            stats.conflicts += result.conflicts
             if result.bind_us:
                 # An upper bound: the plan's way back is counted as if it came before the Binding.
                 upper_s = placement.waited_us / 1e6 + event.round_trip_s - elapsed_s + result.bind_us / 1e6
-                self._state.stats.latencies_s.append(max(0.0, upper_s))
+                stats.latencies_s.append(max(0.0, upper_s))
             if result.outcome == Outcome.BOUND:
+                first_seen, taken_at, attempt = tried
+                settled_s = result.settled_us / 1e6 or elapsed_s
+                bound_at = self._state.now - max(0.0, elapsed_s - settled_s)  # the way back counts: an upper bound
+                stats.attempts_s.append(("scheduled", max(0.0, bound_at - taken_at)))
+                stats.scheduled_s.append((attempt, max(0.0, bound_at - first_seen)))
                 self._notices.scheduled(placement, result.node or placement.node)
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and placed.plan_id == plan.plan_id:
                 self._apply(placed, result)
             elif result.outcome == Outcome.BOUND:
-                self._state.stats.bound += 1  # the watch was faster than the answer
+                stats.bound += 1  # the watch was faster than the answer
         if elapsed_s >= LONG_POLL_S:
             self._ask_again(plan)
         asked = {eviction.uid: eviction for eviction in plan.evictions}
@@ -153,6 +159,7 @@ class Outcomes:
                 self._ledger.look_up(uid)
             case Outcome.REFUSED:
                 stats.refused += 1
+                self._state.attempted(uid, "error")
                 self._give_back(placed, result.reason, failed=True)
             case _:
                 stats.unresolved += 1

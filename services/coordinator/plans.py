@@ -24,7 +24,7 @@ from shared.model.pod import Pod
 from shared.wire.messages import MAX_UNITS, VERSION, Eviction, Outcome, Placement, PlacementResult, Plan
 
 REFUSED_FOR_NOW = frozenset(
-    {"not_leader", "not_ready", "peer_unreachable", "overloaded", "unauthenticated", "forbidden"}
+    {"not_leader", "not_ready", "peer_unreachable", "peer_untrusted", "overloaded", "unauthenticated", "forbidden"}
 )
 """Refusals that say nothing about the plan: it is sent again."""
 
@@ -51,6 +51,8 @@ class OpenPlan:
     tries: int = 0
     in_flight: int = 0
     retry_at: float | None = None
+    tried: list[tuple[float, float, int]] = field(default_factory=list)
+    """Per placement: when its pod was first seen, when taken off the queue, and the how-manieth attempt it is."""
     again: bool = False
     """It only asks for the end of units that an earlier plan handed over."""
 
@@ -76,10 +78,14 @@ class Ledger:
         plan = Plan(VERSION, state.next_message_id(), cause_id, state.term, self._plan_ids, [p for p, _ in placements])
         for placement, pod in placements:
             self.placed[placement.uid] = Placed(placement, pod, plan.plan_id, state.now)
-        self.plans[plan.plan_id] = OpenPlan(plan, again=again)
+        self.plans[plan.plan_id] = OpenPlan(plan, tried=[self._tried(p.uid) for p, _ in placements], again=again)
         state.stats.plans += 1
         state.stats.placements += len(placements)
         self._send(self.plans[plan.plan_id])
+
+    def _tried(self, uid: str) -> tuple[float, float, int]:
+        entry, now = self.state.queue.entries.get(uid), self.state.now
+        return (entry.first_seen, entry.since, entry.attempts + 1) if entry is not None else (now, now, 1)
 
     def ask_later(self, uid: str) -> None:
         """The binder has the unit still on its way: its end is to be asked for."""
@@ -127,14 +133,14 @@ class Ledger:
             plan.tries = 0  # a new leader says 503 until its takeover is done: ask it often at first
             self._send(plan)
 
-    def answered(self, event: PlanAnswered) -> tuple[Plan, list[PlacementResult]] | None:
+    def answered(self, event: PlanAnswered) -> tuple[OpenPlan, list[PlacementResult]] | None:
         """The results of an open plan, one per placement; a placement the binder left out counts as unresolved."""
         open_plan = self.plans.pop(event.plan_id, None)
         if open_plan is None:
             return None
         given = {result.unit: result for result in event.result.results}
         unresolved = int(Outcome.UNRESOLVED)
-        return open_plan.plan, [
+        return open_plan, [
             given.get(p.unit) or PlacementResult(p.unit, unresolved, p.node) for p in open_plan.plan.placements
         ]
 

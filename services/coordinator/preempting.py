@@ -116,6 +116,7 @@ class Preemptor:
             return
         start = int(state.rng.random() * len(rows))
         limit = max(FEWEST_CANDIDATES, nodes // CANDIDATE_SHARE)
+        state.stats.preemption_searches += 1
         self._searches[pod.uid] = _Search(message, deque(rows[start:] + rows[:start]), nodes, limit)
 
     def _waits(self, pod: Pod) -> bool:
@@ -258,6 +259,7 @@ class Preemptor:
         state.cluster.nominate(nominated)
         state.objects_version += 1
         state.stats.preemptions += 1
+        state.stats.victims_s.append(len(candidate.victims))
         standing = [p for p in state.cluster.index.pods_on(node) if p.priority < pod.priority and p.preemptible]
         violating = {p.uid for p in by_budget(sorted(standing, key=importance), state.cluster.budgets)[0]}
         forced = frozenset(violating) if candidate.violations else frozenset()

@@ -1,18 +1,22 @@
 """What was decided lately: for each pod placed, the nodes that were looked at, their scores, and by which policy.
 
-A bounded ring in memory for ``conclave explain``; a new leader begins with an empty one. It refuses to be a record:
-which policy placed a pod stays in the pod's annotation, who bound it in the API server.
+A bounded ring in memory for ``conclave explain`` and for whoever watches decisions; a new leader begins with an empty
+one. It refuses to be a record: which policy placed a pod stays in the pod's annotation, who bound it in the API server.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from msgspec import Struct
 
 LIMIT = 4096
 """Pods remembered; about half a KiB each."""
+
+FEED_LIMIT = 1024
+"""Decisions that wait for one reader; older ones are dropped and counted."""
 
 
 class Considered(Struct, frozen=True, gc=False):
@@ -25,7 +29,7 @@ class Considered(Struct, frozen=True, gc=False):
 
 class PastDecision(Struct, frozen=True):
     """One placement. ``considered``: the chosen node, then the next-best ones in the order of choice. ``at``: seconds
-    of the clock."""
+    of the clock. ``attempt``: the how manieth, from 1."""
 
     at: float
     unit: int
@@ -33,6 +37,35 @@ class PastDecision(Struct, frozen=True):
     policy: str
     policy_version: int
     considered: tuple[Considered, ...]
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+    attempt: int = 1
+
+
+class Feed:
+    """Decisions for one reader since its ``subscribe``. ``wake`` is called after each; it must not block or raise."""
+
+    def __init__(self, limit: int, wake: Callable[[], None]) -> None:
+        self._waiting: deque[PastDecision] = deque()
+        self._limit = limit
+        self._wake = wake
+        self._dropped = 0
+
+    def put(self, decision: PastDecision) -> None:
+        """One more; the oldest that waits goes where there is no room."""
+        if len(self._waiting) >= self._limit:
+            self._waiting.popleft()
+            self._dropped += 1
+        self._waiting.append(decision)
+        self._wake()
+
+    def take(self) -> tuple[list[PastDecision], int]:
+        """(what waits, oldest first; how many were dropped before those), once."""
+        taken, dropped = list(self._waiting), self._dropped
+        self._waiting.clear()
+        self._dropped = 0
+        return taken, dropped
 
 
 class Recent:
@@ -41,6 +74,7 @@ class Recent:
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
         self._of: OrderedDict[str, PastDecision] = OrderedDict()
+        self._feeds: list[Feed] = []
 
     def remember(self, uid: str, decision: PastDecision) -> None:
         """The newest decision for a pod; the oldest of all is forgotten when there are too many."""
@@ -48,10 +82,27 @@ class Recent:
         self._of.move_to_end(uid)
         if len(self._of) > self._limit:
             self._of.popitem(last=False)
+        for feed in self._feeds:
+            feed.put(decision)
 
     def of(self, uid: str) -> PastDecision | None:
         """What was decided for a pod last, if that is remembered."""
         return self._of.get(uid)
+
+    def newest(self, limit: int) -> list[PastDecision]:
+        """The last ``limit`` decisions, newest first."""
+        return list(islice(reversed(self._of.values()), limit))
+
+    def subscribe(self, wake: Callable[[], None], *, limit: int = FEED_LIMIT) -> Feed:
+        """A reader of all decisions from now on, until ``unsubscribe``."""
+        feed = Feed(limit, wake)
+        self._feeds.append(feed)
+        return feed
+
+    def unsubscribe(self, feed: Feed) -> None:
+        """The reader is gone; one that is not there is fine."""
+        if feed in self._feeds:
+            self._feeds.remove(feed)
 
     def __len__(self) -> int:
         return len(self._of)

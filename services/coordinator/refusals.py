@@ -30,7 +30,8 @@ class Group:
     """The units of one class in a round, and what was said about them. ``asked``: slots wanted of each agent.
 
     ``unknown``: an agent did not know the class. ``candidate``: judged by the policy that is being rolled out;
-    ``probe``: only to compare the two, nothing of it is placed (``lanes.py``).
+    ``probe``: only to compare the two, nothing of it is placed (``lanes.py``). ``workload``: of all its units, where
+    the policy looks at it.
     """
 
     pod_class: PodClass
@@ -43,6 +44,7 @@ class Group:
     guidance: Guidance | None = None
     candidate: bool = False
     probe: bool = False
+    workload: str = ""
 
     @property
     def guided(self) -> bool:
@@ -87,6 +89,7 @@ class Refusals:
             if missing:
                 message += f" {missing} agent(s) did not answer for {max(0, nodes - judged - unowned)} of them."
             self._notices.tell(unit.pod, UNSCHEDULABLE, message)
+            state.attempted(uid, "error")
             state.queue.retry(uid, state.now)
             return
         self._park(unit, message, plugins)
@@ -108,13 +111,19 @@ class Refusals:
             f"nodes that would take the pod are not answered for: {unowned} node(s) have no agent, "
             f"{missing} agent(s) did not answer.",
         )
+        state.attempted(pod.uid, "error")
         state.queue.retry(pod.uid, state.now)
 
     def _park(self, unit: Unit, message: str, plugins: Iterable[str]) -> None:
         """Every node was judged and none takes the unit."""
-        state, uid = self._state, unit.pod.uid
+        state, uid, plugins = self._state, unit.pod.uid, frozenset(plugins)
         self._losses.won(uid)
         state.stats.parked += 1
+        state.attempted(uid, "unschedulable")
+        state.log(
+            "pod_unschedulable", level="debug", pod_uid=uid, pod=unit.pod.key, plugins=",".join(sorted(plugins)),
+            cause_id=f"{state.term:x}-{unit.number:x}",
+        )  # fmt: skip
         state.queue.park(uid, plugins, state.now)
         self._preemptor.consider(state.queue.entries[uid].pod, message)
 
@@ -122,6 +131,7 @@ class Refusals:
         """The pod's constraints do not fit into an offer: it waits, the others go on."""
         message = f"selectors, affinity and tolerations take {size_bytes} bytes; at most {MAX_CLASS_BYTES} are offered"
         self._notices.tell(pod, SCHEDULER_ERROR, message)
+        self._state.attempted(pod.uid, "error")
         self._state.queue.retry(pod.uid, self._state.now)
 
     def no_nodes(self) -> None:
@@ -143,6 +153,7 @@ class Refusals:
         failed = self._losses.lost(unit.pod.uid)
         if failed:
             self._notices.tell(unit.pod, UNSCHEDULABLE, "every offered node was taken by other pods; trying again")
+            state.attempted(unit.pod.uid, "error")
         state.queue.retry(unit.pod.uid, state.now, failed=failed)
 
     def _park_all(self, reason: str, message: str) -> None:
@@ -150,4 +161,5 @@ class Refusals:
         for pod in state.queue.pop(len(state.queue.entries), state.now):
             state.stats.parked += 1
             self._notices.tell(pod, reason, message)
+            state.attempted(pod.uid, "unschedulable" if reason == UNSCHEDULABLE else "error")
             state.queue.park(pod.uid, (), state.now)

@@ -51,10 +51,9 @@ class LaneBook:
 class Rolling:
     """Collects the window and keeps the machine."""
 
-    def __init__(self, state: State, lanes: Lanes, settings: RolloutSettings) -> None:
+    def __init__(self, state: State, lanes: Lanes) -> None:
         self._state = state
         self._lanes = lanes
-        self._settings = settings
         self._rollout: Rollout | None = None
         self._written: tuple[Change, float] | None = None
         self.failures: Counter[str] = Counter()
@@ -67,7 +66,7 @@ class Rolling:
         before = self._lanes.pointer
         self._lanes.pointer = pointer
         if self._rollout is None:
-            self._rollout = Rollout(self._settings, pointer)
+            self._rollout = Rollout(self.settings, pointer)
         else:
             self._rollout.seen(pointer)
         self._written = None
@@ -80,6 +79,16 @@ class Rolling:
             "policy_pointer", policy=pointer.active.title, candidate=candidate, stage=pointer.stage,
             percent=pointer.percent, reason=pointer.reason,
         )  # fmt: skip
+
+    @property
+    def settings(self) -> RolloutSettings:
+        """How much proof a step needs now."""
+        return self._state.settings.rollout
+
+    def tune(self, settings: RolloutSettings) -> None:
+        """How much proof a step needs from now on, also for the window that is open."""
+        if self._rollout is not None:
+            self._rollout.settings = settings
 
     def heard(self, decisions: Decisions) -> None:
         """One agent's answer: how its policies did, and what they did wrong."""
@@ -115,9 +124,9 @@ class Rolling:
             if state.now >= at + WRITE_RETRY_S:
                 self._write(unseen)
             return
-        if rollout is None or not rollout.windows_wanted() or state.now < self._opened + self._settings.window_s:
+        if rollout is None or not rollout.windows_wanted() or state.now < self._opened + self.settings.window_s:
             return
-        if len(self._samples) < self._settings.min_samples:
+        if len(self._samples) < self.settings.min_samples:
             return
         count = len(self._samples)
         window = Window(
@@ -143,7 +152,7 @@ class Rolling:
             return self._written[1] + WRITE_RETRY_S
         if self._rollout is None or not self._rollout.windows_wanted():
             return None
-        return max(self._opened + self._settings.window_s, self._state.now + 0.5)
+        return max(self._opened + self.settings.window_s, self._state.now + 0.5)
 
     def figures(self) -> dict[str, Any]:
         """The pointer, the windows of the present stage and the last one, for ``/v1/status``."""
@@ -172,6 +181,8 @@ class Rolling:
                 "active_p99_ms": last.active.p99_ms,
                 "fallbacks": last.candidate.fallbacks,
                 "rejected": last.candidate.rejected,
+                "active_fallbacks": last.active.fallbacks,
+                "active_rejected": last.active.rejected,
             }
         return figures
 

@@ -79,10 +79,10 @@ class Rounds:
     # --- start --------------------------------------------------------------------------------------------------
 
     def start(self) -> bool:
-        """Offer the next units, if there are any and everybody needed is ready."""
+        """Offer the next units, if there are any, everybody needed is ready and scheduling is not paused."""
         state = self._state
         state.queue.flush(state.now)
-        if self.current is not None or not state.queue.has_active():
+        if self.current is not None or state.paused is not None or not state.queue.has_active():
             return False
         if not state.cache.table.row_of:
             self._refusals.no_nodes()
@@ -110,7 +110,7 @@ class Rounds:
         for pod in pods:
             template = self._guiding.template(pod)
             candidate = self._lanes.takes(pod.uid)
-            known = self._classes.of(pod.pod_class, self._lanes.key(pod.pod_class, template, candidate=candidate))
+            known = self._classes.of(pod.pod_class, self._lanes.key(pod, template, candidate=candidate))
             group = groups.get(known.id)
             if group is None:
                 if known.size_bytes > MAX_CLASS_BYTES:
@@ -122,6 +122,7 @@ class Rounds:
                     continue
                 group = groups[known.id] = Group(pod.pod_class, known, candidate=candidate)
                 group.guidance = None if template is None else self._guiding.judge(pod)
+                group.workload = pod.workload if self._lanes.looks(candidate=candidate) else ""
             self._units += 1
             group.units.append(Unit(self._units, pod, state.queue.entries[pod.uid].first_seen))
             class_of[self._units] = known.id
@@ -183,13 +184,18 @@ class Rounds:
         if forget:
             view.classes.clear()
         used = [group.class_id for group in wire_groups]
-        unknown = [ClassDefinition(i, groups[i].pod_class, groups[i].candidate) for i in used if i not in view.classes]
+        fresh = [groups[i] for i in used if i not in view.classes]
+        residents = self._lanes.residents.tell(view, [(g.workload, g.pod_class) for g in fresh])
+        unknown = [
+            ClassDefinition(g.known.id, g.pod_class, g.candidate, self._lanes.residents.id_of(g.workload))
+            for g in fresh
+        ]
         view.classes.update(used)
         message_id = self._roster.begin(view, is_offer=True)
         offer = Offer(
             VERSION, message_id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
             state.settings.extra_candidates, cluster, self._lanes.number,
-            self._lanes.samples_for(view.record.id, view.epoch, view.slots),
+            self._lanes.samples_for(view.record.id, view.epoch, view.slots), residents,
         )  # fmt: skip
         state.emit(SendOffer(view.record.id, view.record.url, offer))
 
@@ -324,7 +330,18 @@ class Rounds:
         policy, version = (name, int(told)) if name else (state.policy, choice.answer.policy_version)
         state.recent.remember(
             pod.uid,
-            PastDecision(state.now, choice.unit.number, choice.node, policy, version, choice.considered),
+            PastDecision(
+                state.now,
+                choice.unit.number,
+                choice.node,
+                policy,
+                version,
+                choice.considered,
+                pod.uid,
+                pod.namespace,
+                pod.name,
+                entry.attempts + 1,
+            ),
         )
         return Placement(
             choice.unit.number, pod.uid, pod.namespace, pod.name, pod.resource_version, choice.node,

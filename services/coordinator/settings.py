@@ -11,7 +11,8 @@ import msgspec
 from services.coordinator.state import CoreSettings
 from shared.policy.registry import make_policy
 from shared.policy.rollout import RolloutSettings
-from shared.runtime.process import ProcessSettings, SchedulerName
+from shared.runtime.process import ProcessSettings, SchedulerName, split_address
+from shared.runtime.runtime_settings import RuntimeTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +42,16 @@ class CoordinatorSettings(ProcessSettings):
     api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     """Conditions, events and lookups in flight to the API server."""
 
-    metrics_every_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 15.0
+    admin_listen: str = ""
+    """HOST:PORT of the admin API and the dashboard; port 0 takes a free one. Empty: none. Needs ``admin_token_file``
+    or the TLS files."""
+    admin_token_file: Path | None = None
+    """File with the admin API's tokens, one ``TOKEN ROLE [NAME]`` a line; roles are viewer, operator and admin."""
+
+    metrics_every_s: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] = 15.0
     """How often the metrics API is asked what nodes use, while a policy wants to know."""
+    workload_speed: Annotated[float, msgspec.Meta(gt=0, le=10_000)] = 1.0
+    """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
     rollout_window_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
     """Length of a window in which a candidate policy is compared with the active one; see docs/policies/rollout.md."""
     rollout_min_samples: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 20
@@ -52,6 +61,12 @@ class CoordinatorSettings(ProcessSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.admin_listen:
+            split_address(self.admin_listen, "admin_listen")
+            if self.admin_token_file is None and self.tls_cert is None:
+                raise ValueError("admin_listen: needs credentials; give admin_token_file, or the tls_* files")
+        elif self.admin_token_file is not None:
+            raise ValueError("admin_token_file: is for the admin API; give admin_listen too")
         make_policy(self.policy)
 
     def core(self) -> CoreSettings:
@@ -61,9 +76,27 @@ class CoordinatorSettings(ProcessSettings):
             batch_units=self.batch_units,
             plans_in_flight=self.plans_in_flight,
             offer_deadline_s=self.offer_deadline_ms / 1000,
+            speed=self.workload_speed,
             rollout=RolloutSettings(
                 window_s=self.rollout_window_s,
                 min_samples=self.rollout_min_samples,
                 good_windows=self.rollout_good_windows,
             ),
         )
+
+
+RUNTIME_SETTINGS = RuntimeTable(
+    CoordinatorSettings,
+    (
+        "batch_units",
+        "plans_in_flight",
+        "offer_deadline_ms",
+        "preemption_pdb",
+        "metrics_every_s",
+        "rollout_window_s",
+        "rollout_min_samples",
+        "rollout_good_windows",
+        "log_level",
+    ),
+)
+"""What may change while coordinators run, for all of them at once."""

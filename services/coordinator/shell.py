@@ -32,7 +32,9 @@ from services.coordinator.instructions import (
     WritePointer,
 )
 from services.coordinator.kube_writes import KubeWrites
+from services.coordinator.pace import Pace
 from services.coordinator.peers import Peers
+from services.coordinator.scheduler_metrics import SchedulerMetrics
 from shared.errors import LeadershipLost, StoreFenced, StoreUnknown
 from shared.ports import Clock, CreateRevisionIs, Put, Store
 from shared.runtime.failpoints import Failpoints
@@ -65,6 +67,7 @@ class Shell:
         clock: Clock,
         failpoints: Failpoints,
         metrics: Metrics,
+        scheduler_metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.core = core
         self._store = store
@@ -81,8 +84,10 @@ class Shell:
         self._partition_changed = asyncio.Event()
         self.peers: Peers | None = None
         self.writes: KubeWrites | None = None
+        self.pace = Pace()
         self.latency_ms = metrics.quantiles("schedule_latency_ms")
         self.round_ms = metrics.quantiles("round_ms")
+        self._scheduler_metrics = scheduler_metrics
 
     def connect(self, peers: Peers, writes: KubeWrites) -> None:
         """What the shell talks through; they post back to it, hence not in the constructor."""
@@ -125,12 +130,16 @@ class Shell:
             self._end(error)
             return
         stats = self.core.state.stats
-        if stats.latencies_s or stats.rounds_s:
+        self.pace.mark(self.core.state.now, stats.bound, stats.answers)
+        if stats.latencies_s or stats.rounds_s or stats.attempts_s:
             latencies_s, rounds_s = stats.take_samples()
+            self.pace.took(latencies_s, rounds_s)
             for latency_s in latencies_s:
                 self.latency_ms.record(latency_s * 1000)
             for round_s in rounds_s:
                 self.round_ms.record(round_s * 1000)
+            if self._scheduler_metrics is not None:
+                self._scheduler_metrics.observe(stats, rounds_s)
 
     def _end(self, error: BaseException) -> None:
         if self._ended is not None and not self._ended.done():

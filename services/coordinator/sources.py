@@ -36,6 +36,7 @@ from shared.runtime import reflector
 from shared.runtime.leadership import observe_leader
 from shared.runtime.object_source import changes_of, synced
 from shared.runtime.prefix_watch import follow_prefix
+from shared.version import CONCLAVE_VERSION, compatible
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION
 from shared.wire.records import AgentRecord, Intent, decode_record
@@ -100,23 +101,42 @@ async def follow_agents(store: Store, keys: Keys, post: Post) -> None:
     """Who is registered, now and after every change."""
     async with aclosing(follow_prefix(store, keys.agents_prefix)) as views:
         async for view in views:
-            post([AgentsChanged(tuple(_agents(view.items.values())))])
+            post([AgentsChanged(tuple(_agents(keys, view.items.values())))])
 
 
-def _agents(items: Iterable[KeyValue]) -> Iterable[AgentRecord]:
+def _agents(keys: Keys, items: Iterable[KeyValue]) -> Iterable[AgentRecord]:
     for kv in sorted(items, key=lambda item: item.key):
         record = decode_record(kv.value, AgentRecord)
-        if record is None or record.protocol != VERSION:
-            # one that speaks another version would refuse every message; its nodes are better dealt to others
-            log.warning("agent_ignored", key=kv.key, protocol=record.protocol if record is not None else None)
+        # one that speaks another version would refuse every message; its nodes are better dealt to others
+        problem = _problem(keys, kv.key, record)
+        if record is None or problem:
+            log.warning("agent_ignored", key=kv.key, problem=problem)
         else:
             yield record
+
+
+def _problem(keys: Keys, key: str, record: AgentRecord | None) -> str:
+    """Why an agent's registration is not believed; empty where it is."""
+    if record is None:
+        return "the record cannot be read"
+    if keys.agent(record.id) != key:
+        return "it registers another agent's id under its own key"
+    if record.protocol != VERSION:
+        return f"it speaks protocol {record.protocol}, we speak {VERSION}"
+    if not compatible(record.version, CONCLAVE_VERSION):
+        return f"it runs {record.version}, we run {CONCLAVE_VERSION}: upgrade one of them"
+    return ""
 
 
 async def follow_binder(store: Store, keys: Keys, shard: str, post: Post) -> None:
     """Who leads the shard's binders, now and after every change."""
     async with aclosing(observe_leader(store, keys.binder_leader(shard))) as leaders:
         async for leader in leaders:
+            if leader is not None and not compatible(leader[0].version, CONCLAVE_VERSION):
+                log.warning(
+                    "binder_ignored", binder=leader[0].identity, runs=leader[0].version, we_run=CONCLAVE_VERSION
+                )
+                leader = None
             post([BinderChanged(leader[0].url, leader[1]) if leader is not None else BinderChanged("", 0)])
 
 

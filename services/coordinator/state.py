@@ -17,6 +17,7 @@ from shared.scheduling.cache import ClusterCache
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.feasibility import FeasibilityCache
 from shared.scheduling.queue import PodQueue
+from shared.wire.records import Drained, Paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,10 @@ class CoreSettings:
     """False deals answers by the rules as they were when offered: only the ablation test does that."""
     check_fits: bool = True
     """False switches the conflict check of the merge off: only the ablation test does that."""
+    speed: float = 1.0
+    """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
+    await_control: bool = True
+    """False begins before it is known whether scheduling is paused: only the ablation test does that."""
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
     """How much proof a candidate policy needs at each step."""
 
@@ -75,11 +80,17 @@ class State:
     cluster: ClusterState = field(default_factory=ClusterState)
     feasibility: FeasibilityCache = field(init=False)
     queue: PodQueue = field(default_factory=PodQueue)
+    gated: set[str] = field(default_factory=set)
+    """Our pods that are not tried because of their scheduling gates, by uid."""
     stats: Stats = field(default_factory=Stats)
     recent: Recent = field(default_factory=Recent)
     out: list[Instruction] = field(default_factory=list)
     now: float = 0.0
     started: bool = False
+    paused: Paused | None = None
+    """By whom and why no round begins; None: scheduling goes on."""
+    drained: dict[str, Drained] = field(default_factory=dict)
+    """By node name, also of nodes that are not there (any more)."""
     messages: int = 0
     objects_version: int = 0
     """Counts changes of what rules read beside nodes and pods that stand: volumes, workloads, nominations."""
@@ -96,6 +107,12 @@ class State:
         """A new message_id."""
         self.messages += 1
         return self.messages
+
+    def attempted(self, uid: str, result: str) -> None:
+        """An attempt to place the pod in flight ended as ``result`` (unschedulable, error); told before it moves on."""
+        entry = self.queue.entries.get(uid)
+        if entry is not None:
+            self.stats.attempts_s.append((result, self.now - entry.since))
 
     def emit(self, instruction: Instruction) -> None:
         """Ask the shell for something."""

@@ -1,4 +1,4 @@
-"""How a new leader begins: nothing is offered before pods, nodes, agents and intents have been listed.
+"""How a new leader begins: nothing is offered before pods, nodes, agents, intents and control have been listed.
 
     (elected) --all lists complete--> STARTED: pods with an intent are assumed where it says, the others are queued
 
@@ -25,7 +25,7 @@ class Takeover:
 
     def __init__(self, state: State, kinds: Collection[str] = ()) -> None:
         self._state = state
-        self._missing = set(Source)
+        self._missing = set(Source) if state.settings.await_control else set(Source) - {Source.CONTROL}
         self._kinds = set(kinds)
         self._complete_at: float | None = None
         self._early: dict[str, tuple[Pod, float]] = {}

@@ -31,12 +31,28 @@ class Request:
 
 
 @dataclass(slots=True)
+class Heard:
+    """What an agent knows of who stands on its nodes (``residents.py``). ``seen``: how much of the journal; ``moves``:
+    of its view; ``waiting``: stays it is not told of yet; ``slots``: by node, those whose stays it is told of, with the
+    move by which each came; ``lesson``: the last one it was told what was learned of."""
+
+    session: int
+    seen: int
+    moves: int = -1
+    lesson: int = -1
+    names: set[int] = field(default_factory=set)
+    slots: dict[str, tuple[int, int]] = field(default_factory=dict)
+    waiting: dict[int, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class AgentView:
     """One agent and its view.
 
     ``pending``: names to be looked at (sent, or removed from the view) with the next piece. ``stamp``: the table's
     counter when the last piece was built. ``suspect``: did not answer in time or failed; left out of rounds until it
-    answers; ``retry_at``: when it is asked again.
+    answers; ``retry_at``: when it is asked again. ``moves`` counts nodes that came into the view or left it; ``sent``:
+    by node its row, the node as sent, and the move by which it came; ``heard``: what it knows of who stands there.
     """
 
     record: AgentRecord
@@ -48,9 +64,11 @@ class AgentView:
     revision: int = 0
     stamp: int = 0
     pending: set[str] = field(default_factory=set)
-    sent: dict[str, tuple[int, Node]] = field(default_factory=dict)
+    sent: dict[str, tuple[int, Node, int]] = field(default_factory=dict)
     slots: dict[int, str] = field(default_factory=dict)
     classes: set[int] = field(default_factory=set)
+    moves: int = 0
+    heard: Heard | None = None
 
     def reset(self, epoch: int, owned: set[str]) -> None:
         """Begin again from nothing."""
@@ -58,6 +76,7 @@ class AgentView:
         self.sent.clear()
         self.slots.clear()
         self.classes.clear()
+        self.heard = None
         self.pending = owned
 
     def piece(self, table: NodeTable, owner: dict[str, str]) -> View | None:
@@ -108,20 +127,23 @@ class AgentView:
     def _row(self, table: NodeTable, row: int) -> NodeRow:
         node = table.nodes[row]
         assert node is not None
-        self.sent[node.name] = (row, node)
+        known = self.sent.get(node.name)
+        self.moves += known is None
+        self.sent[node.name] = (row, node, self.moves if known is None else known[2])
         self.slots[row] = node.name
         return NodeRow(
             node.name,
             dict(node.labels),
             list(node.taints),
-            node.unschedulable or node.deleting,
+            node.closed or node.deleting,
             dict(node.allocatable),
             _usage(table, row),
             node.latency_us,
         )
 
     def _drop(self, name: str, removed: list[int]) -> None:
-        slot, _ = self.sent.pop(name)
+        slot, *_ = self.sent.pop(name)
+        self.moves += 1
         if self.slots.get(slot) == name:
             del self.slots[slot]
             removed.append(slot)

@@ -22,8 +22,10 @@ from shared.kube.resources import Deleted, Upserted
 from shared.policy.registry import make_policy
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
-from shared.wire.records import AgentRecord
+from shared.wire.records import AgentRecord, Drained, Paused
 from tests.unit.services.binder.binder_world import KEYS, Binder, World
+
+PAUSED = Paused(by="anna", reason="", since="")
 
 
 @dataclass
@@ -58,6 +60,8 @@ class MeshWorld(World):
         self.records: dict[str, AgentRecord] = {}
         self.waiting: dict[tuple[int, int], Waiting] = {}
         self.late_plans: list[Plan] = []
+        self.control = seen.ControlSeen()
+        self.disobeyed: list[str] = []
         self.binder = self.start_binder()
         for number in range(agents):
             self.start_agent(f"a{number}")
@@ -94,6 +98,7 @@ class MeshWorld(World):
             seen.Synced(seen.Source.NODES),
             seen.Synced(seen.Source.PODS),
             seen.IntentsListed(intents),
+            self.control,
             seen.AgentsChanged(tuple(self.records.values())),
             seen.BinderChanged(f"b{self.binder.term}", self.binder.term),
         )
@@ -134,7 +139,26 @@ class MeshWorld(World):
                 case wanted.EmitEvent() | wanted.PublishPartition() | wanted.Log():
                     pass
                 case _:
+                    self._obeyed(coordinator.core, instruction)
                     coordinator.effects.append(instruction)
+
+    def _obeyed(self, core: Core, instruction: wanted.Instruction) -> None:
+        """Note what goes against what operators said, as far as the coordinator has heard of it."""
+        if isinstance(instruction, wanted.SendOffer) and core.state.paused is not None:
+            self.disobeyed.append("an offer while paused")
+        if isinstance(instruction, wanted.SendPlan):
+            opened = core.ledger.plans[instruction.plan.plan_id]
+            for placement in instruction.plan.placements if opened.sends == 1 and not opened.again else ():
+                if core.state.drained.keys() & {placement.node, *placement.alternatives}:
+                    self.disobeyed.append(f"a plan for drained {placement.node} or {placement.alternatives}")
+
+    def say(self, *, paused: bool | None = None, drained: set[str] | None = None) -> None:
+        """An operator pauses, resumes, drains: it is in etcd, the coordinator hears of it later."""
+        before = self.control
+        pause = before.paused if paused is None else PAUSED if paused else None
+        names = {record.node for record in before.drained} if drained is None else drained
+        records = tuple(Drained(node=name, by="anna", reason="", since="") for name in sorted(names))
+        self.control = seen.ControlSeen(pause, records)
 
     def look(self, coordinator: Coordinator, count: int | None = None) -> None:
         """Deliver the next watch events, and which inherited intents are gone."""

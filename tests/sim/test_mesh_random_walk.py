@@ -6,6 +6,8 @@ time: each pod is bound, or no node takes it (I3), and coordinator, binder, API 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from services.binder.events import Tick as BinderTick
@@ -36,14 +38,18 @@ class Walk:
             self.world.kube.add_node(make_node(f"n{number}").allocatable(cpu=str(NODE_CPU)))
 
     def step(self) -> None:
-        actions = [
+        actions = self.actions()
+        [(_, act)] = self.rng.choices(actions, weights=[weight for weight, _ in actions])
+        act()
+        self.world.route_answers()
+
+    def actions(self) -> list[tuple[float, Callable[[], None]]]:
+        """What may happen next, and how likely each is."""
+        return [
             (8, self.coordinate), (8, self.bind), (4, self.look), (4, self.watch), (2, self.create), (0.7, self.remove),
             (0.5, self.touch), (2, self.time), (0.3, self.cordon), (0.5, self.late), (0.12, self.kill_coordinator),
             (0.12, self.kill_binder), (0.15, self.restart_agent), (0.1, self.lose_agent),
         ]  # fmt: skip
-        [(_, act)] = self.rng.choices(actions, weights=[weight for weight, _ in actions])
-        act()
-        self.world.route_answers()
 
     def coordinate(self) -> None:
         if self.world.coordinator.stopped:

@@ -9,7 +9,7 @@ from services.agent.experience import Experience, ExperienceSettings, balance_of
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl_dqn import MarlDqn
 from shared.policy.marl_features import FEATURES, SUMMARY
-from shared.policy.node_samples import take_sample
+from shared.policy.node_samples import sample_of, shares_of
 from shared.policy.utilisation import UtilisationStore
 from shared.scheduling.cache import ClusterCache
 from tests.builders import make_node, make_pod
@@ -110,5 +110,7 @@ def test_the_reward_prefers_a_node_at_the_mean():
     assert balance_of(table, 0, store, mean=0.5) == 0.0
     assert balance_of(table, 1, store, mean=0.5) == -25.0
     assert balance_of(table, 0, store, mean=0.4) == pytest.approx(-4.0)
-    take_sample(store, table, 0, cpu_millis=4500, memory_bytes=0, at_s=0.0)
+    sample = sample_of(table, 0, shares_of(table, 0, cpu_millis=4500, memory_bytes=0), 0.0)
+    assert sample is not None
+    store.measure_some([sample])
     assert balance_of(table, 0, store, mean=0.5) == pytest.approx(-1.0)

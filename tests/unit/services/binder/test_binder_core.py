@@ -9,7 +9,7 @@ import pytest
 from services.binder.instructions import Bind, Commit, LookUp, MarkPod, ReadPod
 from services.binder.state import CoreSettings
 from shared.errors import KubeRejected
-from shared.model.pod import DEVICES_ANNOTATION, POLICY_ANNOTATION
+from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION
 from shared.wire.messages import Outcome, PlacementResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.binder.binder_checks import check_all
@@ -38,6 +38,7 @@ def test_a_placement_is_committed_then_bound_then_its_intent_is_cleared() -> Non
     assert world.node_of("p0") == "n1"
     result = outcome(binder, request)
     assert (result.outcome, result.node) == (Outcome.BOUND, "n1")
+    assert result.settled_us > 0, "0 would mean that it is not known"
     at_rest(world, binder)
 
 
@@ -51,7 +52,9 @@ def test_the_binding_names_uid_version_policy_and_devices() -> None:
     effect = world.run(binder, Bind)
     assert isinstance(effect, Bind)
     assert effect.request.uid == world.uid("a")
-    assert effect.request.annotations == {POLICY_ANNOTATION: "kube-default@1", DEVICES_ANNOTATION: "0"}
+    assert effect.request.annotations == {
+        CAUSE_ANNOTATION: effect.cause_id, POLICY_ANNOTATION: "kube-default@1", DEVICES_ANNOTATION: "0"
+    }  # fmt: skip
 
 
 def test_what_gathers_during_a_transaction_goes_with_the_next_one() -> None:

@@ -148,6 +148,52 @@ async def test_a_plan_is_bound_and_its_intent_cleared_on_drain() -> None:
         assert refused.value.code == "not_ready"
 
 
+@pytest.mark.parametrize("checked", [True, False], ids=["checked", "ablation"])
+async def test_a_forged_term_that_commits_nothing_does_not_lock_the_true_coordinator_out(
+    checked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def believe(term: int) -> None:
+        """The safeguard switched off."""
+
+    async with leading() as stage:
+        if not checked:
+            monkeypatch.setattr(stage.shell, "_confirm", believe)
+        forged = Plan(VERSION, 1, 0, 2**40, 1, [])
+        if checked:
+            with pytest.raises(Refused) as refused:
+                await stage.shell.submit(forged)
+            assert (refused.value.status, refused.value.code) == (409, "stale_term")
+            answer = await stage.shell.submit(stage.plan("p0"))
+            assert answer.results[0].outcome == Outcome.BOUND
+        else:
+            await stage.shell.submit(forged)
+            with pytest.raises(Refused) as locked_out:
+                await stage.shell.submit(stage.plan("p0"))
+            assert locked_out.value.code == "stale_term"
+
+
+async def test_a_new_term_is_confirmed_once_and_waits_while_etcd_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with leading() as stage:
+        reads = 0
+        answers: list[int | Exception] = [StoreUnknown("no answer"), stage.coordinator_term]
+
+        async def coordinator_term() -> int:
+            nonlocal reads
+            answer = answers[reads]
+            reads += 1
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(stage.shell.store_calls, "coordinator_term", coordinator_term)
+        with pytest.raises(Refused) as refused:
+            await stage.shell.submit(stage.plan("p0"))
+        assert (refused.value.status, refused.value.code) == (503, "not_ready")
+        assert (await stage.shell.submit(stage.plan("p0"))).results[0].outcome == Outcome.BOUND
+        await stage.shell.submit(stage.plan(plan_id=2))
+        assert reads == 2
+
+
 @pytest.mark.parametrize("fault", ["drop_request", "drop_reply"])
 async def test_a_lost_transaction_is_looked_up_and_ends_in_one_binding(fault: str) -> None:
     async with leading() as stage:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -18,6 +19,7 @@ from services.coordinator.events import (
     AgentsChanged,
     BinderChanged,
     ConditionFailed,
+    ControlSeen,
     DecisionsReceived,
     Event,
     IntentGone,
@@ -67,6 +69,8 @@ from shared.wire.messages import (
 )
 from shared.wire.records import AgentRecord
 
+T = TypeVar("T")
+
 
 class Scene:
     """``pods`` and ``nodes``: the API server's truth. ``inbox``: what is on its way to the coordinator."""
@@ -98,6 +102,7 @@ class Scene:
         self.unknown_evictions = 0
         self.budget_forbids: set[str] = set()
         self.held_plans: list[Plan] = []
+        self.control = ControlSeen()
         self.plans: list[Plan] = []
         self.intents: dict[str, str] = {}
         self.newest_plan = 0
@@ -191,6 +196,7 @@ class Scene:
         self.inbox.append(AgentsChanged(tuple(self.records.values())))
         self.inbox.append(BinderChanged("http://binder", 3))
         self.inbox.append(IntentsListed(intents))
+        self.inbox.append(self.control)
         self.inbox.extend([Synced(Source.NODES), Synced(Source.PODS)])
 
     def deliver(self, *events: Event) -> list[Instruction]:
@@ -233,7 +239,7 @@ class Scene:
             raise AssertionError("the scene does not come to rest")
         self.now = max(self.now, end)
 
-    def of(self, kind: type) -> list:
+    def of(self, kind: type[T]) -> list[T]:
         return [instruction for instruction in self.trace if isinstance(instruction, kind)]
 
     def _carry_out(self, instruction: Instruction) -> None:
@@ -276,6 +282,7 @@ class Scene:
             late = self.now + self.core.state.settings.request_timeout_s
             self.timeouts.append((late, RequestFailed(agent, message.message_id, "peer_unknown")))
         elif isinstance(message, Offer):
+            core.now_s = self.now
             decisions = core.decide(decode(encode(message), Offer))
             self.inbox.append(DecisionsReceived(agent, message.message_id, decisions))
         else:

@@ -65,7 +65,7 @@ class Peers:
         self.refuse_plans = ""
         self.plans: list[Plan] = []
 
-    async def call(self, url: str, route: str, body: bytes, *, timeout_s: float) -> bytes:
+    async def call(self, url: str, route: str, body: bytes, *, timeout_s: float, service: str) -> bytes:
         if route == "/v1/offers":
             answer = encode(self.agents[url].decide(decode(body, Offer)))
         elif route == "/v1/views":
@@ -123,16 +123,16 @@ class World:
         await self.put(KEYS.binder_leader("0"), record.encode())
         self.admin.leadership = self.leading  # type: ignore[assignment]
         self.admin.register(self.metrics)
-        outside = Outside(self.store, self.api, self.peers, Failpoints())  # type: ignore[arg-type]
+        outside = Outside(self.store, self.api, self.peers, Failpoints(), "http://c0")  # type: ignore[arg-type]
         self.task = asyncio.create_task(
             lead(kv.create_revision, CoordinatorSettings(), self.leading, outside, self.admin, self.metrics)  # type: ignore[arg-type]
         )
 
-    async def join(self, agent: str, **record: Any) -> None:
+    async def join(self, agent: str, *, key: str = "", **record: Any) -> None:
         url = f"http://{agent}"
         self.peers.agents[url] = AgentCore(KubeDefault(), np.random.default_rng(1))
         value = encode_record(AgentRecord(id=agent, url=url, incarnation="i", **record))
-        await self.put(KEYS.agent(agent), value)
+        await self.put(KEYS.agent(key or agent), value)
 
     async def until(self, holds: Any) -> None:
         """Wait until something holds; every change here comes from the loop's own turns."""
@@ -258,6 +258,20 @@ async def test_an_agent_of_another_protocol_is_ignored(world: World) -> None:
     world.kube.add_node(make_node("n0"))
     await world.join("future", protocol=VERSION + 1)
     await world.join("a0")
+    await world.start()
+    world.kube.add_pod(make_pod("a"))
+    await world.until(lambda: world.kube.bound)
+    assert [agent["id"] for agent in world.admin.status()["agents"]] == ["a0"]
+
+
+@pytest.mark.parametrize(
+    ("key", "fields"),
+    [pytest.param("", {"version": "1.0.0"}, id="major version"), pytest.param("other", {}, id="anothers id")],
+)
+async def test_an_agent_that_is_not_believed_decides_nothing(world: World, key: str, fields: dict[str, Any]) -> None:
+    world.kube.add_node(make_node("n0"))
+    await world.join("foe", key=key, **fields)
+    await world.join("a0", version="0.9.0")
     await world.start()
     world.kube.add_pod(make_pod("a"))
     await world.until(lambda: world.kube.bound)

@@ -58,7 +58,8 @@ def test_a_bound_pod_shows_the_candidates_scores_and_policy_version_of_the_time(
     assert decision["policy"] == "kube-default"
     assert decision["candidates"][0]["node"] == decision["node"] == answer["node"]
     assert {c["node"] for c in decision["candidates"]} == {"n0", "n1"}
-    assert all(c["score"] > 0 and c["accepted"] for c in decision["candidates"])
+    # in the policy's own unit, not in the wire's millionths: kube-default's scores are sums of some hundreds
+    assert all(0 < c["score"] < 1000 and c["accepted"] for c in decision["candidates"])
 
 
 def test_gated_invalid_and_foreign_pods_are_told_apart() -> None:

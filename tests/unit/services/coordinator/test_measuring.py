@@ -59,6 +59,7 @@ def test_samples_reach_each_agent_about_its_own_nodes_once() -> None:
 def test_the_clusters_means_are_of_what_was_measured() -> None:
     made = scene()
     assert come(made, "a")[0].offer.cluster[0] == 0.0
+    made.now += 5.0  # the pod has started and shows in the sample
     made.deliver(NodesMeasured(tuple(NodeSample(f"n{number}", 0.0, 2000, 0) for number in range(4))))
     cluster = come(made, "b")[0].offer.cluster
     assert cluster[0] == pytest.approx(0.5)
@@ -97,7 +98,9 @@ async def run_until(api: Metrics, *, wanted: bool = True, events: int = 1) -> li
         if len(posted) >= events:
             done.set()
 
-    following = asyncio.create_task(follow(api, every_s=0.001, wanted=lambda: wanted, post=post))
+    following = asyncio.create_task(
+        follow(api, every_s=lambda: 0.001, retuned=asyncio.Event(), wanted=lambda: wanted, post=post)
+    )
     try:
         async with asyncio.timeout(5):
             await done.wait()
@@ -113,11 +116,29 @@ async def test_an_answer_that_is_lost_is_asked_for_again() -> None:
 
 async def test_nothing_is_asked_that_nobody_wants_and_an_unserved_api_only_once() -> None:
     for api, wanted in ((Metrics([]), False), (Metrics(KubeRejected("404", status=404)), True)):
-        following = asyncio.create_task(follow(api, every_s=0.001, wanted=lambda w=wanted: w, post=lambda event: None))
+        following = asyncio.create_task(
+            follow(
+                api, every_s=lambda: 0.001, retuned=asyncio.Event(), wanted=lambda w=wanted: w, post=lambda event: None
+            )
+        )
         for _ in range(20):
             await asyncio.sleep(0.001)
         following.cancel()
         assert api.asked == int(wanted)
+
+
+async def test_a_shorter_interval_holds_before_the_longer_one_is_over() -> None:
+    every, retuned, asked = [3600.0], asyncio.Event(), asyncio.Queue[object]()
+    api = Metrics([NodeMetric("n0", 0.0, 1, 1)])
+    following = asyncio.create_task(
+        follow(api, every_s=lambda: every[0], retuned=retuned, wanted=lambda: True, post=asked.put_nowait)
+    )
+    async with asyncio.timeout(5):
+        await asked.get()
+        every[0] = 0.001
+        retuned.set()
+        await asked.get()
+    following.cancel()
 
 
 def test_a_sample_of_the_future_is_new_and_one_of_long_ago_is_left_out() -> None:

@@ -1,0 +1,60 @@
+"""The audit log: every change is written down before it is made, by whom and why; its result is a log line after it.
+
+The record lies in etcd, so it outlives the leader that wrote it; where it cannot be written, the change is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from services.coordinator.api.answers import error_of
+from services.coordinator.api.desk import Desk
+from services.coordinator.api.routing import Ask, Route
+from shared.runtime.admin_records import append_audit
+from shared.runtime.control_store import clean
+from shared.runtime.logging import log_always
+
+
+class Auditor:
+    """Writes for one process."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    @asynccontextmanager
+    async def recorded(self, route: Route, ask: Ask[Any, Any]) -> AsyncIterator[None]:
+        """Around a change. ``StoreUnknown``: the record may be missing, and the change is not made."""
+        target = clean(ask.path.get(route.audit_path, ""))
+        reason = getattr(ask.body, "reason", "")
+        caller = ask.caller
+        desk = self._desk
+        await append_audit(
+            desk.store,
+            desk.keys,
+            by=caller.name or caller.role.title,
+            role=caller.role.title,
+            route=route.name,
+            target=target,
+            reason=reason,
+            request_id=ask.request_id,
+            now=desk.wall(),
+        )
+        result = "internal"
+        try:
+            yield
+            result = "ok"
+        except asyncio.CancelledError:
+            result = "unknown"  # out of time, or this process ends: nobody waited to see
+            raise
+        except Exception as error:
+            result = error_of(error).code
+            raise
+        finally:
+            # at any level: who may set that must not be able to hide what comes after
+            log_always(
+                "admin_change", by=caller.name, role=caller.role.title, route=route.name, target=target,
+                reason=reason, request_id=ask.request_id, result=result,
+            )  # fmt: skip

@@ -1,0 +1,132 @@
+"""The last placements with what was considered for each, and all new ones as a stream of server-sent events.
+
+    event: leader     once, first: who answers; after a failover the stream ends, and the next one begins with the next
+    event: decision   one placement
+    event: overview   each second
+    event: dropped    {"count": n}: so many decisions were left out here, since this reader was too slow
+    : heartbeat       a comment, when nothing was said for 15 s
+
+Decisions come in bundles of up to ``BUNDLE_S``: at hundreds of pods a second one write each would cost the leader more
+than placing them. Data are single lines of JSON, so no text of the cluster can look like an event of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+import msgspec
+
+from services.coordinator.api.access import Role
+from services.coordinator.api.answers import refusal
+from services.coordinator.api.desk import Desk
+from services.coordinator.api.leader import leader
+from services.coordinator.api.overview import glance_of
+from services.coordinator.api.routing import EVENTS as EVENT_STREAM
+from services.coordinator.api.routing import SLOW_FRESH_S, Answer, Ask, Route, Schema
+from services.coordinator.inspecting import DecisionShown, decision_shown, decisions
+from shared.errors import ConclaveError
+
+EVENTS = ("decision", "leader", "overview")
+BUNDLE_S = 0.1
+OVERVIEW_S = 1.0
+HEARTBEAT_S = 15.0
+HEARTBEAT = b": heartbeat\n\n"
+
+_encoder = msgspec.json.Encoder()
+
+
+class DecisionsQuery(Schema, frozen=True, kw_only=True):
+    """How many, newest first."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 100
+
+
+class StreamQuery(Schema, frozen=True, kw_only=True):
+    """``events``: which kinds, comma-separated; all by default."""
+
+    events: Annotated[str, msgspec.Meta(max_length=64, description="decision, leader, overview; comma-separated")] = ""
+
+
+class DecisionsAnswer(Answer, frozen=True, kw_only=True):
+    """Newest first. Of this leader's term: a new one remembers none."""
+
+    items: list[DecisionShown]
+
+
+async def listed(desk: Desk, ask: Ask[DecisionsQuery, Any]) -> DecisionsAnswer:
+    """The last placements."""
+    return DecisionsAnswer(items=decisions(desk.core, desk.wall_of, ask.query.limit))
+
+
+async def streamed(desk: Desk, ask: Ask[StreamQuery, Any]) -> AsyncGenerator[bytes, None]:
+    """Events until the reader goes or this process stops leading. Refused before the first: 400, 503."""
+    wanted = _wanted(ask.query.events)
+    core = desk.core
+    loop = asyncio.get_running_loop()
+    fresh = asyncio.Event()
+    feed = core.state.recent.subscribe(fresh.set) if "decision" in wanted else None
+    try:
+        yield event("leader", await leader(desk, ask)) if "leader" in wanted else HEARTBEAT
+        overview_at = loop.time()
+        said_at = loop.time()
+        while desk.leads and desk.admin.core is core:
+            parts = []
+            if "overview" in wanted and loop.time() >= overview_at:
+                overview_at = loop.time() + OVERVIEW_S
+                parts.append(await _overview(desk))
+            if feed is not None:
+                fresh.clear()
+                taken, dropped = feed.take()
+                if dropped:
+                    parts.append(event("dropped", {"count": dropped}))
+                parts += [event("decision", decision_shown(decision, desk.wall_of)) for decision in taken]
+            if not parts and loop.time() >= said_at + HEARTBEAT_S:
+                parts.append(HEARTBEAT)
+            if parts:
+                said_at = loop.time()
+                yield b"".join(parts)
+            due = overview_at if "overview" in wanted else said_at + HEARTBEAT_S
+            try:
+                async with asyncio.timeout_at(min(due, loop.time() + OVERVIEW_S)):
+                    await fresh.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(BUNDLE_S)
+    finally:
+        if feed is not None:
+            core.state.recent.unsubscribe(feed)
+
+
+def event(kind: str, data: Any) -> bytes:
+    """One server-sent event."""
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), _encoder.encode(data))
+
+
+async def _overview(desk: Desk) -> bytes:
+    try:
+        return event("overview", await glance_of(desk).at(desk))
+    except ConclaveError:
+        return b""  # etcd is silent, or the term ends: the next one tells
+
+
+def _wanted(text: str) -> frozenset[str]:
+    named = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in named if name not in EVENTS]
+    if unknown:
+        raise refusal(f"events: {unknown[0][:32]} is none; there are {', '.join(EVENTS)}")
+    return frozenset(named or EVENTS)
+
+
+ROUTES = (
+    Route(
+        method="GET", path="/v1/decisions", role=Role.VIEWER, summary="The last placements and what was considered",
+        answer=DecisionsAnswer, query=DecisionsQuery, handler=listed, fresh_s=SLOW_FRESH_S,
+    ),
+    Route(
+        method="GET", path="/v1/decisions/stream", role=Role.VIEWER,
+        summary="Placements as they are made, and an overview each second, as server-sent events",
+        query=StreamQuery, stream=streamed, media_type=EVENT_STREAM,
+    ),
+)  # fmt: skip

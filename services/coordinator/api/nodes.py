@@ -1,0 +1,163 @@
+"""Nodes as the leader accounts them, and draining them from scheduling: as ``kubectl cordon``, for Conclave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Annotated, Any
+
+import msgspec
+
+from services.coordinator.api.access import Role
+from services.coordinator.api.answers import unknown
+from services.coordinator.api.desk import Desk
+from services.coordinator.api.pages import PageQuery, key_token, page, token_key
+from services.coordinator.api.routing import SLOW_FRESH_S, Answer, Ask, Because, Page, Route
+from services.coordinator.core import Core
+from services.coordinator.inspecting_nodes import (
+    NodeDrained,
+    NodeMap,
+    NodeShown,
+    NodeUsed,
+    PodOnNode,
+    node_map,
+    node_page,
+    node_shown,
+    pods_on,
+)
+from shared.runtime.control_store import set_drained
+
+
+class NodesQuery(PageQuery, frozen=True, kw_only=True):
+    """``agent``: only the nodes it decides for. ``gone``: those that were deleted while drained, and nothing else; a
+    node that comes back by that name is drained."""
+
+    agent: Annotated[str, msgspec.Meta(max_length=253)] = ""
+    gone: bool = False
+
+
+class NodesAnswer(Page, frozen=True, kw_only=True):
+    """By name."""
+
+    items: list[NodeShown]
+
+
+class NodeAnswer(Answer, frozen=True, kw_only=True):
+    """One node. ``pods``: those that are counted on it, greatest priority first, 500 at most; ``pod_count``: of all."""
+
+    name: str
+    agent: str
+    schedulable: bool
+    drained: NodeDrained | None
+    taints: list[str]
+    pod_count: int
+    pods: list[PodOnNode]
+    allocatable: dict[str, int]
+    requested: dict[str, int]
+    used: NodeUsed | None
+
+
+class NodeChanged(NodeShown, frozen=True, kw_only=True):
+    """A node after a change. ``obeyed``: the leader goes by it; false: it has not heard of it in 2 s, and will."""
+
+    obeyed: bool
+
+
+async def listed(desk: Desk, ask: Ask[NodesQuery, Any]) -> NodesAnswer:
+    """A page of nodes."""
+    query = ask.query
+    if query.gone:
+        names, more_names = page(() if query.agent else _drained_and_gone(desk.core), query, str)
+        return NodesAnswer(items=[_gone(desk.core, name) for name in names], continue_=more_names)
+    after = token_key(query.continue_, str) if query.continue_ else ""
+    items, more = node_page(desk.core, desk.clock(), agent=query.agent, after=after, limit=query.limit)
+    return NodesAnswer(items=items, continue_=key_token(more) if more is not None else "")
+
+
+async def mapped(desk: Desk, _: Ask[Any, Any]) -> NodeMap:
+    """All nodes as columns."""
+    return node_map(desk.core)
+
+
+async def shown(desk: Desk, ask: Ask[Any, Any]) -> NodeAnswer:
+    """One node and its pods. Refused: 404 ``node_unknown``."""
+    name = ask.path["name"]
+    fields = msgspec.structs.asdict(_node(desk, name))
+    return NodeAnswer(**fields | {"pods": pods_on(desk.core, name), "pod_count": fields["pods"]})
+
+
+async def drained(desk: Desk, ask: Ask[Any, Because]) -> NodeChanged:
+    """No new pods for it from us. Refused: 404 ``node_unknown``, 422 ``invalid_value``."""
+    node = _node(desk, ask.path["name"])
+    record = await set_drained(
+        desk.store, desk.keys, node.name, True, by=ask.caller.title, reason=ask.body.reason, now=desk.wall()
+    )
+    obeyed = await desk.obeyed(lambda core: node.name in core.state.drained)
+    told = NodeDrained(by=record.by, reason=record.reason, since=record.since) if record is not None else None
+    return _changed(node, drained=told, schedulable=False, obeyed=obeyed)
+
+
+async def resumed(desk: Desk, ask: Ask[Any, Because]) -> NodeChanged:
+    """New pods again. Also for a node that is gone, so that nothing is left behind. Refused: 404 ``node_unknown``."""
+    name, core = ask.path["name"], desk.core
+    node = _gone(core, name) if name in _drained_and_gone(core) else _node(desk, name)
+    await set_drained(desk.store, desk.keys, name, False, by=ask.caller.title, reason=ask.body.reason, now=desk.wall())
+    obeyed = await desk.obeyed(lambda core: name not in core.state.drained)
+    return _changed(node, drained=None, schedulable=is_open(core, name), obeyed=obeyed)
+
+
+def _changed(node: NodeShown, **fields: Any) -> NodeChanged:
+    return NodeChanged(**msgspec.structs.asdict(node) | fields)
+
+
+def _drained_and_gone(core: Core) -> Set[str]:
+    return core.state.drained.keys() - core.state.cache.table.row_of.keys()
+
+
+def _gone(core: Core, name: str) -> NodeShown:
+    record = core.state.drained[name]
+    return NodeShown(
+        name=name, agent="", schedulable=False,
+        drained=NodeDrained(by=record.by, reason=record.reason, since=record.since),
+        taints=[], pods=0, allocatable={}, requested={}, used=None,
+    )  # fmt: skip
+
+
+def _node(desk: Desk, name: str) -> NodeShown:
+    node = node_shown(desk.core, name, desk.clock())
+    if node is None:
+        raise unknown("node", f"there is no node {name}")
+    return node
+
+
+def is_open(core: Core, name: str) -> bool:
+    """Whether the cluster itself lets pods on the node: it is neither cordoned nor being deleted."""
+    table = core.state.cache.table
+    row = table.row_of.get(name)
+    node = table.nodes[row] if row is not None else None
+    return node is not None and not node.unschedulable and not node.deleting
+
+
+UNKNOWN = {404: "node_unknown"}
+
+ROUTES = (
+    Route(
+        method="GET", path="/v1/nodes", role=Role.VIEWER, summary="Nodes with what is requested on them",
+        answer=NodesAnswer, query=NodesQuery, handler=listed, cost=2, fresh_s=SLOW_FRESH_S,
+    ),
+    Route(
+        method="GET", path="/v1/nodes/map", role=Role.VIEWER, summary="All nodes as columns, for a picture",
+        answer=NodeMap, handler=mapped, cost=2, fresh_s=SLOW_FRESH_S,
+    ),
+    Route(
+        method="GET", path="/v1/nodes/{name}", role=Role.VIEWER, summary="One node and its pods", answer=NodeAnswer,
+        handler=shown, errors=UNKNOWN,
+    ),
+    Route(
+        method="POST", path="/v1/nodes/{name}/drain", role=Role.OPERATOR, summary="Give a node no new pods",
+        answer=NodeChanged, body=Because, handler=drained, errors={**UNKNOWN, 422: "invalid_value"}, audit_path="name",
+    ),
+    Route(
+        method="POST", path="/v1/nodes/{name}/resume", role=Role.OPERATOR, summary="Give a node new pods again",
+        answer=NodeChanged, body=Because, handler=resumed, errors=UNKNOWN, audit_path="name",
+    ),
+)  # fmt: skip

@@ -1,0 +1,152 @@
+// Puts the page together: sign in, follow the mesh, show the view that the address names. Decides nothing else.
+
+import { ahead, ApiError, onUnauthenticated, setToken, token, told } from "./api.js";
+import { askPause, Banners } from "./banners.js";
+import { closeDrawer, openDrawer, say } from "./dialogs.js";
+import { fill, h, setText } from "./dom.js";
+import { explainInto } from "./explain.js";
+import { seconds, since } from "./format.js";
+import { Live } from "./live.js";
+import { nodeInto } from "./node_panel.js";
+import { identify, may, who } from "./session.js";
+import { signIn } from "./sign_in.js";
+import { startTheme } from "./theme.js";
+import { decisionsView } from "./views/decisions.js";
+import { meshView } from "./views/mesh.js";
+import { nodesView } from "./views/nodes.js";
+import { overviewView } from "./views/overview.js";
+import { policiesView } from "./views/policies.js";
+import { queueView } from "./views/queue.js";
+
+const VIEWS = { "": overviewView, nodes: nodesView, queue: queueView, decisions: decisionsView, policies: policiesView, mesh: meshView };
+const RETRY_MS = 1000;
+const LINK_WORDS = { connecting: "Connecting", live: "Live", polling: "Every 2 s", no_leader: "No leader", unreachable: "No answer" };
+
+const at = (id) => document.getElementById(id);
+const live = new Live();
+const made = new Map();
+let view = null;
+let viewName = null;
+const pause = h("button", { type: "button", class: "quiet", id: "pause" }, "Pause …");
+
+/** `#/nodes/a%2Fb` as its parts. */
+function route() {
+  const parts = location.hash.replace(/^#\/?/, "").split("/");
+  try {
+    return parts.map(decodeURIComponent);
+  } catch {
+    return [""];
+  }
+}
+
+function show() {
+  const [first, second, third] = route();
+  if (first === "pods" && third) {
+    if (!view) open("");
+    const place = openDrawer(`${second}/${third}`, leaveDrawer);
+    explainInto(place, second, third);
+    return;
+  }
+  if (first === "nodes" && second) {
+    if (!view) open("nodes");
+    nodeInto(openDrawer(second, leaveDrawer), second, () => view.changed?.());
+    return;
+  }
+  closeDrawer();
+  open(first in VIEWS ? first : "");
+}
+
+function leaveDrawer() {
+  history.pushState(null, "", viewName ? `#/${viewName}` : "#/");
+}
+
+function open(name) {
+  if (viewName === name && view) return;
+  view?.stop();
+  const moved = view !== null;
+  viewName = name;
+  if (!made.has(name)) made.set(name, VIEWS[name]({ live, go: (hash) => { location.hash = hash; } }));
+  view = made.get(name);
+  fill(at("main"), view.element);
+  view.start();
+  document.title = `${view.title} · Conclave`;
+  for (const link of at("views").children) {
+    if (link.getAttribute("href") === `#/${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (moved) {
+    at("main").focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+}
+
+function leading() {
+  const leader = live.connection === "no_leader" ? null : live.overview?.leader;
+  fill(at("leading"), leader?.id ? [h("b", {}, leader.id), ` leads, term ${leader.term}, for ${since(leader.since)}`] : "No coordinator leads");
+  const paused = Boolean(live.overview?.scheduling?.paused);
+  pause.hidden = !may("operator") || paused;
+}
+
+function connection() {
+  at("link-state").dataset.state = live.connection;
+  setText(at("link-words"), LINK_WORDS[live.connection]);
+  leading();
+  view?.connection?.();
+}
+
+function follow() {
+  const banners = new Banners(at("banners"), live);
+  let ticks = 0;
+  live.addEventListener("connection", connection);
+  live.addEventListener("overview", () => {
+    if (ticks++ % 60 === 0) banners.learnOthers();
+    if (document.hidden) return;
+    leading();
+    view?.overview?.();
+  });
+  live.addEventListener("failover", ({ detail }) => {
+    const gap = detail.without_s ? ` after ${seconds(detail.without_s)} without a leader` : "";
+    setText(at("announcer"), `${detail.to} leads now, term ${detail.term}${gap}.`);
+    say(`${detail.to} leads now, term ${detail.term}${gap}`);
+    view?.failover?.();
+  });
+  live.watchVisibility();
+  live.start();
+  live.load().catch(() => {});
+}
+
+/** Resolves once the server knows us; who we are it tells without a leader, so that nothing but silence is waited out. */
+async function signedIn() {
+  for (;;) {
+    try {
+      return await identify();
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 401) return signIn(at("main"));
+      fill(at("main"), h("p", { class: "opening", role: "status" }, `${told(error)}. Trying again …`));
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  }
+}
+
+async function main() {
+  startTheme(at("theme"));
+  at("theme").before(pause);
+  pause.hidden = true;
+  pause.addEventListener("click", () => askPause(false));
+  at("sign-out").addEventListener("click", () => { setToken(""); location.reload(); });
+  onUnauthenticated(() => {
+    if (viewName === null) return;
+    setToken("");
+    location.reload();
+  });
+  if (token() && route()[0] === "") ahead("/v1/nodes/map");
+  await signedIn();
+  for (const id of ["views", "leading", "link-state", "sign-out"]) at(id).hidden = false;
+  const { name, role } = who();
+  setText(at("footer-words"), role ? `signed in as ${name || role}, ${role}` : "");
+  addEventListener("hashchange", show);
+  show();
+  follow();
+}
+
+main();
