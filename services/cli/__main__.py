@@ -1,6 +1,12 @@
-"""Entry point of the ``conclave`` command: bad input is one line on stderr and exit code 2; nothing else happens here.
+"""Entry points ``conclave`` and ``kubectl conclave``: what goes wrong is one line on stderr and an exit code.
 
-Exit codes, stable: 0 it did what was asked; 1 an invariant was broken or a kill was not recovered from; 2 bad input.
+Exit codes, stable:
+
+- 0: it did what was asked.
+- 1: it failed, and asking again may help: nobody answers or leads, the outcome is not known; an invariant was broken
+  (``demo``, ``audit``); there is no such pod (``explain``).
+- 2: bad input, or refused: nothing was changed.
+- 130: interrupted.
 """
 
 from __future__ import annotations
@@ -13,8 +19,11 @@ import sys
 import click
 
 from services.cli.app import conclave
+from services.cli.server.errors import ServerFailed
+from services.cli.server.options import KUBECTL
 from shared.errors import ConfigError
 
+EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
@@ -24,23 +33,43 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: list[str]) -> int:
+def kubectl_main() -> None:
+    """Run as kubectl's plugin (``kubectl conclave``): --context and -n mean kubectl's."""
+    sys.exit(run(sys.argv[1:], name="kubectl conclave", obj=KUBECTL))
+
+
+def run(arguments: list[str], *, name: str = "conclave", obj: str | None = None) -> int:
     """The exit code of ``conclave ARGUMENTS``."""
     try:
-        result = conclave.main(arguments, prog_name="conclave", standalone_mode=False)
+        result = conclave.main(
+            arguments, prog_name=name, complete_var="_CONCLAVE_COMPLETE", standalone_mode=False, obj=obj
+        )
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return EXIT_BAD_INPUT
     except click.ClickException as error:
-        path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "conclave"
+        path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else name
         _complain(f"{path}: {error.format_message()} (see {path} --help)")
         return EXIT_BAD_INPUT
     except ConfigError as error:
         _complain(f"conclave: {error}")
         return EXIT_BAD_INPUT
+    except ServerFailed as error:
+        _complain(f"conclave: {error}")
+        return EXIT_FAILED
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return _reader_gone()
     return result if isinstance(result, int) else 0
+
+
+def _reader_gone() -> int:
+    """``conclave nodes | head``: whoever read us has enough. The interpreter must not flush into the pipe again."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_FAILED
 
 
 def _complain(text: str) -> None:

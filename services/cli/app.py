@@ -10,9 +10,21 @@ import os
 import click
 
 from services.cli.audit import audit
+from services.cli.completion import completion
+from services.cli.context import context
 from services.cli.demo import demo
 from services.cli.evaluate import evaluate
 from services.cli.explain import explain
+from services.cli.operate.changes import changes
+from services.cli.operate.decisions import decisions
+from services.cli.operate.dump import dump
+from services.cli.operate.log_level import log_level
+from services.cli.operate.nodes import nodes
+from services.cli.operate.queue import queue, units
+from services.cli.operate.scheduling import drain, pause, resume
+from services.cli.operate.settings import settings
+from services.cli.operate.top import top
+from services.cli.pki import pki
 from services.cli.policy import policy
 from services.cli.run import run
 from services.cli.status import status
@@ -31,5 +43,12 @@ def conclave() -> None:
     """A learned, highly available scheduler for Kubernetes: a mesh of agents, one coordinator, a binder."""
 
 
-for command in (audit, demo, evaluate, explain, policy, run, status, train, twin, up, version, wire):
+OPERATE = (
+    changes, decisions, drain, dump, explain, log_level, nodes, pause, policy, queue, resume, settings, status, top,
+    units,
+)  # fmt: skip
+"""What asks or changes a running mesh."""
+OTHERS = (audit, completion, context, demo, evaluate, pki, run, train, twin, up, version, wire)
+
+for command in (*OPERATE, *OTHERS):
     conclave.add_command(command)

@@ -7,23 +7,19 @@ Exit codes: 0 every schedulable pod was bound exactly once, no node was over its
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
 import json
 import shutil
-import signal
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from services.cli.chaos import schedule
 from services.cli.output_file import check_writable
 from services.cli.state_dir import state_dir
+from services.cli.until_signal import until_signal
 from shared.errors import ConfigError
-
-T = TypeVar("T")
 
 DEFAULT_SPEED = 10.0
 """The thesis' five minutes of arrivals take half a minute, and its last pod ends after a good minute."""
@@ -157,36 +153,3 @@ def wants_learner(policy: str, asked: bool | None) -> bool:
     if not has_torch:
         raise ConfigError("--learner: torch is missing; install the extra: pip install 'conclave[learn]'")
     return True
-
-
-async def until_signal(work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work``; SIGTERM or SIGINT cancels it, its clean-up runs, and the command is aborted."""
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        raise click.Abort from None
-    except BaseExceptionGroup as group:
-        found = _config_error(group)
-        if found is not None:
-            raise found from None
-        raise
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(ValueError):
-                loop.remove_signal_handler(number)
-
-
-def _config_error(group: BaseExceptionGroup[BaseException]) -> ConfigError | None:
-    """The first ConfigError inside task groups."""
-    for error in group.exceptions:
-        if isinstance(error, ConfigError):
-            return error
-        if isinstance(error, BaseExceptionGroup):
-            found = _config_error(error)
-            if found is not None:
-                return found
-    return None

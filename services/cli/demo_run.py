@@ -21,7 +21,7 @@ from services.cli.etcd_keeper import EtcdKeeper
 from services.cli.figures import StatsBook
 from services.cli.kills import Kills
 from services.cli.learning import read_learning
-from services.cli.mesh import Mesh, MeshSettings, write_secret, write_token
+from services.cli.mesh import Mesh, MeshSettings, free_ports, write_secret, write_tokens
 from services.cli.pod_board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard
 from services.cli.process_usage import ProcessUsage
 from services.cli.progress import Progress, Snapshot
@@ -87,11 +87,14 @@ class Demo:
                 store = store_opener(ProcessSettings(etcd=(etcd.endpoint,)))()
                 stack.push_async_callback(store.close)
                 mesh_settings = self._mesh_settings(etcd.endpoint, kubeconfig)
-                write_token(mesh_settings)
+                write_tokens(mesh_settings)
                 mesh = Mesh(mesh_settings, supervisor, store)
                 stack.push_async_callback(mesh.close)
                 mesh.start()
                 await mesh.wait_scheduling(on_wait=lambda missing: self._waiting(progress, missing))
+                if (leader := mesh.view.coordinator) is not None:
+                    self.note(f"admin API and dashboard: {leader.record.admin_url}/ui")
+                    self.note(f"its tokens: {mesh_settings.admin_token_file}")
                 kills = await self._submit_and_watch(stack, mesh, etcd, TokenAccess(url, token), progress)
                 await self._read_stats(mesh)
                 self._learning = await read_learning(mesh)
@@ -150,6 +153,7 @@ class Demo:
             speed=settings.speed,
             seed=settings.seed,
             state_dir=settings.state_dir,
+            admin_ports=free_ports(settings.coordinators),
         )
 
     # --- the run itself -------------------------------------------------------------------------------------------

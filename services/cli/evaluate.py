@@ -20,6 +20,7 @@ import click
 
 from services.cli.output_file import check_distinct, check_writable, write_whole
 from services.cli.run_progress import RunProgress
+from services.cli.trace_file import is_trace, read_trace
 from shared.errors import ConfigError
 from shared.evaluation.curves import Curves, parse_curves
 from shared.evaluation.results import SuiteResult
@@ -40,7 +41,7 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--suite", type=click.Choice(sorted(SUITES)), help="Which experiment, with its goals.")
 @click.option("--policies", help="Only these of the suite's policies, comma-separated.")
 @click.option("--trace-dir", type=FILE, help="Folder with the openb trace; default: data/openb in $CONCLAVE_SHARED.")
-@click.option("--trace", type=FILE, help="Instead of a suite: a pod list in openb's format.")
+@click.option("--trace", type=FILE, help="Instead of a suite: a pod list in openb's format; .csv or .csv.gz.")
 @click.option("--nodes", type=FILE, help="The node list of --trace.")
 @click.option("--policy", help="Which policy places the pods of --trace.")
 @click.option("--seeds", default="42-51", show_default=True, help="Numbers and ranges, as in 42-51,60.")
@@ -170,18 +171,20 @@ def _command() -> str:
 
 
 def _trace_files(suite: str, folder: Path | None) -> dict[str, str]:
-    """Text of every CSV in the trace folder, for a suite that needs it."""
+    """Text of every CSV in the trace folder, packed or not, for a suite that needs it."""
     if not SUITES[suite].needs_trace:
         if folder is not None:
             raise ConfigError(f"--trace-dir: the suite {suite} reads no trace; leave it out")
         return {}
     folder = folder or Path(os.environ.get(DATA_VARIABLE, DATA_DEFAULT)) / "data" / "openb"
     try:
-        files = {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.iterdir()) if _is_csv(file)}
+        found = sorted(file for file in folder.iterdir() if is_trace(file))
     except OSError as error:
         raise ConfigError(f"--trace-dir: {error.filename}: {error.strerror}; give the folder with the trace") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"--trace-dir: {folder}: a file is not UTF-8 text ({error.reason}); give the trace") from None
+    files = {
+        file.name.removesuffix(".gz"): read_trace("--trace-dir", file, "give the folder with the trace")
+        for file in found
+    }
     if not files:
         raise ConfigError(f"--trace-dir: {folder} holds no CSV file; give the folder with the openb trace")
     return files
@@ -194,7 +197,3 @@ def _curves(file: Path) -> Curves:
         raise ConfigError(f"--curves: {file}: {error.strerror}; give the curves.jsonl of a training run") from None
     except UnicodeDecodeError:
         raise ConfigError(f"--curves: {file}: not UTF-8 text; give the curves.jsonl of a training run") from None
-
-
-def _is_csv(file: Path) -> bool:
-    return file.suffix == ".csv" and file.is_file()

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from services.cli.output_file import write_whole
-from shared.errors import ConfigError
+from services.cli.trace_file import read_trace
 from shared.evaluation.placement import Episode
 from shared.evaluation.results import Progress, SuiteResult
 from shared.evaluation.trace_run import (
@@ -25,6 +25,7 @@ from shared.evaluation.trace_run import (
 )
 from shared.policy.frag_value import NAME as FRAG
 
+REMEDY = "give a file of openb's format"
 NOTES = (
     "allocated_130: percent of all GPU thousandths allocated when pods asking for 130 % had been submitted",
     "placements: order and pod_row count from 0; pod_row is the row of the pod list under its header",
@@ -45,7 +46,9 @@ def evaluate_files(
 
     Raises ``ConfigError`` naming the file, line and column it cannot use, or the policy.
     """
-    parsed = Trace.parse(_text("--trace", trace), str(trace), _text("--nodes", nodes), str(nodes))
+    parsed = Trace.parse(
+        read_trace("--trace", trace, REMEDY), str(trace), read_trace("--nodes", nodes, REMEDY), str(nodes)
+    )
     weights = frag_weights() if policy == FRAG else None
     scorer_of(policy, parsed, weights)
     episodes: list[Episode] = []
@@ -67,12 +70,3 @@ def evaluate_files(
         card_digests={FRAG: weights.sha256} if weights is not None else {},
         notes=NOTES,
     )
-
-
-def _text(flag: str, file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{flag}: {file}: {error.strerror}; give a file of openb's format") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{flag}: {file}: not UTF-8 text; give a file of openb's format") from None

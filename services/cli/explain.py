@@ -1,9 +1,10 @@
 """``conclave explain``: why a pod goes where it goes, or nowhere.
 
-``explain NAMESPACE/POD`` asks the leading coordinator, found through etcd or named by ``--url``. With a kubeconfig and
-neither of these it reads the cluster's API and answers by the same rules itself; with both it does so where no
-coordinator answers. With ``--batch`` it answers questions about clusters given as JSON, and reads nothing else. The
-rules live in ``shared.scheduling``; this file opens files, finds whom to ask, and names what is wrong with either.
+``explain NAMESPACE/POD`` asks the mesh: a server that is named (flags, environment, context), else the leading
+coordinator, found through etcd or named by ``--url``. With a kubeconfig and none of these it reads the cluster's API
+and answers by the same rules itself; with ``--url`` or ``--etcd`` too it does so where no coordinator answers. With
+``--batch`` it answers questions about clusters given as JSON, and reads nothing else. The rules live in
+``shared.scheduling``; this file opens files, finds whom to ask, and names what is wrong with either.
 """
 
 from __future__ import annotations
@@ -14,29 +15,57 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
+from services.cli.operate.completion_names import complete_pods
+from services.cli.server.choice import chosen_server, given
+from services.cli.server.options import (
+    CA,
+    CERT,
+    KEY,
+    KUBE_CONTEXT,
+    NAMESPACE,
+    SERVER,
+    at_target,
+    stored_contexts,
+    under_kubectl,
+)
 from shared.errors import ConfigError
 from shared.wire.keys import DEFAULT_PREFIX
+
+if TYPE_CHECKING:
+    from services.cli.server.client import AdminClient
+    from services.cli.server.target import Target
 
 STDIO = "-"
 DEFAULT_ETCD = "http://127.0.0.1:2379"
 FILE = click.Path(path_type=Path)
+OLD_WAYS = ("url", "kubeconfig", "tls_ca", "tls_cert", "tls_key")
+OLD_CONNECTION = (
+    "etcd_prefix", "etcd_ca", "etcd_cert", "etcd_key", "token_file", "tls_ca", "tls_cert", "tls_key",
+)  # fmt: skip
 
 
 @click.command()
-@click.argument("pod", required=False, metavar="[NAMESPACE/POD]")
+@click.argument("pod", required=False, metavar="[NAMESPACE/POD]", shell_complete=complete_pods)
+@SERVER
 @click.option("--url", default="", help="The leading coordinator's address; default: as etcd has it.")
 @click.option("--kubeconfig", type=FILE, help="Which cluster to read where no mesh is named, or none answers.")
-@click.option("--context", default="", help="Context of the kubeconfig; default: its current one.")
+@click.option("--context", default="", help="One of 'conclave context list', or else of the kubeconfig.")
+@KUBE_CONTEXT
+@NAMESPACE
+@CA
+@CERT
+@KEY
 @click.option("--etcd", default="", show_default=DEFAULT_ETCD, help="Endpoints of the mesh's etcd, comma-separated.")
 @click.option("--etcd-prefix", default=DEFAULT_PREFIX, show_default=True, help="Where the mesh keeps its keys.")
 @click.option("--etcd-ca", type=FILE, help="CA bundle (PEM) for https endpoints of etcd.")
 @click.option("--etcd-cert", type=FILE, help="Our certificate for etcd (PEM).")
 @click.option("--etcd-key", type=FILE, help="The key of --etcd-cert (PEM).")
-@click.option("--token-file", type=FILE, help="The bearer token of the mesh, where it has one.")
+@click.option("--token-file", type=FILE, help="Our token for --server, or the mesh's own for --url and --etcd.")
 @click.option("--tls-ca", type=FILE, help="CA of the services' certificates (PEM), where they speak TLS.")
 @click.option("--tls-cert", type=FILE, help="Our certificate for the services (PEM).")
 @click.option("--tls-key", type=FILE, help="The key of --tls-cert (PEM).")
@@ -48,7 +77,10 @@ FILE = click.Path(path_type=Path)
     type=click.Path(path_type=Path, allow_dash=True),
     help="Offline: one JSON object per line, id and input (nodes, pods, pod and what they refer to); - for stdin.",
 )
+@click.pass_context
 def explain(
+    here: click.Context,
+    /,
     pod: str | None,
     url: str,
     kubeconfig: Path | None,
@@ -61,11 +93,12 @@ def explain(
     """Say which nodes take a pod, why the others do not, by which numbers, and what would have to change.
 
     For a pending pod also what preemption would do. For a bound pod: the nodes that were considered, their scores and
-    the policy version at the time. Only with --kubeconfig or --context, no mesh is asked: the cluster is read, and what
-    a leader remembers is left out. With --batch: answer for each question which nodes take its pod, why the others do
-    not, the scores, and what preemption does.
+    the policy version at the time. Only with --kubeconfig (or its --context), no mesh is asked: the cluster is read,
+    and what a leader remembers is left out. With --batch: answer for each question which nodes take its pod, why the
+    others do not, the scores, and what preemption does.
 
-    Exit code 0 when there is an answer, 1 when there is no such pod, 2 when nobody could be asked.
+    Exit code 0 when there is an answer, 1 when there is no such pod or a server does not answer, 2 when nobody could be
+    asked.
     """
     if (pod is None) == (batch is None):
         raise ConfigError("give either NAMESPACE/POD, to ask the mesh, or --batch FILE, to answer offline")
@@ -74,17 +107,22 @@ def explain(
         return 0
     if output not in ("", "table", "json"):
         raise ConfigError(f"-o: {output!r} is neither table nor json")
-    from services.cli.explain_pod import Unknown, split_name
+    from services.cli.explain_pod import split_name
     from services.cli.explain_text import lines_of
+    from services.cli.server.errors import PodUnknown
 
     namespace, name = split_name(str(pod))
+    target = _server(here)
     cluster = (kubeconfig, context) if kubeconfig is not None or context else None
+    old = {name: value for name, value in connection.items() if name in OLD_CONNECTION}
     try:
-        if cluster is not None and not (url or etcd):
+        if target is not None:
+            answer = _ask_server(target, namespace, name)
+        elif cluster is not None and not (url or etcd):
             answer = _read(*cluster, namespace, name)
         else:
-            answer = _ask(namespace, name, url, etcd or DEFAULT_ETCD, cluster, connection)
-    except Unknown as error:
+            answer = _ask(namespace, name, url, etcd or DEFAULT_ETCD, cluster, old)
+    except PodUnknown as error:
         click.echo(f"conclave: {error}", err=True)
         return 1
     if output == "json":
@@ -93,6 +131,22 @@ def explain(
     for line in lines_of(answer):
         click.echo(line)
     return 0
+
+
+def _server(here: click.Context) -> Target | None:
+    """The server to ask, or None: the older ways. A context that is none of ours is one of the kubeconfig."""
+    own: tuple[str, ...] = OLD_WAYS
+    name = str(here.params.get("context") or "")
+    if name and not under_kubectl() and (given(here, "kubeconfig") or name not in stored_contexts().entries):
+        own = (*own, "context")
+    return chosen_server(here, own=own, both=("token_file",))
+
+
+def _ask_server(target: Target, namespace: str, name: str) -> dict[str, Any]:
+    async def work(client: AdminClient) -> dict[str, Any]:
+        return await client.get(f"/v1/pods/{quote(namespace, safe='')}/{quote(name, safe='')}/explain")
+
+    return at_target(target, work)
 
 
 def _ask(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from services.cli.explain_pod import Unknown
 from services.cli.explain_text import OFFLINE
+from services.cli.server.errors import PodUnknown
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, ObjectError
 from shared.kube.convert import node_from_api, owner_of, pod_from_api
 from shared.kube.convert_relations import images_of, node_images
@@ -36,7 +36,7 @@ NODES_TRIED = 100_000
 
 
 async def explain_from_api(kubeconfig: Path | None, context: str, namespace: str, name: str) -> dict[str, Any]:
-    """The answer. ``Unknown``: no such pod. ``ConfigError``: the cluster cannot be read."""
+    """The answer. ``PodUnknown``: no such pod. ``ConfigError``: the cluster cannot be read."""
     from shared.adapters.kube_api import KubeClient
     from shared.adapters.kube_config import KubeConfig
 
@@ -54,7 +54,7 @@ async def answer_from(api: KubeApi, namespace: str, name: str) -> dict[str, Any]
     try:
         found = await api.get(PODS, namespace=namespace, name=name, timeout_s=CHECK_S)
         if found is None:
-            raise Unknown(f"there is no pod {namespace}/{name}: it is gone, or was never created")
+            raise PodUnknown(f"there is no pod {namespace}/{name}: it is gone, or was never created")
         nodes, pods = await asyncio.gather(api.list(NODES, timeout_s=LIST_S), api.list(PODS, timeout_s=LIST_S))
     except KubeError as error:
         raise ConfigError(f"the API server does not say what {namespace}/{name} is: {error}") from error

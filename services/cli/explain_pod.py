@@ -5,24 +5,20 @@ Nothing is cached and nothing retried: who asks can ask again. It refuses to jud
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import aiohttp
 
-from shared.errors import ConclaveError, ConfigError
+from services.cli.server.errors import PodUnknown
+from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from shared.runtime.process import ProcessSettings
 
 TIMEOUT_S = 5.0
 MAX_ANSWER_BYTES = 8 << 20
-
-
-class Unknown(ConclaveError):
-    """There is no such pod."""
-
-    code = "pod_unknown"
 
 
 def split_name(pod: str) -> tuple[str, str]:
@@ -34,7 +30,7 @@ def split_name(pod: str) -> tuple[str, str]:
 
 
 async def ask(settings: ProcessSettings, url: str, namespace: str, name: str) -> dict[str, Any]:
-    """The leader's answer. ``Unknown``: no such pod. ``ConfigError``: nobody leads, answers or lets us in."""
+    """The leader's answer. ``PodUnknown``: no such pod. ``ConfigError``: nobody leads, answers or lets us in."""
     base = (url or await leader_url(settings)).rstrip("/")
     return await _get(settings, base, f"/v1/explain/{quote(namespace, safe='')}/{quote(name, safe='')}")
 
@@ -51,30 +47,38 @@ async def leader_url(settings: ProcessSettings) -> str:
 
 async def _get(settings: ProcessSettings, base: str, path: str) -> dict[str, Any]:
     from shared.adapters.credentials import TokenFile, client_tls
+    from shared.adapters.identity import identity_of
 
     headers: dict[str, str] = {}
+    options: dict[str, Any] = {"allow_redirects": False}
     if settings.token_file is not None:
         headers["Authorization"] = TokenFile(settings.token_file).authorization()
-    options: dict[str, Any] = {}
     if settings.tls_cert and settings.tls_key and settings.tls_ca:
+        if not base.startswith("https://"):
+            raise ConfigError(f"{base}: is without TLS though --tls-cert is given; mend --url, or leave the files out")
         options["ssl"] = client_tls(ca_file=settings.tls_ca, cert_file=settings.tls_cert, key_file=settings.tls_key)
+        options["server_hostname"] = identity_of("coordinator")  # as services do: by role, not by address
     try:
         async with (
             aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session,
             session.get(base + path, **options) as answer,
         ):
-            body = await answer.json(content_type=None)
-            status = answer.status
+            data, status = bytearray(), answer.status
+            async for part in answer.content.iter_any():
+                data += part
+                if len(data) > MAX_ANSWER_BYTES:
+                    raise aiohttp.ClientPayloadError(f"more than {MAX_ANSWER_BYTES} bytes")
+        body = json.loads(data)
     except (aiohttp.ClientError, TimeoutError) as error:
         told = str(error) or type(error).__name__
         raise ConfigError(f"{base}: the coordinator does not answer ({told}); see conclave status") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ConfigError(f"{base}: the answer is no JSON; is this a coordinator?") from None
     if status == 200 and isinstance(body, dict):
         return body
     code, message = (str(body.get("code", "")), str(body.get("message", ""))) if isinstance(body, dict) else ("", "")
     if code == "pod_unknown":
-        raise Unknown(message)
+        raise PodUnknown(message)
     raise ConfigError(f"{base}: {status} {code}: {message}{_REMEDIES.get(code, '')}")
 
 

@@ -8,7 +8,10 @@ outside, from etcd and from the leader's own ``/readyz``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import secrets
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +32,8 @@ HTTP_TIMEOUT_S = 2.0
 
 REWARD_DELAY_S, WINDOW_S, METRICS_S = 15.0, 30.0, 15.0
 """Defaults of the agents' ``reward_delay_s`` and the coordinators' ``rollout_window_s`` and ``metrics_every_s``."""
+LEAST_METRICS_S = 0.01
+"""The least that ``metrics_every_s`` takes, however fast the twin plays."""
 
 DEMO_LEARNING = ("--min-transitions", "100", "--updates", "100", "--gate-seeds", "500-501")
 DEMO_ROLLOUT = ("--rollout-min-samples", "5", "--rollout-good-windows", "1")
@@ -55,25 +60,51 @@ class MeshSettings:
     seed: int = 0
     state_dir: Path
     log_level: str = "info"
+    admin_ports: tuple[int, ...] = ()
+    """Of the coordinators' admin APIs on loopback: fixed, so that a dashboard finds one that was started again. None
+    given: free ones, other ones after each start."""
 
     @property
     def token_file(self) -> Path:
         """The bearer token between the services."""
         return self.state_dir / "peer-token"
 
+    @property
+    def admin_token_file(self) -> Path:
+        """Tokens of the admin API, the admin's first: that is the one a client that is given this file sends."""
+        return self.state_dir / "admin-tokens"
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Ports on loopback that nobody holds now."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return tuple(int(probe.getsockname()[1]) for probe in probes)
+
 
 def write_secret(file: Path) -> str:
     """A fresh secret in a file that only this user can read: never on a command line, where everybody sees it."""
     secret = secrets.token_hex(32)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.touch(mode=0o600)
-    file.write_text(secret + "\n", encoding="ascii")
+    _write_private(file, secret + "\n")
     return secret
 
 
-def write_token(settings: MeshSettings) -> None:
-    """The bearer token between the services."""
+def _write_private(file: Path, text: str) -> None:
+    """For this user alone, also where an older file could be read by others."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as sink:
+        os.fchmod(descriptor, 0o600)
+        sink.write(text)
+
+
+def write_tokens(settings: MeshSettings) -> None:
+    """The bearer token between the services, and one per role for the admin API."""
     write_secret(settings.token_file)
+    lines = [f"{secrets.token_hex(32)} {role} local\n" for role in ("admin", "operator", "viewer")]
+    _write_private(settings.admin_token_file, "".join(lines))
 
 
 def mesh_specs(settings: MeshSettings) -> list[Spec]:
@@ -85,9 +116,9 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
     cluster = ["--kubeconfig", str(settings.kubeconfig), "--scheduler-name", settings.scheduler_name]
     if settings.context:
         cluster += ["--context", settings.context]
-    learned = ["--policy", settings.policy, "--seed", str(settings.seed)]
+    learned = ["--policy", settings.policy, "--seed", str(settings.seed), "--workload-speed", f"{settings.speed:g}"]
     rollout = ["--rollout-window-s", f"{WINDOW_S / settings.speed:g}"]
-    rollout += ["--metrics-every-s", f"{METRICS_S / settings.speed:g}"]
+    rollout += ["--metrics-every-s", f"{max(METRICS_S / settings.speed, LEAST_METRICS_S):g}"]
     if settings.learner and settings.speed != 1.0:
         rollout += DEMO_ROLLOUT
     wanted = (
@@ -99,13 +130,19 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
     for service, count, own in wanted:
         for number in range(count):
             name = f"{service}-{number}"
-            argv = (sys.executable, "-m", f"services.{service}", "--id", name, *common, *own)
+            listening = _admin(settings, number) if service == "coordinator" else []
+            argv = (sys.executable, "-m", f"services.{service}", "--id", name, *common, *own, *listening)
             # One arena per thread pair keeps glibc from holding a heap per thread: memory per agent is a target.
             specs.append(Spec(name, service, argv, env=(("MALLOC_ARENA_MAX", "2"),)))
     if settings.learner:
         argv = (sys.executable, "-m", "services.learner.serve", "--id", "learner-0", *common, *_learning(settings))
         specs.append(Spec("learner-0", "learner", argv))
     return specs
+
+
+def _admin(settings: MeshSettings, number: int) -> list[str]:
+    port = settings.admin_ports[number] if number < len(settings.admin_ports) else 0
+    return ["--admin-listen", f"127.0.0.1:{port}", "--admin-token-file", str(settings.admin_token_file)]
 
 
 def _learning(settings: MeshSettings) -> list[str]:

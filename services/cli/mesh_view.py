@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from services.cli.mesh_warnings import warnings_of
 from shared.election.record import LeaderRecord
 from shared.election.record import decode_record as decode_leader
 from shared.ports import KeyValue, Store
 from shared.wire.keys import Keys
-from shared.wire.records import AgentRecord, decode_record
+from shared.wire.records import AgentRecord, MemberRecord, decode_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class MeshView:
-    """Everything under the prefix at one etcd revision. ``binders`` by shard, ``agents`` by id."""
+    """Everything under the prefix at one etcd revision. ``binders`` by shard, ``agents`` by id, ``processes`` (whoever
+    is under ``members/``) by ``service/id``; ``misplaced``: the id that an agent's key holds though it is another's."""
 
     revision: int = 0
     coordinator: Leading | None = None
@@ -36,6 +38,8 @@ class MeshView:
     agents: dict[str, AgentRecord] = field(default_factory=dict)
     members: dict[str, Any] = field(default_factory=dict)
     intents: int = 0
+    processes: dict[str, MemberRecord] = field(default_factory=dict)
+    misplaced: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """For ``conclave status -o json``."""
@@ -44,11 +48,12 @@ class MeshView:
             "coordinator": _leading(self.coordinator),
             "binders": {shard: _leading(leading) for shard, leading in sorted(self.binders.items())},
             "agents": {
-                name: {"url": a.url, "incarnation": a.incarnation, "node": a.node}
+                name: {"url": a.url, "incarnation": a.incarnation, "node": a.node, "version": a.version}
                 for name, a in sorted(self.agents.items())
             },
             "members": dict(sorted(self.members.items())),
             "intents": self.intents,
+            "warnings": warnings_of(self),
         }
 
 
@@ -58,7 +63,7 @@ def _leading(leading: Leading | None) -> dict[str, Any] | None:
     record = leading.record
     return {
         "id": record.identity, "incarnation": record.incarnation, "url": record.url, "term": leading.term,
-        "lease_id": f"{leading.lease_id:x}",
+        "lease_id": f"{leading.lease_id:x}", "version": record.version,
     }  # fmt: skip
 
 
@@ -74,6 +79,8 @@ def mesh_of(items: Sequence[KeyValue], revision: int, keys: Keys) -> MeshView:
     binders: dict[str, Leading] = {}
     agents: dict[str, AgentRecord] = {}
     members: dict[str, Any] = {}
+    processes: dict[str, MemberRecord] = {}
+    misplaced: dict[str, str] = {}
     intents = 0
     for kv in items:
         if kv.key == keys.coordinator_leader:
@@ -85,13 +92,19 @@ def mesh_of(items: Sequence[KeyValue], revision: int, keys: Keys) -> MeshView:
                 binders[shard] = found
         elif kv.key.startswith(keys.agents_prefix):
             record = decode_record(kv.value, AgentRecord)
-            if record is not None:
+            if record is not None and keys.agent(record.id) == kv.key:
                 agents[record.id] = record
+            elif record is not None:
+                misplaced[keys.last_part(kv.key)] = record.id
         elif kv.key.startswith(keys.intents_prefix):
             intents += 1
         elif kv.key.startswith(f"{keys.prefix}members/"):
-            members[kv.key.removeprefix(f"{keys.prefix}members/")] = kv.value.decode(errors="replace")
-    return MeshView(revision, coordinator, binders, agents, members, intents)
+            name = kv.key.removeprefix(f"{keys.prefix}members/")
+            members[name] = kv.value.decode(errors="replace")
+            process = decode_record(kv.value, MemberRecord)
+            if process is not None:
+                processes[name] = process
+    return MeshView(revision, coordinator, binders, agents, members, intents, processes, misplaced)
 
 
 def _leader(kv: KeyValue) -> Leading | None:

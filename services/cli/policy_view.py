@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shared.policy.registry import HEURISTICS, LEARNED
-from shared.policy.weights import shipped, shipped_names
+from shared.runtime import policy_listing
 from shared.wire.records import PolicyPointer, PolicyRef
 
 if TYPE_CHECKING:
@@ -20,43 +19,10 @@ CHANGES = 10
 """Changes that ``show`` prints."""
 
 
-def refs_of(pointer: PolicyPointer | None, history: Sequence[HistoryRecord]) -> list[PolicyRef]:
-    """Every policy that the pointer or the history names, newest first, each once."""
-    pointers = [record.pointer for record in reversed(history)]
-    found: dict[PolicyRef, None] = {}
-    for known in [*([pointer] if pointer is not None else []), *pointers]:
-        for ref in (known.candidate, known.active, known.previous):
-            if ref is not None:
-                found.setdefault(ref)
-    return list(found)
-
-
 def listing(pointer: PolicyPointer | None, history: Sequence[HistoryRecord]) -> list[dict[str, Any]]:
     """One row per policy: published ones, then what is shipped and built in."""
-    rows = [_row(ref, pointer, "published" if ref.sha256 else "built in") for ref in refs_of(pointer, history)]
-    seen = {(row["name"], row["version"], row["sha256"]) for row in rows}
-    at_hand = [(PolicyRef(name, make().version), "built in") for name, make in sorted(HEURISTICS.items())]
-    for name in shipped_names():
-        if name in LEARNED:
-            file = shipped(name)
-            at_hand.append((PolicyRef(name, file.card.version, file.sha256), "shipped"))
-    return rows + [
-        _row(ref, pointer, where) for ref, where in at_hand if (ref.name, ref.version, ref.sha256) not in seen
-    ]
-
-
-def _row(ref: PolicyRef, pointer: PolicyPointer | None, where: str) -> dict[str, Any]:
-    role, percent = "", 0
-    if pointer is not None:
-        if ref == pointer.active:
-            role, percent = "active", 100 - pointer.percent
-        elif ref == pointer.candidate:
-            role, percent = pointer.stage, pointer.percent
-        elif ref == pointer.previous:
-            role = "previous"
-    return {
-        "name": ref.name, "version": ref.version, "sha256": ref.sha256, "role": role, "percent": percent, "from": where,
-    }  # fmt: skip
+    found: list[dict[str, Any]] = msgspec.to_builtins(policy_listing.rows(pointer, history))
+    return found
 
 
 def listing_lines(rows: Iterable[dict[str, Any]]) -> list[str]:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import click
 
-from services.cli.demo import COUNT, until_signal, wants_learner
+from services.cli.demo import COUNT, wants_learner
 from services.cli.state_dir import state_dir
+from services.cli.until_signal import until_signal
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 
 

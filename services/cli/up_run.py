@@ -12,7 +12,8 @@ import click
 import msgspec
 
 from services.cli.etcd_keeper import EtcdKeeper
-from services.cli.mesh import Mesh, MeshSettings, write_token
+from services.cli.local_context import how_to_use, write_local
+from services.cli.mesh import Mesh, MeshSettings, free_ports, write_tokens
 from services.cli.mesh_view import read_mesh
 from services.cli.supervisor import Child, Supervisor
 from shared.errors import ConfigError, StoreError
@@ -63,7 +64,8 @@ async def await_alone(store: Store, keys: Keys, *, timeout_s: float = DYING_S, p
     while True:
         view = await read_mesh(store, keys)
         leaders = [leading.record for leading in (view.coordinator, *view.binders.values()) if leading is not None]
-        there = [f"{leader.identity} leads" for leader in leaders] + [f"{agent} decides" for agent in view.agents]
+        deciding = (*view.agents, *view.misplaced.values())
+        there = [f"{leader.identity} leads" for leader in leaders] + [f"{agent} decides" for agent in deciding]
         if not there:
             return
         if loop.time() >= deadline:
@@ -113,18 +115,22 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
     except StoreError as error:
         raise ConfigError(f"--etcd: {settings.etcd}: {error}; start it or mend --etcd") from None
     await await_alone(store, Keys.under(settings.etcd_prefix))
+    settings = replace(settings, admin_ports=free_ports(settings.coordinators))
     supervisor = Supervisor(settings.state_dir / "logs", on_event=on_event)
     stack.push_async_callback(supervisor.close)
-    write_token(settings)
+    write_tokens(settings)
     mesh = Mesh(settings, supervisor, store)
     stack.push_async_callback(mesh.close)
     mesh.start()
     await mesh.wait_scheduling()
     view = mesh.view
     leader = view.coordinator.record if view.coordinator else None
+    contexts = write_local(settings.state_dir, settings.admin_ports, settings.admin_token_file)
+    click.echo(f"to operate it: {how_to_use(contexts)}; conclave status", err=True)
     click.echo(
         f"ready scheduler={settings.scheduler_name} policy={settings.policy} agents={len(view.agents)} "
         f"leader={leader.identity if leader else ''} url={leader.url if leader else ''} etcd={settings.etcd} "
-        f"token-file={settings.token_file}"
+        f"token-file={settings.token_file} admin={leader.admin_url if leader else ''} "
+        f"dashboard={leader.admin_url if leader else ''}/ui admin-token-file={settings.admin_token_file}"
     )
     await asyncio.shield(supervisor.failure)

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from services.cli.figures import EXTRA_PREFIX
+from services.cli.trace_file import is_trace, packed_or_not, read_trace
 from shared.errors import ConfigError
 from shared.twin.openb import parse_nodes, parse_pods
 from shared.twin.workload import GAP_S, KINDS, Arrival, arrivals, pod_json, stress_pod, thesis_nodes
@@ -17,6 +18,7 @@ Json = dict[str, Any]
 
 NODE_LIST = "openb_node_list_gpu_node.csv"
 POD_LIST = "openb_pod_list_default.csv"
+REMEDY = "give the folder with the openb trace"
 EXTRA_GAP_S = 0.1
 EXTRA_RUN_S = 30.0
 
@@ -57,30 +59,22 @@ def load_workload(
         return Workload(name, thesis_nodes(nodes or 4), arrivals(name, Random(seed)), timed=True)
     if trace_dir is None:
         raise ConfigError(f"--trace-dir: the workload openb needs the folder with {NODE_LIST} and a pod list")
-    node_list = parse_nodes(_read(trace_dir / NODE_LIST), str(trace_dir / NODE_LIST))
+    node_file = packed_or_not(trace_dir / NODE_LIST)
+    node_list = parse_nodes(read_trace("--trace-dir", node_file, REMEDY), str(node_file))
     if nodes is not None and nodes > len(node_list):
         raise ConfigError(f"--nodes: {nodes} is more than the trace's {len(node_list)}")
     pod_file = trace_dir / pod_list if pod_list is not None else _pod_list(trace_dir)
-    pods = parse_pods(_read(pod_file), str(pod_file))
+    pods = parse_pods(read_trace("--trace-dir", pod_file, REMEDY), str(pod_file))
     return Workload(name, node_list[:nodes], [Arrival(0.0, pod) for pod in pods], timed=False)
 
 
 def _pod_list(trace_dir: Path) -> Path:
     """The default list, or the only one there is. ``ConfigError``: several, none of which is the default."""
-    if (trace_dir / POD_LIST).exists():
-        return trace_dir / POD_LIST
-    found = sorted(trace_dir.glob("openb_pod_list_*.csv"))
+    default = packed_or_not(trace_dir / POD_LIST)
+    if default.exists():
+        return default
+    found = sorted(file for file in trace_dir.glob("openb_pod_list_*") if is_trace(file))
     if len(found) > 1:
         names = ", ".join(file.name for file in found)
         raise ConfigError(f"--pod-list: {trace_dir} holds {names} and no {POD_LIST}; name one of them")
-    return found[0] if found else trace_dir / POD_LIST
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--trace-dir: {file}: {error.strerror}; give the folder with the openb trace") from None
-    except UnicodeDecodeError as error:
-        line = file.read_bytes()[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{file}, line {line}, column 1: not UTF-8 text; give the trace as it is published") from None
+    return found[0] if found else default

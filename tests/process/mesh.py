@@ -13,8 +13,10 @@ import json
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +33,12 @@ START_S = 90.0
 """Until everything runs and leads: a bound for a loaded machine, nothing that a test is about."""
 
 
+def _set() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class Running:
     """One service: how to start it, and its process now."""
@@ -41,8 +49,11 @@ class Running:
     environ: dict[str, str]
     process: asyncio.subprocess.Process | None = None
     url: str = ""
+    admin_url: str = ""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    may_start: asyncio.Event = field(default_factory=_set)
+    """Cleared: when it ends it stays down until this is set again."""
     wanted: bool = True
     starts: int = 0
     codes: list[int] = field(default_factory=list)
@@ -53,10 +64,13 @@ class Running:
         return self.process.pid
 
 
-def etcd_of(folder: Path, members: int) -> list[EmbeddedEtcd]:
-    """A private etcd of so many members, not started; several must be started together."""
+def etcd_of(folder: Path, members: int, flags: tuple[str, ...] = ()) -> list[EmbeddedEtcd]:
+    """A private etcd of so many members, not started; several must be started together. ``flags``: TLS, of one."""
     if members == 1:
-        return [EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=folder, fsync=False))]
+        scheme = "https" if flags else "http"
+        return [
+            EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=folder, fsync=False, client_scheme=scheme, extra_flags=flags))
+        ]
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(2 * members)]
         for probe in probes:
@@ -91,9 +105,13 @@ class Mesh:
         twin_flags: list[str] | None = None,
         environ: dict[str, str] | None = None,
         etcd_members: int = 1,
+        etcd_flags: tuple[str, ...] = (),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """``flags``: of every process of a service, ``{name}`` in them its own name; ``tls``: how ``get`` asks them."""
         self.folder = folder
-        self.members = etcd_of(folder / "etcd", etcd_members)
+        self.tls = tls
+        self.members = etcd_of(folder / "etcd", etcd_members, etcd_flags)
         self.etcd = self.members[0]
         self.services: dict[str, Running] = {}
         self.kubeconfig = folder / "kubeconfig"
@@ -136,7 +154,7 @@ class Mesh:
         flags = ["--etcd", ",".join(member.endpoint for member in self.members), "--id", f"{service}-{number}"]
         if service != "agent":
             flags += ["--kubeconfig", str(self.kubeconfig)]
-        flags += self._flags.get(service, [])
+        flags += [flag.replace("{name}", f"{service}-{number}") for flag in self._flags.get(service, [])]
         return await self.start(f"{service}-{number}", service, flags, environ)
 
     async def _stop(self) -> None:
@@ -193,6 +211,8 @@ class Mesh:
             running.starts += 1
             assert running.process.stdout is not None
             async for line in running.process.stdout:
+                if line.startswith(b"admin"):
+                    running.admin_url = line.decode().split()[-1]
                 if line.startswith((b"ready", b"serving")):
                     running.url = line.decode().split()[-1]
                     running.ready.set()
@@ -200,6 +220,7 @@ class Mesh:
             running.ended.set()
             if running.wanted:
                 await asyncio.sleep(RESTART_S)
+                await running.may_start.wait()
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a service; it is started again when it ends."""
@@ -207,7 +228,8 @@ class Mesh:
 
     async def get(self, name: str, route: str) -> dict[str, Any]:
         """A JSON answer of a service."""
-        async with self.session.get(self.services[name].url + route) as response:
+        options: dict[str, Any] = {} if self.tls is None else {"ssl": self.tls}
+        async with self.session.get(self.services[name].url + route, **options) as response:
             answer: dict[str, Any] = await response.json()
             return answer
 
@@ -290,8 +312,22 @@ class Mesh:
                 await asyncio.sleep(0.02)
 
     def audit_entries(self) -> list[dict[str, Any]]:
-        """Every change the API server accepted, in order."""
+        """Every change the API server accepted, in order. Once the twin has ended: see ``audit_until_now``."""
         return [json.loads(line) for line in self.audit.read_text().splitlines()]
+
+    async def audit_until_now(self) -> list[dict[str, Any]]:
+        """The same while the twin runs, which writes its file in pieces and late: everything that it accepted before
+        this was asked. A namespace made now is the mark: lines are in order, so what is before it is whole."""
+        name = f"audit-mark-{uuid.uuid4().hex}"
+        await self.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        async with asyncio.timeout(START_S):
+            while True:
+                *lines, _ = self.audit.read_bytes().split(b"\n")  # the last one may be half a line
+                entries = [json.loads(line) for line in lines]
+                marks = [number for number, entry in enumerate(entries) if entry["name"] == name]
+                if marks:
+                    return entries[: marks[0]]
+                await asyncio.sleep(0.05)
 
 
 def bindings_per_uid(entries: list[dict[str, Any]]) -> dict[str, list[str]]:

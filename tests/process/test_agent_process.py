@@ -128,7 +128,7 @@ async def test_with_mutual_tls_only_a_coordinators_certificate_may_offer(etcd: E
     async with agent(etcd, *flags) as (_, url):
         assert url.startswith("https://")
         allowed, forbidden, nobody = (
-            PeerClient(tls=context("coordinator")),
+            PeerClient(tls=context("coordinator:1")),
             PeerClient(tls=context("agent:2")),
             PeerClient(),
         )

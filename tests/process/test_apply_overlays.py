@@ -1,4 +1,4 @@
-"""Every overlay can be applied, twice, by kubectl; and the Job of prod makes the Secret, once, with its own Role alone.
+"""Every overlay can be applied, twice, by kubectl; and the Job of prod makes the Secrets, with its own Role alone.
 
 The API server is the twin: it stores these kinds and acts on none of them. Kinds of cert-manager and the Prometheus
 operator are defined first, as their installation does.
@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from services.coordinator.api.access import check_role
 from shared.adapters.credentials import TokenFile
 from tests.manifests.rendering import BUILDS, KUBECTL, NAMESPACE, ROOT, folder_of, rendered
 from tests.process.twin_process import RunningTwin, running_twin
@@ -90,7 +91,7 @@ def test_an_overlay_is_applied_whole_and_again_without_a_change(kubectl: Kubectl
     assert kubectl(*versions).split() == before
 
 
-def test_the_job_makes_the_secret_once_and_may_do_nothing_else(
+def test_the_job_makes_the_secrets_once_and_may_do_nothing_else(
     twin: RunningTwin, kubectl: Kubectl, defined: None, tmp_path: Path
 ) -> None:
     kubectl("apply", "--validate=false", "-k", str(folder_of("prod")))
@@ -112,19 +113,24 @@ def test_the_job_makes_the_secret_once_and_may_do_nothing_else(
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def stored() -> dict[str, str]:
-        data = json.loads(kubectl("-n", NAMESPACE, "get", "secret", "conclave-peer-token", "-o", "json"))["data"]
+    def stored(name: str = "conclave-peer-token") -> dict[str, str]:
+        data = json.loads(kubectl("-n", NAMESPACE, "get", "secret", name, "-o", "json"))["data"]
         return {key: base64.b64decode(value).decode() for key, value in data.items()}
 
-    assert "created" in run()
-    first = stored()
+    assert run().count("created") == 2
+    first, admin = stored(), stored("conclave-admin-token")
     assert "there already" in run()
-    assert stored() == first
+    assert (stored(), stored("conclave-admin-token")) == (first, admin)
     # services take both tokens, and send their own
     (tmp_path / "token").write_text(first["token"])
     tokens = TokenFile(tmp_path / "token")
     assert tokens.role_of(f"Bearer {first['metrics-token']}") == "metrics"
     assert tokens.role_of(tokens.authorization()) == ""
+    # coordinators take one per role, and each is there alone for whoever has that role
+    (tmp_path / "tokens").write_text(admin["tokens"])
+    tokens = TokenFile(tmp_path / "tokens", check_role=check_role)
+    for role in ("admin", "operator", "viewer"):
+        assert tokens.role_of(f"Bearer {admin[role]}") == role
     for verb, resource, namespace in (
         ("get", "secrets", NAMESPACE),
         ("create", "secrets", "default"),

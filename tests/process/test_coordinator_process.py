@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.mesh import ROOT, Mesh, bindings_per_uid
+from tests.process.mesh import ROOT, START_S, Mesh, bindings_per_uid
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -32,7 +32,9 @@ async def test_every_pod_is_bound_once_and_the_standby_takes_over_after_a_kill(t
         successor = await mesh.leader()
         assert successor != leader or mesh.services[leader].starts > 1
 
-        # told to end, a leader resigns: its successor need not wait for the lease
+        # told to end, a leader resigns: its successor, the one that was killed and is back, need not wait for the lease
+        async with asyncio.timeout(START_S):
+            await mesh.services[leader].ready.wait()
         mesh.kill(successor, signal.SIGTERM)
         await mesh.add_pod("last")
         await mesh.wait_bound({"last"}, timeout_s=10)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
+import ssl
 import subprocess
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from shared.adapters.etcd_channel import EtcdSettings, EtcdTls
@@ -13,7 +17,7 @@ from shared.adapters.etcd_store import EtcdStore
 from shared.errors import StoreError
 from shared.ports import Put
 from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
-from tests.manifests.rendering import OPENSSL, needs_kubectl, of_kind, tree
+from tests.manifests.rendering import needs_kubectl, of_kind, tree
 from tests.manifests.test_compose import FILES, merged
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -40,15 +44,16 @@ def test_containers_start_etcd_with_flags_that_exist() -> None:
                 assert {word.split("=")[0] for word in service["command"][1:]} <= known_flags()
 
 
-@pytest.mark.skipif(OPENSSL is None, reason="openssl is not on PATH")
 async def test_certificates_from_the_script_open_etcd_by_every_members_name(tmp_path: Path) -> None:
     certs = tree() / "components/certs-plain-secret/certs"
     flags = (
-        f"--cert-file={certs}/server.crt", f"--key-file={certs}/server.key", f"--trusted-ca-file={certs}/ca.crt",
+        f"--cert-file={certs}/etcd-server/tls.crt", f"--key-file={certs}/etcd-server/tls.key",
+        f"--trusted-ca-file={certs}/etcd-server/ca.crt",
         "--client-cert-auth",
     )  # fmt: skip
     settings = EmbeddedEtcdSettings(data_dir=tmp_path / "etcd", fsync=False, client_scheme="https", extra_flags=flags)
-    ours = {"ca_file": certs / "ca.crt", "cert_file": certs / "client.crt", "key_file": certs / "client.key"}
+    files = {"ca_file": "ca.crt", "cert_file": "tls.crt", "key_file": "tls.key"}
+    ours = {part: certs / "etcd-binder" / name for part, name in files.items()}
     async with EmbeddedEtcd(settings) as etcd:
 
         async def write(tls: EtcdTls) -> bool:
@@ -63,3 +68,28 @@ async def test_certificates_from_the_script_open_etcd_by_every_members_name(tmp_
         for bad in (EtcdTls(ca_file=ours["ca_file"]), EtcdTls(**ours, server_name="etcd.example.com")):
             with pytest.raises(StoreError):
                 await write(bad)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("checked", [True, False])
+async def test_no_client_speaks_to_a_member_as_a_member(tmp_path: Path, *, checked: bool) -> None:
+    """The ablation: without the common name's check, an agent's certificate of etcd is served on the members' port."""
+    certs, arguments = tree() / "components/certs-plain-secret/certs", of_kind("prod", "StatefulSet")[0]
+    ours = [a for a in arguments["spec"]["template"]["spec"]["containers"][0]["args"] if a.startswith("--peer-c")]
+    (check,) = (a for a in ours if a.startswith("--peer-cert-allowed"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{probe.getsockname()[1]}"
+    flags = (
+        f"--listen-peer-urls={url}", f"--initial-advertise-peer-urls={url}", f"--initial-cluster=conclave={url}",
+        f"--peer-cert-file={certs}/etcd-peer/tls.crt", f"--peer-key-file={certs}/etcd-peer/tls.key",
+        f"--peer-trusted-ca-file={certs}/etcd-peer/ca.crt", "--peer-client-cert-auth", *([check] if checked else []),
+    )  # fmt: skip
+    tls = ssl.create_default_context(cafile=str(certs / "etcd-agent/ca.crt"))
+    tls.check_hostname = False
+    tls.load_cert_chain(certs / "etcd-agent/tls.crt", certs / "etcd-agent/tls.key")
+    settings = EmbeddedEtcdSettings(data_dir=tmp_path / "etcd", fsync=False, extra_flags=flags)
+    async with EmbeddedEtcd(settings), aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientError) if checked else contextlib.nullcontext():
+            async with session.get(f"{url}/members", ssl=tls) as answer:
+                assert answer.status == 200

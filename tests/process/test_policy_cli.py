@@ -13,19 +13,20 @@ import pytest
 from shared.adapters.etcd_channel import EtcdSettings
 from shared.adapters.etcd_store import EtcdStore
 from shared.policy.rollout import first_pointer, publish, roll_back
+from shared.policy.weights import digest, encode
 from shared.ports import Put
 from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from shared.runtime.policy_store import (
     KEPT_WEIGHTS,
     follow_pointer,
     get_weights,
-    put_weights,
     read_history,
     read_pointer,
     write_change,
 )
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyRef
+from tests.marl_weights import weights
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -152,9 +153,69 @@ async def test_old_weights_go_and_those_in_use_stay(store) -> None:
     pointer = first_pointer(PolicyRef("kube-default", 1))
     shas = []
     for number in range(KEPT_WEIGHTS + 4):
-        shas.append(await put_weights(store, KEYS, b"weights %d" % number))
+        data = b"weights %d" % number
+        shas.append(digest(data))
         stored = await read_pointer(store, KEYS)
         change = publish(stored.pointer or pointer, PolicyRef("frag", number + 1, shas[-1]), by="x")
-        assert await write_change(store, KEYS, change, stored.mod_revision)
+        assert await write_change(store, KEYS, change, stored.mod_revision, weights=data)
     kept = [sha for sha in shas if await get_weights(store, KEYS, sha) is not None]
-    assert kept == shas[-KEPT_WEIGHTS - 1 :]
+    assert kept == shas[-KEPT_WEIGHTS:]
+
+
+class Overtaken:
+    """A store in which somebody else makes ``change`` right after the history was read."""
+
+    def __init__(self, store, change) -> None:
+        self._store, self._change = store, change
+
+    def __getattr__(self, name: str):
+        return getattr(self._store, name)
+
+    async def list_prefix(self, prefix: str):
+        listing = await self._store.list_prefix(prefix)
+        await self._change()
+        return listing
+
+
+async def test_weights_that_somebody_names_again_meanwhile_stay(store) -> None:
+    datas = [b"weights %d" % number for number in range(KEPT_WEIGHTS + 1)]
+    refs = [PolicyRef("frag", number + 1, digest(data)) for number, data in enumerate(datas)]
+
+    async def name(ref: PolicyRef, using, weights: bytes | None = None) -> None:
+        stored = await read_pointer(store, KEYS)
+        change = publish(stored.pointer or first_pointer(PolicyRef("kube-default", 1)), ref, by="x")
+        assert await write_change(using, KEYS, change, stored.mod_revision, weights=weights)
+
+    for ref, data in zip(refs[:-1], datas[:-1], strict=True):
+        await name(ref, store, data)
+    await name(refs[-1], Overtaken(store, lambda: name(refs[0], store)), datas[-1])
+    pointer = (await read_pointer(store, KEYS)).pointer
+    assert pointer is not None
+    assert pointer.candidate == refs[0]
+    assert await get_weights(store, KEYS, refs[0].sha256) == datas[0]
+
+
+async def test_weights_of_a_refused_change_are_not_kept(store) -> None:
+    change = publish(first_pointer(PolicyRef("kube-default", 1)), PolicyRef("frag", 1, digest(b"w")), by="x")
+    assert await write_change(store, KEYS, change, 0)
+    assert not await write_change(store, KEYS, change, 0, weights=b"w")
+    assert (await store.list_prefix(KEYS.policy_weights_prefix)).items == ()
+
+
+async def test_other_weights_under_a_title_that_is_taken_are_numbered_on(etcd, store, tmp_path) -> None:
+    for name, kind in (("good", "good"), ("other", "terrible")):
+        (tmp_path / f"{name}.npz").write_bytes(encode(weights(kind)))
+    activate = ["policy", "activate", "marl-dqn", "--stage", "active", "--etcd", etcd, "--weights"]
+    titles = []
+    for name in ("good", "other", "good"):
+        code, _, error = await conclave(*activate, str(tmp_path / f"{name}.npz"))
+        assert code == 0, error
+        assert "marl-dqn@1 names other weights already" in error
+        pointer = (await read_pointer(store, KEYS)).pointer
+        assert pointer is not None
+        titles.append(pointer.active.title)
+    assert titles == ["marl-dqn@2", "marl-dqn@3", "marl-dqn@2"]  # marl-dqn@1 are those of the package
+    activate[2] = "marl-dqn@1"
+    code, _, error = await conclave(*activate, str(tmp_path / "other.npz"))
+    assert code == 2
+    assert "marl-dqn@1 names other weights already" in error

@@ -16,8 +16,8 @@ from shared.adapters.etcd_channel import EtcdSettings
 from shared.adapters.etcd_store import EtcdStore
 from shared.model.pod import POLICY_ANNOTATION
 from shared.policy.rollout import BUILT_IN, Change, Stage, first_pointer, publish, to_stage
-from shared.policy.weights import encode
-from shared.runtime.policy_store import follow_pointer, put_weights, read_history, read_pointer, write_change
+from shared.policy.weights import digest, encode
+from shared.runtime.policy_store import follow_pointer, read_history, read_pointer, write_change
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.marl_weights import weights
@@ -43,11 +43,11 @@ class Rollouts:
     async def activate(self, kind: str, version: int, *, stage: Stage, percent: int = 0) -> PolicyRef:
         """As ``conclave policy activate`` does it."""
         data = encode(weights(kind, version=version))
-        ref = PolicyRef("marl-dqn", version, await put_weights(self.store, KEYS, data))
+        ref = PolicyRef("marl-dqn", version, digest(data))
         stored = await read_pointer(self.store, KEYS)
         before = stored.pointer or first_pointer(BUILT_IN)
         after = to_stage(publish(before, ref, by="test").after, stage, percent, reason="test", by="test").after
-        assert await write_change(self.store, KEYS, Change(before, after), stored.mod_revision)
+        assert await write_change(self.store, KEYS, Change(before, after), stored.mod_revision, weights=data)
         return ref
 
     async def until(self, holds: Callable[[PolicyPointer], bool]) -> PolicyPointer:
@@ -94,7 +94,7 @@ class Rollouts:
 
     async def all_bound_once(self) -> None:
         await self.mesh.wait_bound(self.names, timeout_s=PATIENCE_S)
-        nodes = bindings_per_uid(self.mesh.audit_entries())
+        nodes = bindings_per_uid(await self.mesh.audit_until_now())
         assert all(len(given) == 1 for given in nodes.values())
 
 

@@ -196,7 +196,7 @@ def wanted_metrics() -> set[str]:
     texts = [rule["expr"] for group in groups for rule in group["rules"]]
     for path in (ROOT / "k8s/components/monitoring/dashboards").glob("*.json"):
         texts += [target["expr"] for panel in json.loads(path.read_text())["panels"] for target in panel["targets"]]
-    return {name for text in texts for name in re.findall(r"\b((?:conclave|process)_[a-z_]+)\b", text)}
+    return {name for text in texts for name in re.findall(r"\b((?:conclave|process|scheduler)_[a-z_]+)\b", text)}
 
 
 async def test_a_mesh_works_with_its_roles_uses_every_rule_and_shows_what_is_asked_for(tmp_path: Path) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
+from services.cli import explain_pod
 from services.cli.__main__ import run
 from services.cli.explain_text import lines_of, seconds
+from shared.errors import ConfigError
+from shared.runtime.process import ProcessSettings
 
 PENDING: dict[str, Any] = {
     "pod": "default/big", "uid": "u", "state": "pending", "summary": "0/3 nodes are available: 3 Insufficient cpu.",
@@ -127,6 +132,10 @@ def test_durations_are_written_for_people() -> None:
         (["a/b", "-o", "yaml"], "'yaml' is neither table nor json"),
         (["a/b", "--url", "http://127.0.0.1:1"], "the coordinator does not answer"),
         (["a/b", "--tls-cert", "x"], "give all three or none"),
+        (
+            ["a/b", "--url", "http://127.0.0.1:1", "--tls-cert", "x", "--tls-key", "x", "--tls-ca", "x"],
+            "is without TLS though --tls-cert is given",
+        ),
     ],
 )
 def test_what_cannot_be_asked_is_one_line_and_exit_code_2(
@@ -134,3 +143,26 @@ def test_what_cannot_be_asked_is_one_line_and_exit_code_2(
 ) -> None:
     assert run(["explain", *arguments]) == 2
     assert says in capsys.readouterr().err
+
+
+async def test_an_answer_is_bounded_and_nobody_is_sent_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator's address is what etcd says; what answers there may be anybody."""
+    monkeypatch.setattr(explain_pod, "MAX_ANSWER_BYTES", 1000)
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if request.path.endswith("/moved"):
+            raise web.HTTPFound("/elsewhere")
+        return web.json_response({"text": "x" * (2000 if request.path.endswith("/large") else 1)})
+
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", answer)
+    async with TestServer(app) as server:
+        url = str(server.make_url(""))
+        assert await explain_pod.ask(ProcessSettings(), url, "a", "small") == {"text": "x"}
+        with pytest.raises(ConfigError, match="more than 1000 bytes"):
+            await explain_pod.ask(ProcessSettings(), url, "a", "large")
+        with pytest.raises(ConfigError):
+            await explain_pod.ask(ProcessSettings(), url, "a", "moved")
+    assert "/elsewhere" not in asked

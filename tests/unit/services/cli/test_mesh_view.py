@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.cli.mesh import MeshSettings, mesh_specs, write_token
+from services.cli.mesh import MeshSettings, mesh_specs, write_tokens
 from services.cli.mesh_view import mesh_of
 from services.cli.status import lines_of
 from shared.election.record import LeaderRecord
@@ -61,6 +61,15 @@ def test_a_mesh_is_one_process_per_place_with_a_token_only_we_can_read(tmp_path)
     assert [s.name for s in specs if s.service == "agent"] == ["agent-0", "agent-1", "agent-2"]
     assert len({s.name for s in specs}) == len(specs) == 7
     assert all("--kubeconfig" not in s.argv for s in specs if s.service == "agent")
-    write_token(settings)
+    settings.state_dir.mkdir()
+    for left_behind in (settings.token_file, settings.admin_token_file):
+        left_behind.touch(mode=0o644)
+    write_tokens(settings)
     assert settings.token_file.stat().st_mode & 0o077 == 0
     assert len(settings.token_file.read_text().strip()) == 64
+    assert settings.admin_token_file.stat().st_mode & 0o077 == 0
+    admin = [line.split() for line in settings.admin_token_file.read_text().splitlines()]
+    assert [(role, name) for _, role, name in admin] == [(r, "local") for r in ("admin", "operator", "viewer")]
+    assert len({token for token, _, _ in admin}) == 3
+    for spec in specs:
+        assert ("--admin-listen" in spec.argv) is (spec.service == "coordinator")

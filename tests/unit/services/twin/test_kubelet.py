@@ -11,6 +11,7 @@ import pytest
 from services.twin.bootstrap import make_registry
 from services.twin.kubelet import Kubelets
 from services.twin.kubelet_objects import FAIL_ANNOTATION, node_seen, pod_seen, usage_of, with_taints
+from services.twin.registry.registry import Accepted
 from shared.twin.audit_rules import Json
 from shared.twin.usage import FOREVER, USAGE_ANNOTATION, Profile, Usage
 from shared.twin.workload import node_json, pod_json
@@ -23,8 +24,16 @@ class Cluster:
         self.registry = make_registry(clock=time.time, rng=Random(1))
         self.kubelets = Kubelets(self.registry, speed=1000.0)
         self.changed = asyncio.Event()
-        self.registry.subscribe(lambda _accepted: self.changed.set())
+        self.running: dict[str, Json] = {}
+        self.registry.subscribe(self._accepted)
         self.kubelets.start()
+
+    def _accepted(self, accepted: Accepted) -> None:
+        """Keep each pod as it was when it ran: nobody has to look in the moment in which it does."""
+        new = accepted.change.new
+        if new is not None and new.obj.get("status", {}).get("phase") == "Running":
+            self.running[new.name] = new.obj
+        self.changed.set()
 
     def node(self, name: str = "n1", **annotations: str) -> None:
         node = node_json(name, {"cpu": "4", "memory": "8Gi", "pods": "110"}, annotations=annotations)
@@ -85,15 +94,14 @@ async def test_a_managed_node_becomes_ready_and_loses_its_taint(cluster):
 async def test_a_bound_pod_runs_with_addresses_and_finishes(cluster):
     cluster.node()
     cluster.pod(duration_s=20)
-    await cluster.until(lambda: cluster.phase() == "Running")
-    status = cluster.get_pod()["status"]
+    await cluster.until(lambda: cluster.phase() == "Succeeded")
+    assert cluster.get_pod()["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    status = cluster.running["p"]["status"]
     assert status["podIP"] == status["podIPs"][0]["ip"]
     assert status["hostIP"]
     assert status["startTime"]
     assert all(c["ready"] and c["started"] for c in status["containerStatuses"])
     assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "True"
-    await cluster.until(lambda: cluster.phase() == "Succeeded")
-    assert cluster.get_pod()["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
 
 
 async def test_a_failing_pod_ends_failed(cluster):
@@ -157,7 +165,7 @@ async def test_nodes_that_are_not_annotated_are_left_alone(cluster):
 async def test_a_second_pod_of_the_same_name_is_another_pod(cluster):
     cluster.node()
     cluster.pod(duration_s=50)
-    await cluster.until(lambda: cluster.phase() == "Running")
+    await cluster.until(lambda: "p" in cluster.running)
     ctx = cluster.registry.context("delete", "pods", "default", "p")
     cluster.registry.delete(ctx, "pods", "default", "p", {"gracePeriodSeconds": 0})
     cluster.pod(duration_s=None)

@@ -1,0 +1,82 @@
+"""Names for the shell's completion, asked of the server within a short time: no answer means no suggestions.
+
+Completion must never print, hang or fail: every error here ends in an empty list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from services.cli.server.options import flags_of, opened, target_if_any
+from shared.errors import ConclaveError
+
+if TYPE_CHECKING:
+    from services.cli.server.client import AdminClient
+
+COMPLETION_S = 1.5
+MOST = 500
+"""More names than this are no help to anybody."""
+WHOLE = ("/v1/settings", "/v1/policies")
+"""Lists that come in one piece."""
+
+
+def complete_nodes(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of nodes."""
+    return _names(context, "/v1/nodes", "name", incomplete)
+
+
+def complete_policies(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """NAME@VERSION of policies."""
+    found = _rows(context, "/v1/policies")
+    return _fitting((f"{row.get('name')}@{row.get('version')}" for row in found), incomplete)
+
+
+def complete_settings(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of settings."""
+    return _names(context, "/v1/settings", "name", incomplete)
+
+
+def complete_changes(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """NAME= of settings; after it the choices, where there are some."""
+    rows = _rows(context, "/v1/settings")
+    found = [f"{row.get('name')}=" for row in rows]
+    found += [f"{row.get('name')}={choice}" for row in rows for choice in row.get("choices") or ()]
+    return _fitting((text for text in found if text.endswith("=") != ("=" in incomplete)), incomplete)
+
+
+def complete_pods(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """NAMESPACE/POD of what is queued: those are the pods one asks about."""
+    rows = _rows(context, "/v1/queue")
+    return _fitting((f"{row.get('namespace')}/{row.get('name')}" for row in rows), incomplete)
+
+
+def _names(context: click.Context, path: str, field: str, incomplete: str) -> list[str]:
+    return _fitting((str(row.get(field, "")) for row in _rows(context, path)), incomplete)
+
+
+def _fitting(names: Any, incomplete: str) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _rows(context: click.Context, path: str) -> list[dict[str, Any]]:
+    """The rows of a list, or none."""
+    try:
+        return asyncio.run(_ask(context, path))
+    except (ConclaveError, OSError, TimeoutError):
+        return []
+
+
+async def _ask(context: click.Context, path: str) -> list[dict[str, Any]]:
+    target = target_if_any(flags_of(**context.params), context)
+    if target is None:
+        return []
+
+    async def rows(client: AdminClient) -> list[dict[str, Any]]:
+        answer = await client.get(path) if path in WHOLE else {"items": await client.items(path, most=MOST)}
+        return [row for row in answer.get("items") or () if isinstance(row, dict)]
+
+    async with asyncio.timeout(COMPLETION_S), opened(target, timeout_s=COMPLETION_S) as client:
+        return await rows(client)

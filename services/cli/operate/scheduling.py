@@ -1,0 +1,110 @@
+"""``conclave pause``, ``resume`` and ``drain``: stop and go, for the whole mesh or for single nodes.
+
+Paused: nothing new is offered, what is under way finishes. Drained: a node gets no new pods from Conclave; nobody is
+evicted. Both are kept in etcd, so a new leader keeps to them, and doing either twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from services.cli.operate.completion_names import complete_nodes
+from services.cli.operate.node_lines import drained_text
+from services.cli.server.errors import ServerFailed
+from services.cli.server.options import server_options, with_server
+from services.cli.tables import printable
+from services.cli.watching import output_option
+from shared.errors import ConfigError
+
+if TYPE_CHECKING:
+    from services.cli.server.client import AdminClient
+
+reason_option = click.option("--reason", default="", help="Why, for the audit log and for who looks next.")
+
+
+@click.command()
+@reason_option
+@output_option
+@server_options
+def pause(reason: str, output: str, **server: Any) -> None:
+    """Offer nothing new until 'conclave resume'; what is under way finishes."""
+    _scheduling("pause", reason, output, server)
+
+
+@click.command()
+@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=complete_nodes)
+@reason_option
+@output_option
+@server_options
+def resume(nodes: tuple[str, ...], reason: str, output: str, **server: Any) -> int:
+    """Schedule again; with NODEs: let these take pods again."""
+    if not nodes:
+        _scheduling("resume", reason, output, server)
+        return 0
+    return _each_node("resume", nodes, reason, output, server)
+
+
+@click.command()
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_nodes)
+@reason_option
+@output_option
+@server_options
+def drain(nodes: tuple[str, ...], reason: str, output: str, **server: Any) -> int:
+    """Give these NODEs no new pods, until 'conclave resume NODE'. Pods on them stay; other schedulers are not told.
+
+    Every NODE is tried; the exit code is that of the worst.
+    """
+    return _each_node("drain", nodes, reason, output, server)
+
+
+def _scheduling(verb: str, reason: str, output: str, server: dict[str, Any]) -> None:
+    async def work(client: AdminClient) -> dict[str, Any]:
+        return await client.change("POST", f"/v1/scheduling/{verb}", {"reason": reason})
+
+    found = with_server(server, work)
+    click.echo(json.dumps(found, indent=2) if output == "json" else scheduling_line(found))
+
+
+def scheduling_line(found: Mapping[str, Any]) -> str:
+    """Whether it is paused, by whom, why."""
+    late = "" if found.get("obeyed", True) else " (the leader has not heard of it yet)"
+    if not found.get("paused"):
+        return f"scheduling is on{late}"
+    why = f": {printable(str(found['reason']))}" if found.get("reason") else ""
+    return f"scheduling is paused by {printable(str(found.get('by', '')))} since {found.get('since', '')}{why}{late}"
+
+
+def _each_node(verb: str, nodes: tuple[str, ...], reason: str, output: str, server: dict[str, Any]) -> int:
+    if "" in nodes:
+        raise ConfigError(f"{verb}: a NODE is empty; give names as 'conclave nodes' shows them")
+
+    async def work(client: AdminClient) -> tuple[list[dict[str, Any]], int]:
+        done, code = [], 0
+        for name in dict.fromkeys(nodes):
+            try:
+                done.append(await client.change("POST", f"/v1/nodes/{quote(name, safe='')}/{verb}", {"reason": reason}))
+            except (ConfigError, ServerFailed) as error:
+                if len(set(nodes)) == 1:
+                    raise
+                click.echo(f"conclave {verb}: {printable(name)}: {error}", err=True)
+                code = max(code, 2 if isinstance(error, ConfigError) else 1)
+                continue
+            if output != "json":
+                click.echo(f"{printable(name)}: {_node_line(done[-1])}")
+        return done, code
+
+    done, code = with_server(server, work)
+    if output == "json":
+        click.echo(json.dumps(done, indent=2))
+    return code
+
+
+def _node_line(node: Mapping[str, Any]) -> str:
+    if node.get("drained"):
+        return f"drained {drained_text(node['drained'])}"
+    return "takes pods" if node.get("schedulable", True) else "no longer drained; unschedulable in Kubernetes"

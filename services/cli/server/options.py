@@ -1,0 +1,146 @@
+"""The options that name a server, and a connection to it for as long as one command runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import click
+
+from services.cli.server.contexts import Contexts, contexts_file, read_contexts
+from services.cli.server.target import Direct, Flags, Target, resolve, resolve_if_any
+from services.cli.until_signal import until_signal
+
+if TYPE_CHECKING:
+    from services.cli.server.client import AdminClient
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+Connect: TypeAlias = "Callable[[], AbstractAsyncContextManager[AdminClient]]"
+
+KUBECTL = "kubectl"
+"""``obj`` of the root command when it was started as ``kubectl conclave``: --context is then kubectl's."""
+FILE = click.Path(path_type=Path)
+
+
+def under_kubectl(here: click.Context | None = None) -> bool:
+    """Whether this runs as ``kubectl conclave``. ``here``: needed while completing, when no context is current."""
+    context = here or click.get_current_context(silent=True)
+    return context is not None and context.find_root().obj == KUBECTL
+
+
+def stored_contexts() -> Contexts:
+    """The contexts on this machine. ``ConfigError``: their file cannot be used."""
+    return read_contexts(contexts_file(os.environ))
+
+
+def complete_context(here: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The names of contexts, for completion."""
+    return (
+        [] if under_kubectl(here) else sorted(name for name in stored_contexts().entries if name.startswith(incomplete))
+    )
+
+
+SERVER = click.option("--server", default="", metavar="URL", help="Admin address, as http://HOST:8701.")
+TOKEN_FILE = click.option("--token-file", type=FILE, help="File with our token.")
+CA = click.option("--ca", type=FILE, help="CA of the server's certificate (PEM); default: the system's.")
+CERT = click.option("--cert", type=FILE, help="Our certificate (PEM), instead of a token.")
+KEY = click.option("--key", type=FILE, help="The key of --cert (PEM).")
+CONTEXT = click.option(
+    "--context",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_context,
+    help="One of 'conclave context list'; under 'kubectl conclave' one of the kubeconfig.",
+)
+KUBE_CONTEXT = click.option("--kube-context", default="", metavar="NAME", help="A cluster's mesh, through kubectl.")
+NAMESPACE = click.option("-n", "--namespace", default="", help="Where the mesh is in it.  [default: conclave-system]")
+
+ALL = (SERVER, TOKEN_FILE, CA, CERT, KEY, CONTEXT, KUBE_CONTEXT, NAMESPACE)
+NAMES = ("server", "token_file", "ca", "cert", "key", "context", "kube_context", "namespace")
+
+
+def server_options(command: F) -> F:
+    """``--server`` and its like; the command takes them as ``**server`` and gives them to ``with_server``."""
+    for option in reversed(ALL):
+        command = option(command)
+    return command
+
+
+def flags_of(**server: Any) -> Flags:
+    """The options as flags; options of other names are not looked at."""
+    return Flags(**{name: server[name] for name in NAMES if server.get(name)})
+
+
+def target_of(flags: Flags) -> Target:
+    """The server that is meant. ``ConfigError``: none is named, or two are."""
+    return resolve(flags, os.environ, stored_contexts, kubectl=under_kubectl())
+
+
+def target_if_any(flags: Flags, here: click.Context | None = None) -> Target | None:
+    """As ``target_of``; None where nothing names a server."""
+    return resolve_if_any(flags, os.environ, stored_contexts, kubectl=under_kubectl(here))
+
+
+@asynccontextmanager
+async def opened(target: Target, *, timeout_s: float | None = None) -> AsyncIterator[AdminClient]:
+    """A client of ``target``. ``ConfigError``: a token, certificate or kubectl that cannot be used."""
+    from services.cli.server.client import TIMEOUT_S, AdminClient, tls_context
+    from services.cli.server.forward import forwarded, read_token
+    from shared.adapters.credentials import TokenFile
+
+    given = target.credentials
+    token = TokenFile(given.token_file).authorization().removeprefix("Bearer ") if given.token_file else ""
+    secure = isinstance(target, Direct) and target.urls[0].startswith("https://")
+    secure = secure or given.ca is not None or given.cert is not None
+    tls = tls_context(given.ca, given.cert, given.key) if secure else None
+    bound_s = TIMEOUT_S if timeout_s is None else timeout_s
+    if isinstance(target, Direct):
+        client = AdminClient(target.urls, token=token, tls=tls, timeout_s=bound_s)
+        try:
+            yield client
+        finally:
+            await client.close()
+        return
+    async with forwarded(target) as port:
+        if not token and given.cert is None:
+            token = await read_token(target)
+        client = AdminClient(
+            [f"{'https' if secure else 'http'}://127.0.0.1:{port}"], token=token, tls=tls, timeout_s=bound_s
+        )
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+def connector(server: dict[str, Any]) -> Connect:
+    """Opens the server that the options name; they are resolved anew each time, so that a context may change."""
+    return lambda: opened(target_of(flags_of(**server)))
+
+
+def with_server(server: dict[str, Any], work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """Do ``work`` with the server that the options name. Ctrl-C and SIGTERM end it, and kubectl with it.
+
+    ``ConfigError``: refused. ``ServerFailed``: no answer, or nobody knows.
+    """
+    return run_connected(connector(server), work)
+
+
+def at_target(target: Target, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """As ``with_server``, once the server is known."""
+    return run_connected(lambda: opened(target), work)
+
+
+def run_connected(connect: Connect, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """As ``with_server``, once it is known how to connect."""
+
+    async def run() -> T:
+        async with connect() as client:
+            return await work(client)
+
+    return asyncio.run(until_signal(run()))

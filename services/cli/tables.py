@@ -1,0 +1,120 @@
+"""Tables for people: aligned columns, quantities as people write them, colour only for a terminal.
+
+Text from a server (reasons, names) is made fit for a terminal here, once: no control characters reach it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+GAP = "  "
+NONE = "-"
+STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its title, and whether it is aligned to the right (numbers)."""
+
+    title: str
+    right: bool = False
+
+
+def left(*titles: str) -> list[Column]:
+    """Columns of text."""
+    return [Column(title) for title in titles]
+
+
+def right(*titles: str) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(title, right=True) for title in titles]
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[str]:
+    """The lines, header first. None and "" are shown as ``-``; nothing is cut; no trailing blanks."""
+    cells = [[cell(value) for value in row] for row in rows]
+    widths = [
+        max(len(column.title), *(len(row[at]) for row in cells)) if cells else len(column.title)
+        for at, column in enumerate(columns)
+    ]
+    lines = [[column.title for column in columns], *cells]
+    return [
+        GAP.join(
+            text.rjust(width) if column.right else text.ljust(width)
+            for text, width, column in zip(line, widths, columns, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def cell(value: object) -> str:
+    """One cell's text."""
+    if value is None or value == "":
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return number(value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """The text without what a terminal would act on."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+
+
+def number(value: float) -> str:
+    """``0.25``, ``3.1``, ``42``, ``1200``."""
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
+
+
+def cpu(millis: float | None) -> str:
+    """Millicores as cores: ``250m``, ``1.5``, ``64``."""
+    if millis is None:
+        return NONE
+    return f"{millis / 1000:g}" if millis >= 1000 else f"{millis:g}m" if millis else "0"
+
+
+def size(count: float | None) -> str:
+    """Bytes: ``512Mi``, ``3.5Gi``, ``12Gi``."""
+    if count is None:
+        return NONE
+    for unit in ("", "Ki", "Mi", "Gi"):
+        if count < 1024:
+            return f"{count:.1f}{unit}" if unit and count < 10 and count != int(count) else f"{count:.0f}{unit}"
+        count /= 1024
+    return f"{count:.1f}Ti" if count < 10 else f"{count:.0f}Ti"
+
+
+def share(part: float | None, whole: float | None) -> str:
+    """``42%``; ``-`` where there is nothing to take a share of."""
+    return NONE if part is None or not whole else f"{100 * part / whole:.0f}%"
+
+
+def age(seconds: float | None) -> str:
+    """A stretch of time as kubectl writes it: ``0.4s``, ``12s``, ``5m``, ``3h``, ``2d``."""
+    if seconds is None:
+        return NONE
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f}s"
+    for unit, size_s, limit_s in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < limit_s:
+            return f"{seconds / size_s:.0f}{unit}"
+    return f"{seconds / 86_400:.0f}d"
+
+
+def coloured(stream: object = None) -> bool:
+    """Whether colour may be written to ``stream`` (default: standard output): a terminal, and NO_COLOR is not set."""
+    out = sys.stdout if stream is None else stream
+    is_terminal = bool(getattr(out, "isatty", lambda: False)())
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: str, *, on: bool) -> str:
+    """The text in a style of ``STYLES``; as it is where colour is off."""
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if on and text else text

@@ -1,0 +1,179 @@
+"""What operators read: nodes, queue, units, settings, status, decisions, top; from documents of the admin API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.cli.operate.changes import lines_of as changes_lines
+from services.cli.operate.decisions import decision_line, decisions_lines
+from services.cli.operate.node_lines import node_lines, nodes_lines
+from services.cli.operate.queue import queue_lines, units_lines
+from services.cli.operate.scheduling import scheduling_line
+from services.cli.operate.settings import history_lines, settings_lines, typed
+from services.cli.operate.status_lines import status_lines
+from services.cli.operate.top_lines import bands, top_lines
+from shared.errors import ConfigError
+
+GIB = 2**30
+AT = "2026-11-22T02:00:00.000Z"
+NODE: dict[str, Any] = {
+    "name": "n0", "agent": "agent-0", "schedulable": True, "drained": None, "taints": ["gpu=yes:NoSchedule"], "pods": 3,
+    "allocatable": {"cpu_millis": 4000, "memory_bytes": 8 * GIB, "pods": 110, "nvidia.com/gpu": 2},
+    "requested": {"cpu_millis": 1000, "memory_bytes": 2 * GIB, "nvidia.com/gpu": 1},
+    "used": {"cpu_millis": 500, "memory_bytes": GIB, "age_s": 4.0},
+}  # fmt: skip
+DRAINED = NODE | {
+    "name": "n1", "agent": "", "schedulable": False, "used": None,
+    "drained": {"by": "ann", "reason": "disk", "since": AT},
+}  # fmt: skip
+OVERVIEW: dict[str, Any] = {
+    "time": AT, "leader": {"id": "c-0", "url": "http://c", "term": 12, "since": AT},
+    "scheduling": {"paused": True, "by": "ann", "reason": "upgrade", "since": AT},
+    "queue": {"active": 4, "backoff": 1, "unschedulable": 2, "in_flight": 3}, "pods": {"bound": 100},
+    "rates": {"pods_per_s_10s": 12.5, "decisions_per_s_10s": 13.0},
+    "latency_ms": {"p50": 8.0, "p99": 40.5}, "round_ms": {"p50": 2.0, "p99": 5.0}, "conflicts": 1, "refusals": 0,
+    "members": {"coordinator": 2, "binder": 1, "agent": 2, "learner": 0},
+    "nodes": {"total": 2, "drained": 1, "unowned": 1},
+    "policy": {"active": "kube-default@1", "candidate": "marl-dqn@7", "stage": "canary", "percent": 10},
+}  # fmt: skip
+DECISION: dict[str, Any] = {
+    "time": AT, "namespace": "d", "name": "p", "uid": "u", "node": "n0", "policy": "kube-default@1", "attempt": 2,
+    "considered": [
+        {"node": "n0", "score": 61.0, "accepted": True}, {"node": "n1", "score": 0.25, "accepted": False},
+        {"node": "n2", "score": 0, "accepted": True}, {"node": "n3", "score": 0, "accepted": True},
+    ],
+}  # fmt: skip
+
+
+def test_nodes_show_who_decides_how_full_and_whether_they_take_pods() -> None:
+    assert nodes_lines([NODE, DRAINED]) == [
+        "NAME  AGENT    STATE             PODS  CPU  MEMORY",
+        "n0    agent-0  Ready            3/110  25%     25%",
+        "n1    none     Drained,Unowned  3/110  25%     25%",
+    ]
+    wide = nodes_lines([NODE, DRAINED], wide=True)
+    assert "1 of 4" in wide[1]
+    assert "gpu=yes:NoSchedule" in wide[1]
+    assert f"by ann since {AT}: disk" in wide[2]
+
+
+def test_a_node_is_told_with_its_pods_and_other_resources() -> None:
+    pods = [{"namespace": "d", "name": "p", "uid": "u", "priority": 5, "ours": True}]
+    lines = node_lines(DRAINED | {"pods": pods, "pod_count": 1})
+    assert lines[0] == "n1: Drained,Unowned"
+    assert "  agent      none decides for it" in lines
+    assert "  pods       1 of 110" in lines
+    assert "  nvidia.com/gpu 1 of 2 requested" in lines
+    assert lines[-1].split() == ["d", "p", "5", "yes"]
+    assert "  used       cpu 500m, memory 1Gi, measured 4.0s ago" in node_lines(NODE)
+
+
+def test_the_queue_shows_counts_then_who_waits_for_what() -> None:
+    item = {
+        "namespace": "d", "name": "big", "uid": "u", "place": "backoff", "priority": 0, "attempts": 3,
+        "waiting_s": 12.2, "retry_in_s": 3.5, "plugins": ["NodeResourcesFit"], "nominated_node": "",
+    }  # fmt: skip
+    counts = {"active": 0, "backoff": 1, "unschedulable": 0, "in_flight": 0}
+    lines = queue_lines({"counts": counts, "items": [item]})
+    assert lines[0] == "active 0  backoff 1  unschedulable 0  in_flight 0"
+    assert lines[3].split() == ["d", "big", "backoff", "0", "3", "12s", "3.5s", "NodeResourcesFit"]
+    assert queue_lines({"counts": counts, "items": []}) == lines[:1]
+
+
+def test_units_show_where_their_pods_go() -> None:
+    pods = [{"namespace": "d", "name": f"p{n}", "uid": "u", "node": "n0" if n else ""} for n in range(5)]
+    unit = {"key": "gang/d/g", "pods": pods, "min_member": 4, "state": "planned", "since": AT}
+    assert units_lines([unit])[1] == f"gang/d/g  planned     5    4  {AT}  p1 -> n0, p2 -> n0, and 2 more"
+    assert units_lines([]) == ["nothing is in flight"]
+
+
+def test_paused_scheduling_says_by_whom_and_why() -> None:
+    assert scheduling_line(OVERVIEW["scheduling"]) == f"scheduling is paused by ann since {AT}: upgrade"
+    assert scheduling_line({"paused": False}) == "scheduling is on"
+
+
+def test_decisions_show_what_else_was_considered() -> None:
+    assert decisions_lines([DECISION])[1].endswith("2  n0 61, n1 0.25 (not advised), n2 0, and 1 more")
+    assert decision_line(DECISION) == (
+        f"{AT}  d/p -> n0  kube-default@1, attempt 2; considered n0 61, n1 0.25 (not advised), n2 0, and 1 more"
+    )
+
+
+SETTING = {
+    "name": "batch_units", "value": 64, "default": 128, "source": "runtime", "type": "integer", "minimum": 1,
+    "maximum": 1000, "above": False, "choices": [], "help": "Units in one offer.",
+}  # fmt: skip
+LEVEL = SETTING | {
+    "name": "log_level", "value": "info", "default": "info", "type": "string", "minimum": None, "maximum": None,
+    "choices": ["debug", "info"],
+}  # fmt: skip
+
+
+def test_settings_show_value_source_and_range() -> None:
+    header, number, level = settings_lines({"number": 3, "items": [SETTING, LEVEL]})
+    assert header.split() == ["NAME", "VALUE", "DEFAULT", "FROM", "MAY-BE"]
+    assert number.split() == ["batch_units", "64", "128", "runtime", "1", "to", "1000"]
+    assert level.split() == ["log_level", "info", "info", "runtime", "debug,", "info"]
+
+
+def test_a_value_has_the_settings_type_or_is_refused_with_the_range() -> None:
+    assert typed(SETTING, "12") == 12
+    assert typed(SETTING | {"type": "number"}, "1.5") == 1.5
+    assert typed(LEVEL, "12") == "12"
+    with pytest.raises(ConfigError, match=r"batch_units: '1\.5' is no integer; give 1 to 1000"):
+        typed(SETTING, "1.5")
+
+
+def test_histories_show_who_changed_what_and_why() -> None:
+    record = {"number": 3, "values": {"batch_units": 64}, "by": "admin:ann", "reason": "slow", "time": AT}
+    assert history_lines([record])[1].split() == ["3", AT, "admin:ann", "batch_units=64", "slow"]
+    change = {
+        "number": 9, "time": AT, "by": "ann", "role": "operator", "route": "POST /v1/scheduling/pause", "target": "",
+        "reason": "r", "request_id": "q",
+    }  # fmt: skip
+    assert changes_lines([change])[1] == f"     9  {AT}  ann  operator  POST /v1/scheduling/pause  -       r"
+    assert changes_lines([change], wide=True)[1].endswith("  q")
+
+
+def test_status_shows_members_warnings_and_failovers() -> None:
+    members = [
+        {"service": "coordinator", "id": "c-0", "url": "http://c", "leading": True, "term": 12, "warnings": []},
+        {"service": "coordinator", "id": "c-1", "url": "http://d", "warnings": ["certificate ends in 2 d"]},
+        {"service": "agent", "id": "a-0", "url": "http://a", "nodes": 5, "suspect": True, "version": "0.1.0"},
+    ]
+    terms = [{"term": 12, "id": "c-0", "began": AT, "ended_by": ""}, {"term": 3, "id": "c-1", "ended_by": "c-0"}]
+    found = {"overview": OVERVIEW, "members": members, "terms": terms}
+    lines = status_lines(found)
+    text = "\n".join(lines)
+    assert f"leader      c-0, term 12, since {AT}" in lines
+    assert f"scheduling  paused by ann since {AT}: upgrade" in lines
+    assert "rates       12.5 pods/s, 13 decisions/s (over 10 s)" in lines
+    assert "policy      kube-default@1; candidate marl-dqn@7, canary, 10 % of the pods" in lines
+    assert "warning: coordinator c-1: certificate ends in 2 d" in lines
+    assert [line.split()[-1] for line in lines if line.startswith(("coordinator  ", "agent  "))] == [
+        "leading", "standby", "suspect",
+    ]  # fmt: skip
+    assert "ENDED-BY" not in text
+    assert "ENDED-BY" in "\n".join(status_lines(found, wide=True))
+    assert "\x1b" not in text
+    assert "\x1b[33m" in "\n".join(status_lines(found, colour=True))
+
+
+def test_a_mesh_without_a_leader_is_told_too() -> None:
+    assert "leader      nobody leads" in status_lines({"overview": {}, "members": []})
+
+
+def test_shares_fall_into_ten_bands_and_full_nodes_into_the_last() -> None:
+    assert bands([0.0, 0.099, 0.1, 0.95, 1.0, 1.4, -0.1]) == [3, 1, 0, 0, 0, 0, 0, 0, 0, 3]
+
+
+def test_top_fits_the_terminal_whatever_its_size() -> None:
+    nodes = {"names": ["n0", "n1"], "cpu": [0.25, 0.9], "memory": [0.25, 0.25], "flags": [0, 1]}
+    found = {"overview": OVERVIEW, "nodes": nodes, "decisions": [DECISION] * 20}
+    whole = top_lines(found, width=100, height=60)
+    assert sum("d  " in line and "n0 61" in line for line in whole) == 20
+    assert any(line.split() == ["20-30%", "#" * 12, "1", "#" * 24, "2"] for line in whole)
+    for height in (2, 10, 24, 30):
+        assert len(top_lines(found, width=80, height=height)) <= height - 1

@@ -1,0 +1,184 @@
+"""Each way in which a server cannot be asked: one clear line with the remedy, and 1 (ask again) or 2 (refused)."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from services.cli.__main__ import run
+from tests.admin_server import AdminServer
+
+TOKEN = "a-token-of-16-characters"
+EMPTY = {"items": [], "continue": ""}
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server is set up on this machine."""
+    monkeypatch.setenv("CONCLAVE_CONTEXTS", str(tmp_path / "none.toml"))
+    for name in ("CONCLAVE_SERVER", "CONCLAVE_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> str:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN} viewer ann\n")
+    return str(file)
+
+
+def failed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int, words: tuple[str, ...]) -> None:
+    assert run(list(arguments)) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    for word in words:
+        assert word in line, line
+
+
+def error(status: int, code: str, message: str) -> dict[str, Any]:
+    return {"GET /v1/nodes": (status, {"code": code, "message": message})}
+
+
+def test_no_server(capsys: pytest.CaptureFixture[str]) -> None:
+    failed(capsys, "nodes", code=2, words=("no server", "--server URL", "--token-file", "conclave context add"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        (error(401, "unauthenticated", "no credentials"), 2, ("no credentials", "--token-file")),
+        (error(403, "forbidden", "viewer may not"), 2, ("viewer may not", "higher role")),
+        (error(404, "node_unknown", "there is no node x"), 2, ("there is no node x", "conclave nodes")),
+        (error(404, "route_unknown", "no route"), 2, ("admin address", "version")),
+        (error(409, "conflict", "number is 4"), 2, ("number is 4", "look again")),
+        (error(422, "invalid_value", "limit: 0..9"), 2, ("limit: 0..9",)),
+        (error(503, "no_leader", "nobody leads"), 1, ("nobody leads", "ask again")),
+        (error(503, "not_ready", "not synced"), 1, ("not synced", "ask again")),
+        (error(500, "internal", "oops"), 1, ("500", "log")),
+        ({"GET /v1/nodes": (502, b"<html>bad gateway</html>")}, 1, ("502", "no JSON")),
+        ({"GET /v1/nodes": {"hello": 1}}, 1, ("no items", "version")),
+        (error(403, "forbidden", "red \x1b[31mtext\nand more"), 2, ("red [31mtext and more",)),
+    ],
+)
+def test_an_error_answer_is_one_line_with_the_remedy(
+    capsys: pytest.CaptureFixture[str], answer: dict[str, Any], code: int, words: tuple[str, ...]
+) -> None:
+    with AdminServer(answer) as server:
+        failed(capsys, "nodes", "--server", server.url, code=code, words=words)
+
+
+def test_a_conflict_that_brings_its_remedy_gets_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with AdminServer(error(409, "conflict", "nothing to roll back to; activate another")) as server:
+        assert run(["nodes", "--server", server.url]) == 2
+    assert capsys.readouterr().err.endswith("nothing to roll back to; activate another\n")
+
+
+def test_an_empty_node_is_refused_before_anybody_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    with AdminServer({}) as server:
+        failed(capsys, "drain", "n0", "", "--server", server.url, code=2, words=("NODE is empty", "conclave nodes"))
+        assert server.asked == []
+
+
+def test_each_refused_node_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with AdminServer({}) as server:
+        assert run(["drain", "a\nb", "c", "--server", server.url]) == 2
+    assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == ["a?b", "c"]
+
+
+def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        failed(capsys, "nodes", "--server", url, code=1, words=(url, "nobody listens", "--admin-listen"))
+
+
+def test_the_first_server_that_answers_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    with AdminServer({"GET /v1/units": EMPTY}) as server:
+        assert run(["units", "--server", f"http://127.0.0.1:1,{server.url}"]) == 0
+    assert capsys.readouterr().out == "nothing is in flight\n"
+
+
+def test_the_token_is_sent_and_a_busy_server_is_asked_again(
+    capsys: pytest.CaptureFixture[str], token_file: str
+) -> None:
+    busy = (429, {"code": "overloaded", "message": "too many"})
+    with AdminServer({"GET /v1/units": [busy, EMPTY]}) as server:
+        assert run(["units", "--server", server.url, "--token-file", token_file]) == 0
+        assert [asked.headers["Authorization"] for asked in server.asked] == [f"Bearer {TOKEN}"] * 2
+    capsys.readouterr()
+
+
+def test_a_change_is_sent_once_however_busy_the_server_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with AdminServer({"POST /v1/scheduling/pause": (429, {"code": "overloaded", "message": "too many"})}) as server:
+        failed(capsys, "pause", "--server", server.url, code=1, words=("too many", "ask again"))
+        assert len(server.asked) == 1
+
+
+def test_a_bad_token_file_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    failed(
+        capsys, "nodes", "--server", "http://127.0.0.1:1", "--token-file", missing, code=2, words=(missing, "create")
+    )
+
+
+def test_an_answer_that_breaks_off_leaves_a_change_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        import threading
+
+        def cut() -> None:
+            taken, _ = listener.accept()
+            taken.recv(65536)
+            taken.close()
+
+        cutter = threading.Thread(target=cut)
+        cutter.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        failed(capsys, "pause", "--server", url, code=1, words=(url, "may have been done", "look before"))
+        cutter.join()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> tuple[trustme.CA, str]:
+    made = trustme.CA()
+    file = tmp_path / "ca.pem"
+    made.cert_pem.write_to_path(str(file))
+    return made, str(file)
+
+
+def server_tls(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+def test_tls_is_checked_against_the_ca_that_is_given(
+    capsys: pytest.CaptureFixture[str], authority: tuple[trustme.CA, str], tmp_path: Path
+) -> None:
+    made, ca = authority
+    with AdminServer({"GET /v1/units": EMPTY}, tls=server_tls(made)) as server:
+        assert run(["units", "--server", server.url, "--ca", ca]) == 0
+        capsys.readouterr()
+        failed(capsys, "units", "--server", server.url, code=2, words=("certificate", "--ca"))
+        plain = server.url.replace("https", "http")
+        failed(capsys, "units", "--server", plain, code=1, words=("https://",))
+        bad = tmp_path / "bad.pem"
+        bad.write_text("no certificate")
+        failed(capsys, "units", "--server", server.url, "--ca", str(bad), code=2, words=("--ca", str(bad), "PEM"))
+    with AdminServer({"GET /v1/units": EMPTY}) as server:
+        url = server.url.replace("http", "https")
+        failed(capsys, "units", "--server", url, "--ca", ca, code=2, words=("speaks no TLS", "http://"))
+
+
+def test_a_page_after_the_other_is_asked_for_until_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [{"items": [{"name": f"n{at}"}], "continue": token} for at, token in enumerate(("t1", "t2", ""))]
+    with AdminServer({"GET /v1/nodes": pages}) as server:
+        assert run(["nodes", "--server", server.url, "-o", "json"]) == 0
+        assert [asked.query.get("continue") for asked in server.asked] == [None, ["t1"], ["t2"]]
+    assert [item["name"] for item in json.loads(capsys.readouterr().out)] == ["n0", "n1", "n2"]
