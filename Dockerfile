@@ -6,6 +6,7 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS wheels
+RUN python3 -m venv /pip
 COPY images /images
 COPY dist/wheels /wheels
 
@@ -16,44 +17,62 @@ USER 65532:65532
 ENTRYPOINT []
 
 FROM wheels AS build-agent
-RUN /images/install.sh agent
+RUN /images/install.sh packages agent
+COPY dist/conclave /conclave
+RUN /images/install.sh service agent
 FROM runtime AS agent
 COPY --from=build-agent /opt/conclave /opt/conclave
+HEALTHCHECK --interval=5s --timeout=3s --retries=6 --start-period=15s CMD ["healthcheck"]
 CMD ["conclave", "run", "agent", "--help"]
 
 FROM wheels AS build-coordinator
-RUN /images/install.sh coordinator
+RUN /images/install.sh packages coordinator
+COPY dist/conclave /conclave
+RUN /images/install.sh service coordinator
 FROM runtime AS coordinator
 COPY --from=build-coordinator /opt/conclave /opt/conclave
+HEALTHCHECK --interval=5s --timeout=3s --retries=6 --start-period=15s CMD ["healthcheck"]
 CMD ["conclave", "run", "coordinator", "--help"]
 
 FROM wheels AS build-binder
-RUN /images/install.sh binder
+RUN /images/install.sh packages binder
+COPY dist/conclave /conclave
+RUN /images/install.sh service binder
 FROM runtime AS binder
 COPY --from=build-binder /opt/conclave /opt/conclave
+HEALTHCHECK --interval=5s --timeout=3s --retries=6 --start-period=15s CMD ["healthcheck"]
 CMD ["conclave", "run", "binder", "--help"]
 
 FROM wheels AS build-twin
-RUN /images/install.sh twin
+RUN /images/install.sh packages twin
+COPY dist/conclave /conclave
+RUN /images/install.sh service twin
 FROM runtime AS twin
 COPY --from=build-twin /opt/conclave /opt/conclave
+HEALTHCHECK --interval=5s --timeout=3s --retries=6 --start-period=15s CMD ["healthcheck", "8080"]
 CMD ["conclave", "twin", "serve", "--help"]
 
 FROM wheels AS build-cli
-RUN /images/install.sh cli
+RUN /images/install.sh packages cli
+COPY dist/conclave /conclave
+RUN /images/install.sh service cli
 FROM runtime AS cli
 COPY --from=build-cli /opt/conclave /opt/conclave
 CMD ["conclave", "--help"]
 
 FROM wheels AS build-etcd
-RUN /images/install.sh etcd
+RUN /images/install.sh packages etcd && /images/install.sh service etcd
 FROM runtime AS etcd
 COPY --from=build-etcd /opt/conclave /opt/conclave
+HEALTHCHECK --interval=5s --timeout=3s --retries=6 --start-period=15s CMD ["healthcheck", "2381", "/health"]
 CMD ["etcd", "--version"]
 
 FROM wheels AS build-learner
 COPY dist/torch /torch
-RUN /images/install.sh learner /torch
+RUN /images/install.sh packages learner /torch
+COPY dist/conclave /conclave
+RUN /images/install.sh service learner
 FROM runtime AS learner
 COPY --from=build-learner /opt/conclave /opt/conclave
+HEALTHCHECK --interval=5s --timeout=3s --retries=6 --start-period=15s CMD ["healthcheck"]
 CMD ["conclave", "run", "learner", "--help"]

@@ -1,7 +1,8 @@
 """Make what the stack needs and nobody should have to think of: tokens, a password, and folders their users may write.
 
-Runs at every start and changes nothing that is there. Each secret is readable by the one user that needs it, so that a
-container which mounts the volume sees no secret of another. Standard library only.
+Runs at every start and changes nothing that is there. Each secret is readable by the one user that needs it; our
+services are one user, so each of them can read what the others have: this is one machine, for development. In
+Kubernetes every service has Secrets of its own. Standard library only.
 """
 
 import os
@@ -40,6 +41,9 @@ def main() -> None:
     make(folder, "twin-token", SERVICE, secrets.token_hex(32) + "\n")
     make(folder, "grafana-password", GRAFANA, secrets.token_hex(16))
     make(folder, "metrics-token", PROMETHEUS, metrics)
+    # of the admin API: a client that is given the file sends the first one
+    roles = ("admin", "operator", "viewer")
+    make(folder, "admin-tokens", SERVICE, "".join(f"{secrets.token_hex(32)} {role} compose\n" for role in roles))
     # what services accept: each other, and whoever may only look at metrics
     metrics = (folder / "metrics-token").read_text().strip()
     make(folder, "peer-token", SERVICE, f"{secrets.token_hex(32)}\n")

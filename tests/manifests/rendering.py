@@ -6,8 +6,10 @@ A copy of the tree is rendered, since one component needs certificates that a sc
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -21,32 +23,36 @@ Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 OVERLAYS = sorted(p.parent.name for p in (ROOT / "k8s" / "overlays").glob("*/kustomization.yaml"))
 ADDED = {
-    "prod+monitoring": ("prod", "monitoring"),
+    "prod+monitoring": ("prod", "monitoring", "monitoring-mtls"),
     "daemonset-agents+monitoring": ("daemonset-agents", "monitoring"),
     "partition-agents+learner": ("partition-agents", "learner"),
-    "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret"),
+    "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
 }
-"""Overlays with a component, as an operator's own overlay would add it."""
+"""Overlays with components, as an operator's own overlay would add it."""
 
 BUILDS = [*OVERLAYS, *ADDED]
 KUBECTL = shutil.which("kubectl")
-OPENSSL = shutil.which("openssl")
 NAMESPACE = "conclave-system"
+JOBS = {"conclave-make-peer-secret", "conclave-etcd-roles"}
+"""Pods that run once: nothing reaches them."""
+MUTUAL_TLS = {"prod", "prod+monitoring", "etcd-internal+certs-plain-secret"}
+"""Builds whose services know each other by certificate."""
 
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl (for kustomize) is not on PATH")
 
 
 @cache
 def tree() -> Path:
-    """A copy of k8s/ with a folder per added component, and certificates where openssl can make them."""
+    """A copy of k8s/ with a folder per overlay with components, and the certificates that the script makes."""
     folder = Path(tempfile.mkdtemp(prefix="conclave-k8s-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     ignored = shutil.ignore_patterns("certs")
     shutil.copytree(ROOT / "k8s", folder / "k8s", ignore=ignored)
-    if OPENSSL is not None:
-        script = folder / "k8s/components/certs-plain-secret/make-certs.sh"
-        subprocess.run(["sh", str(script)], check=True, capture_output=True)
-    for build, (overlay, component) in ADDED.items():
+    script = folder / "k8s/components/certs-plain-secret/make-certs.sh"
+    command = f"{sys.executable} -m services.cli"
+    environ = {**os.environ, "CONCLAVE": command, "PYTHONPATH": str(ROOT)}
+    subprocess.run(["sh", str(script)], check=True, capture_output=True, env=environ)
+    for build, (overlay, *components) in ADDED.items():
         mine = folder / "k8s/overlays" / build
         mine.mkdir()
         kustomization = {
@@ -54,7 +60,7 @@ def tree() -> Path:
             "kind": "Kustomization",
             "namespace": NAMESPACE,
             "resources": [f"../{overlay}"],
-            "components": [f"../../components/{component}"],
+            "components": [f"../../components/{component}" for component in components],
         }
         (mine / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return folder / "k8s"
@@ -62,8 +68,6 @@ def tree() -> Path:
 
 def folder_of(build: str) -> Path:
     """What to give ``kubectl apply -k``."""
-    if "certs-plain-secret" in build and OPENSSL is None:
-        pytest.skip("openssl is not on PATH")
     return tree() / "overlays" / build
 
 

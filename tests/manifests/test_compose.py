@@ -112,6 +112,16 @@ def test_volumes_are_named_and_files_exist(files: tuple[str, ...]) -> None:
             assert (COMPOSE / source).exists() if source.startswith(".") else source in named, volume
 
 
+def test_the_sample_is_for_us_and_for_nodes_that_the_twin_plays() -> None:
+    items = yaml.safe_load((COMPOSE / "sample.yaml").read_text())["items"]
+    assert {item["kind"] for item in items} == {"Node", "Pod"}
+    for item in items:
+        if item["kind"] == "Node":
+            assert item["metadata"]["annotations"] == {"conclave.io/twin-node": "true"}
+        else:
+            assert item["spec"]["schedulerName"] == "conclave"
+
+
 def test_images_are_targets_of_the_dockerfile() -> None:
     targets = set(re.findall(r"^FROM runtime AS (\w+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
     for name, service in merged(FILES[1])["services"].items():
@@ -160,7 +170,7 @@ def test_secrets_are_random_kept_and_each_for_one_reader(tmp_path: Path, monkeyp
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     first = run_make_secrets(tmp_path / "a", monkeypatch)
-    assert first.keys() == {"peer-token", "metrics-token", "twin-token", "grafana-password"}
+    assert first.keys() == {"peer-token", "metrics-token", "twin-token", "grafana-password", "admin-tokens"}
     assert run_make_secrets(tmp_path / "a", monkeypatch) == first
     other = run_make_secrets(tmp_path / "b", monkeypatch)
     assert all(first[name] != other[name] for name in first)

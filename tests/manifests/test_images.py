@@ -113,7 +113,8 @@ def test_compose_builds_the_same_targets() -> None:
     assert built == set(IMAGES)
 
 
-def test_the_installer_is_a_script_that_runs() -> None:
-    script = ROOT / "images" / "install.sh"
+@pytest.mark.parametrize("name", ["images/install.sh", "images/make-base.sh", "tests/e2e/run.sh"])
+def test_scripts_are_scripts_that_run(name: str) -> None:
+    script = ROOT / name
     assert script.stat().st_mode & 0o111
     subprocess.run(["sh", "-n", str(script)], check=True)

@@ -11,7 +11,18 @@ import kubernetes_validate
 import kubernetes_validate.utils
 import pytest
 
-from tests.manifests.rendering import BUILDS, NAMESPACE, OVERLAYS, needs_kubectl, of_kind, pod_templates, rendered
+from shared.adapters.identity import IDENTITY_DOMAIN, SERVICE_ROLES, common_name, identity_of
+from tests.manifests.rendering import (
+    BUILDS,
+    JOBS,
+    MUTUAL_TLS,
+    NAMESPACE,
+    OVERLAYS,
+    needs_kubectl,
+    of_kind,
+    pod_templates,
+    rendered,
+)
 
 RELEASES = ["1.34.0", "1.35.0", "1.36.0", "1.37.0"]
 CUSTOM = {
@@ -107,12 +118,14 @@ def test_our_pods_are_never_scheduled_by_conclave_itself(build: str) -> None:
 @pytest.mark.parametrize("build", BUILDS)
 def test_services_are_probed_and_ports_are_named(build: str) -> None:
     for name, template in pod_templates(build).items():
-        if name == "conclave-make-peer-secret":
+        if name in JOBS:
             continue
         for container in template["spec"]["containers"]:
             ports = {port["name"] for port in container["ports"]}
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 assert container[probe]["httpGet"]["port"] in ports, (name, probe)
+                secure = build in MUTUAL_TLS and name != "conclave-etcd"
+                assert (container[probe]["httpGet"].get("scheme") == "HTTPS") is secure, (name, probe)
 
 
 @pytest.mark.parametrize("build", BUILDS)
@@ -165,17 +178,18 @@ def test_every_secret_and_config_map_that_is_mounted_is_made_or_documented(build
     """By this build, by cert-manager, by the Job, or by hand where docs/operations/kubernetes.md says so."""
     made = {d["metadata"]["name"] for d in of_kind(build, "Secret", "ConfigMap")}
     made |= {d["spec"]["secretName"] for d in of_kind(build, "Certificate")}
+    clients = {f"conclave-etcd-{service}-tls" for service in ("coordinator", "binder", "agent")}
     by_hand = {
         "dev": set(),
         "prod": set(),
         "prod+monitoring": set(),
-        "etcd-internal": {"conclave-etcd-server-tls", "conclave-etcd-peer-tls", "conclave-etcd-client-tls"},
-        "etcd-external": {"conclave-etcd-client-tls"},
+        "etcd-internal": {"conclave-etcd-server-tls", "conclave-etcd-peer-tls", *clients},
+        "etcd-external": clients,
     }.get(build, set())
     if any(d["metadata"]["name"] == "conclave-make-peer-secret" for d in of_kind(build, "Job")):
-        made |= {"conclave-peer-token"}
+        made |= {"conclave-peer-token", "conclave-admin-token"}
     else:
-        by_hand |= {"conclave-peer-token"}
+        by_hand |= {"conclave-peer-token", "conclave-admin-token"}
     wanted = set()
     for template in pod_templates(build).values():
         for volume in template["spec"].get("volumes", ()):
@@ -195,10 +209,34 @@ def test_certificates_name_every_member_and_an_issuer_that_is_there() -> None:
     assert len(members) == 3
     for name in ("conclave-etcd-server", "conclave-etcd-peer"):
         assert set(members) <= set(certificates[name]["dnsNames"])
-    assert "client auth" in certificates["conclave-etcd-client"]["usages"]
+    for user in ("coordinator", "binder", "agent", "learner", "root"):
+        client = certificates[f"conclave-etcd-{user}"]
+        assert (client["commonName"], client["usages"]) == (user, ["digital signature", "client auth"])
     arguments = " ".join(etcd["spec"]["template"]["spec"]["containers"][0]["args"])
     for number, member in enumerate(members):
         assert f"conclave-etcd-{number}=https://{member}:2380" in arguments
+
+
+@pytest.mark.parametrize("role", SERVICE_ROLES)
+def test_a_services_certificate_names_its_role_and_no_other(role: str) -> None:
+    specs = {d["metadata"]["name"]: d["spec"] for d in of_kind("prod", "Certificate")}
+    ours = specs[f"conclave-peer-{role}"]
+    assert ours["commonName"] == common_name(role)
+    identities = {name for name in ours["dnsNames"] if name.endswith(IDENTITY_DOMAIN)}
+    assert identities == {identity_of(role)}
+    assert {"server auth", "client auth"} <= set(ours["usages"])
+    # etcd's CA must not open the services' doors, nor the other way round
+    assert ours["issuerRef"]["name"] == "conclave-peer-ca" != specs[f"conclave-etcd-{role}"]["issuerRef"]["name"]
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_each_pod_holds_its_own_certificates_alone(build: str) -> None:
+    for name, template in pod_templates(build).items():
+        role = name.removeprefix("conclave-")
+        owners = {"etcd-roles": ("root",), "etcd": ("server", "peer")}.get(role, (role,))
+        own = {f"conclave-{ca}-{owner}-tls" for ca in ("etcd", "peer") for owner in owners}
+        mounted = {v["secret"]["secretName"] for v in template["spec"].get("volumes", ()) if "secret" in v}
+        assert {secret for secret in mounted if secret.endswith("-tls")} <= own, name
 
 
 def test_an_etcd_with_tls_asks_every_client_for_a_certificate() -> None:
@@ -208,3 +246,12 @@ def test_an_etcd_with_tls_asks_every_client_for_a_certificate() -> None:
         listening = [a for a in arguments if a.startswith(("--listen-client", "--listen-peer"))]
         assert len(listening) == 2
         assert all("=https://" in argument for argument in listening)
+
+
+def test_who_speaks_to_etcd_as_a_member_has_a_members_certificate() -> None:
+    """Clients have certificates of the same CA, and a member's messages are held against no role."""
+    for build in ("prod", "etcd-internal"):
+        arguments = of_kind(build, "StatefulSet")[0]["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert "--peer-cert-allowed-cn=conclave-etcd-peer" in arguments
+    names = [d["spec"].get("commonName") for d in of_kind("prod", "Certificate")]
+    assert names.count("conclave-etcd-peer") == 1

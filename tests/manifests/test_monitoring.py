@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.adapters.identity import SERVICE_ROLES, identity_of
 from tests.manifests.rendering import ROOT, needs_kubectl, of_kind
 
 MONITORING = ROOT / "compose" / "monitoring"
@@ -103,6 +104,18 @@ def test_every_service_is_scraped_at_a_port_it_has(build: str) -> None:
                 assert endpoint["port"] in {port["name"] for port in services[name]}
             scraped.add(name)
     assert scraped == services.keys()
+
+
+@needs_kubectl
+def test_where_services_speak_tls_prometheus_checks_each_ones_name() -> None:
+    monitors = {d["metadata"]["name"]: d["spec"]["endpoints"] for d in of_kind("prod+monitoring", "ServiceMonitor")}
+    roles = {f"conclave-{role}" for role in SERVICE_ROLES}
+    assert monitors.keys() == {*roles, "conclave-etcd"}
+    for name in roles:
+        (endpoint,) = monitors[name]
+        assert endpoint["scheme"] == "https"
+        assert endpoint["tlsConfig"]["serverName"] == identity_of(name.removeprefix("conclave-"))
+        assert "insecureSkipVerify" not in endpoint["tlsConfig"]
 
 
 def test_prometheus_of_compose_knows_the_jobs_that_alerts_and_dashboards_name() -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.manifests.rendering import BUILDS, Json, needs_kubectl, of_kind, pod_templates
+from tests.manifests.rendering import BUILDS, JOBS, Json, needs_kubectl, of_kind, pod_templates
 
 pytestmark = needs_kubectl
 
 OUTSIDE = {"app.kubernetes.io/name": "somebody-else"}
 PROMETHEUS = {"app.kubernetes.io/name": "prometheus"}
-PORTS = (2379, 2380, 2381, 8700)
+PORTS = (2379, 2380, 2381, 8700, 8701)
 
 
 def selects(selector: Json, labels: dict[str, str]) -> bool:
@@ -75,13 +75,15 @@ def ways(policies: list[Json], templates: dict[str, Json]) -> set[tuple[str, str
 
 
 def needed(build: str) -> set[tuple[str, str, int]]:
-    """The ways of docs/architecture.md: offers, views, plans, transitions, and facts in etcd."""
-    found = {("coordinator", "agent", 8700), ("coordinator", "binder", 8700)}
+    """The ways of docs/architecture.md: offers, views, plans, transitions, what a standby passes on, facts in etcd."""
+    found = {("coordinator", "agent", 8700), ("coordinator", "binder", 8700), ("coordinator", "coordinator", 8701)}
     clients = {"coordinator", "agent", "binder"}
     if "learner" in build:
         found |= {("agent", "learner", 8700)}
         clients |= {"learner"}
     if "etcd-external" not in build:
+        if build.startswith("prod") or "certs-plain-secret" in build:
+            clients |= {"etcd-roles"}
         found |= {(client, "etcd", 2379) for client in clients}
     if build.startswith(("prod", "etcd-internal")):
         found |= {("etcd", "etcd", 2380)}
@@ -102,7 +104,7 @@ def test_nobody_from_outside_comes_in_but_prometheus(build: str) -> None:
             assert not passes(policies, "Ingress", labels, (OUTSIDE, "default"), port), (name, port)
             assert not passes(policies, "Ingress", labels, (PROMETHEUS, "default"), port), (name, port)
             scraped = passes(policies, "Ingress", labels, (PROMETHEUS, "monitoring"), port)
-            expected = "monitoring" in build and name != "conclave-make-peer-secret" and port in (8700, 2381)
+            expected = "monitoring" in build and name not in JOBS and port in (8700, 2381)
             assert scraped is expected, (name, port)
 
 

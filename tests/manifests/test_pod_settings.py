@@ -21,7 +21,7 @@ from services.coordinator.settings import CoordinatorSettings
 from shared.errors import ConfigError
 from shared.runtime.process import ProcessSettings
 from shared.runtime.settings import load, parse_flags
-from tests.manifests.rendering import BUILDS, Json, needs_kubectl, of_kind, pod_templates
+from tests.manifests.rendering import BUILDS, MUTUAL_TLS, Json, needs_kubectl, of_kind, pod_templates
 from tests.manifests.test_compose import FILES, merged
 
 KINDS: dict[str, type[ProcessSettings]] = {
@@ -64,7 +64,7 @@ def told(build: str) -> dict[str, ProcessSettings]:
     found = {}
     for name, template in pod_templates(build).items():
         container = template["spec"]["containers"][0]
-        if container["command"][0] != "conclave":
+        if container["command"][:2] != ["conclave", "run"]:
             continue
         assert container["image"].split(":")[0] == name
         environ = environ_of(build, container)
@@ -80,7 +80,7 @@ def test_pods_start_with_settings_that_exist(build: str) -> None:
     services = told(build)
     assert {"coordinator", "agent", "binder"} <= services.keys()
     for service, settings in services.items():
-        assert settings.advertise == "http://10.0.0.7:8700"
+        assert settings.advertise == f"{'https' if build in MUTUAL_TLS else 'http'}://10.0.0.7:8700"
         assert settings.id == ("node-1" if service == "agent" and build.startswith("daemonset") else "pod-1")
 
 
@@ -95,9 +95,12 @@ def test_all_services_use_one_etcd_with_tls_where_it_has_it(build: str) -> None:
     templates = pod_templates(build)
     for service, settings in services.items():
         mounts = {m["mountPath"] for m in templates[f"conclave-{service}"]["spec"]["containers"][0]["volumeMounts"]}
-        for file in (settings.etcd_ca, settings.etcd_cert, settings.etcd_key, settings.token_file):
+        files = (settings.etcd_ca, settings.etcd_cert, settings.etcd_key, settings.token_file)
+        peers = (settings.tls_ca, settings.tls_cert, settings.tls_key)
+        for file in (*files, *peers):
             assert (file is None) or str(file.parent) in mounts, (service, file)
         assert (settings.etcd_ca is not None) is secure
+        assert (None not in peers) is (build in MUTUAL_TLS)
 
 
 @needs_kubectl

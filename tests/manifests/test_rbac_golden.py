@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).with_name("rbac.golden.json")
 @pytest.mark.parametrize("build", BUILDS)
 def test_roles_are_those_of_the_golden_file(build: str) -> None:
     golden = json.loads(GOLDEN.read_text())
-    if not of_kind(build, "Job"):
+    if not any(job["metadata"]["name"] == "conclave-make-peer-secret" for job in of_kind(build, "Job")):
         del golden["conclave-make-peer-secret"]
     assert {account: sorted(rules) for account, rules in grants(rendered(build)).items()} == golden
 

@@ -1,37 +1,43 @@
 #!/bin/sh
-# A CA and three certificates for etcd-internal in certs/. A CA that is there is kept, so that running members go on
-# trusting each other while certificates are renewed. DAYS (default 365): how long they hold.
+# Two CAs and every certificate of the mesh in certs/, by `conclave pki`. What is there is kept and renewed once less than a
+# third of its time is left: run it again every month. DAYS (default 365): how long certificates hold. CONCLAVE: the command.
 set -eu
 umask 077
 cd "$(dirname "$0")"
 mkdir -p certs
 cd certs
-days=${DAYS:-365}
+conclave=${CONCLAVE:-conclave}
 
-if ! [ -f ca.key ]; then
-    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
-        -subj /CN=conclave-etcd-ca -keyout ca.key -out ca.crt
-fi
+for ca in etcd peer; do
+    test -f "$ca-ca/ca.key" || $conclave pki init "$ca-ca" --name "conclave-$ca-ca"
+done
 
-# make NAME COMMON-NAME USAGES [SUBJECT-ALTERNATIVE-NAMES]
+# make CA FOLDER KIND [NAME] [--san NAME]...
 make() {
-    openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$2" -keyout "$1.key" -out "$1.csr"
-    {
-        echo "basicConstraints=critical,CA:FALSE"
-        echo "keyUsage=critical,digitalSignature"
-        echo "extendedKeyUsage=$3"
-        if [ -n "${4:-}" ]; then echo "subjectAltName=$4"; fi
-    } > "$1.ext"
-    openssl x509 -req -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days "$days" -extfile "$1.ext" -out "$1.crt"
-    rm "$1.csr" "$1.ext"
+    ca=$1 folder=$2
+    shift 2
+    if [ -f "$folder/tls.crt" ]; then
+        $conclave pki renew "$folder" --ca "$ca-ca"
+    else
+        $conclave pki issue "$@" --ca "$ca-ca" --out "$folder" --days "${DAYS:-365}"
+    fi
 }
 
 host=conclave-etcd.conclave-system.svc
-names=DNS:$host,DNS:$host.cluster.local
+set -- --san "$host" --san "$host.cluster.local"
 for member in 0 1 2; do
-    names=$names,DNS:conclave-etcd-$member.$host,DNS:conclave-etcd-$member.$host.cluster.local
+    set -- "$@" --san "conclave-etcd-$member.$host" --san "conclave-etcd-$member.$host.cluster.local"
 done
-make server conclave-etcd serverAuth,clientAuth "$names,DNS:localhost,IP:127.0.0.1"
-make peer conclave-etcd-peer serverAuth,clientAuth "$names"
-make client conclave clientAuth
-echo "certificates for $days days are in $(pwd)"
+make etcd etcd-server etcd-server "$@"
+make etcd etcd-peer etcd-peer "$@"
+for user in coordinator binder agent learner root; do
+    make etcd "etcd-$user" etcd-client "$user"
+done
+# all pods of a service share its certificate, which names its role
+for role in binder agent learner; do
+    make peer "peer-$role" "$role"
+done
+# people and tools reach the admin API by its Service
+admin=conclave-admin.conclave-system.svc
+make peer peer-coordinator coordinator --san "$admin" --san "$admin.cluster.local"
+$conclave pki show */tls.crt
