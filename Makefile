@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-scenarios lint bench chaos train-all evaluate-all wheels images lock clean
+.PHONY: env demo reference test test-scenarios test-e2e screenshots lint audit bench chaos train-all evaluate-all wheels images lock clean
 
 .venv/.installed: requirements-dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -23,16 +23,32 @@ TORCH ?= torch==2.13.0
 demo: .venv/.installed
 	$(BIN)/conclave demo --kill leader@16
 
+# docs/reference/*.md, from the code.
+reference: .venv/.learn
+	$(BIN)/python -m docs.reference.generate
+
 lint: .venv/.learn
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Known weaknesses in our code (bandit) and in what we install (pip-audit, which needs the network). 3: not audited.
+audit: .venv/.installed
+	$(BIN)/python -m bench.audit
+
 # JOBS tests at a time: most of them wait for processes, leases and clocks.
 JOBS ?= 2
 test: lint
 	$(BIN)/pytest -n $(JOBS)
+
+# On a real Docker engine, which it installs and starts where none answers (as root, on Debian), and in a real browser.
+test-e2e: .venv/.learn wheels
+	tests/e2e/run.sh $(BIN)/pytest -m e2e tests/e2e
+
+# The pictures of the documentation, from a mesh on this machine.
+screenshots: .venv/.installed
+	$(BIN)/python -m bench.screenshots --out docs/images
 
 # The black-box scenarios RUNS times in a row, with their waits as they are written; `make test` runs each once, shortened.
 LENGTH ?= full
@@ -75,13 +91,20 @@ BASE ?= python:3.11-slim-bookworm
 TAG ?= 0.1.0
 IMAGES ?= agent coordinator binder twin cli etcd learner
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-wheels: .venv/.installed
-	rm -rf dist/wheels dist/torch
-	@for image in $(IMAGES); do \
-		$(BIN)/pip wheel --quiet --require-hashes --no-deps -r images/$$image.lock -w dist/wheels || exit $$?; done
-	@case " $(IMAGES) " in *" learner "*) $(BIN)/pip wheel --quiet --require-hashes --no-deps \
-		--extra-index-url $(TORCH_INDEX) -r images/torch.lock -w dist/torch;; esac
-	$(BIN)/pip wheel --quiet --no-deps . -w dist/wheels
+# What is fetched, again only when a lock changes; our own wheel every time, from the files git would take.
+dist/.fetched/%: images/%.lock | .venv/.installed
+	@mkdir -p dist/.fetched
+	$(BIN)/pip wheel --quiet --require-hashes --no-deps -r images/$*.lock -w dist/wheels
+	@touch $@
+
+dist/.fetched/torch: images/torch.lock | .venv/.installed
+	@mkdir -p dist/.fetched
+	$(BIN)/pip wheel --quiet --require-hashes --no-deps --extra-index-url $(TORCH_INDEX) -r images/torch.lock -w dist/torch
+	@touch $@
+
+wheels: $(IMAGES:%=dist/.fetched/%) $(if $(filter learner,$(IMAGES)),dist/.fetched/torch)
+	@rm -rf dist/conclave build
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) $(BIN)/pip wheel --quiet --no-deps . -w dist/conclave
 
 images: wheels
 	@for image in $(IMAGES); do \
@@ -95,4 +118,4 @@ lock:
 			--generate-hashes -o images/$$image.lock || exit $$?; done
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build dist *.egg-info
