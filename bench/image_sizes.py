@@ -1,8 +1,10 @@
 """What each image adds to its base: installs its lock and our wheel into a folder as ``images/install.sh`` does.
 
     python bench/image_sizes.py [IMAGE ...]
+    python bench/image_sizes.py --engine TAG BASE [IMAGE ...]      of images that a Docker engine has built on BASE
 
-Needs the package index, or a folder of wheels known to pip. The learner is left out unless named: torch is large.
+Without an engine it needs the package index, or a folder of wheels known to pip. The learner is left out unless named:
+torch is large.
 """
 
 from __future__ import annotations
@@ -43,8 +45,20 @@ def measure(image: str, wheel: Path, folder: Path) -> int:
     return size_bytes(folder)
 
 
+def engine_bytes(image: str) -> int:
+    """What the engine says of an image; its error ends this program."""
+    command = ["docker", "image", "inspect", "--format", "{{.Size}}", image]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
 def main() -> None:
     """Print one line per image."""
+    if sys.argv[1:2] == ["--engine"]:
+        tag, base, *images = sys.argv[2:]
+        for image in images or IMAGES:
+            added = engine_bytes(f"conclave-{image}:{tag}") - engine_bytes(base)
+            print(f"{image}: {added / 1e6:.0f} MB", flush=True)
+        return
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         pip("wheel", "--no-deps", str(ROOT), "-w", place)

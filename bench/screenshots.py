@@ -1,0 +1,109 @@
+"""Pictures of the dashboard for the documentation: a real mesh on the twin, a real Chromium, a real failover.
+
+    .venv/bin/python -m bench.screenshots --out docs/images
+
+Takes some minutes, so that the charts have something to show. Fonts are the machine's; the published ones have Inter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.async_api import Page, expect
+
+from bench.dashboard_world import TOKEN, World, world
+from tests.e2e.browser import chromium
+
+WIDE = {"width": 1360, "height": 940}
+WINDOWS_S = 45.0
+"""Until two windows of the comparison have closed."""
+PHONE = {"width": 390, "height": 844}
+
+
+async def post(page: Page, path: str, body: dict[str, Any]) -> None:
+    """A change, as the page itself would ask for it."""
+    answer = await page.evaluate(
+        """async ([path, body, token]) => (await fetch(path, { method: 'POST', body: JSON.stringify(body),
+            headers: { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' } })).status""",
+        [path, body, TOKEN],
+    )
+    assert answer == 200, (path, answer)
+
+
+async def take(page: Page, out: Path, name: str) -> None:
+    """One picture of what the window shows, in 256 colours: it has hardly more."""
+    file = out / f"dashboard-{name}.png"
+    shown = Image.open(io.BytesIO(await page.screenshot(animations="disabled"))).convert("RGB")
+    shown.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(file, optimize=True)
+    print(f"{file.name} {file.stat().st_size // 1000} kB", flush=True)
+
+
+async def pictures(running: World, page: Page, out: Path, leader: str, seconds: float) -> None:
+    """In the order in which things happen."""
+    await post(page, "/v1/policies/activate", {"name": "marl-dqn", "stage": "active", "reason": "balance"})
+    await post(page, "/v1/nodes/node-0042/drain", {"reason": "disk errors"})
+    await asyncio.sleep(seconds)
+    await post(page, "/v1/policies/activate", {"name": "least-allocated", "stage": "shadow", "reason": "trial"})
+    await asyncio.sleep(WINDOWS_S)
+    await take(page, out, "light")
+    await page.emulate_media(color_scheme="dark")
+    await take(page, out, "dark")
+    await page.emulate_media(color_scheme="light")
+    await page.evaluate("() => { location.hash = '#/policies' }")
+    await expect(page.get_by_role("table", name="The last closed window")).to_be_visible()
+    await take(page, out, "policies")
+    await page.evaluate("() => { location.hash = '#/' }")
+    await page.locator("main tbody a").nth(3).click()
+    await expect(page.locator("dialog.drawer tbody tr").first).to_be_visible()
+    await take(page, out, "explain")
+    await page.keyboard.press("Escape")
+    await page.set_viewport_size(PHONE)
+    await page.emulate_media(color_scheme="dark")
+    await asyncio.sleep(4)
+    await take(page, out, "phone")
+    await page.set_viewport_size(WIDE)
+    await page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0) }")
+    await page.mouse.move(2, 2)
+    await page.emulate_media(color_scheme="light")
+    running.mesh.services[leader].wanted = False
+    running.mesh.kill(leader)
+    await expect(page.locator("[data-banner=no_leader]")).to_be_visible()
+    await take(page, out, "failover")
+
+
+async def run(options: argparse.Namespace, folder: Path) -> None:
+    """Fill a cluster, look at it through a standby, kill the leader."""
+    async with world(folder, nodes=options.nodes) as running, chromium() as browser:
+        leader = await running.mesh.leader()
+        url = running.coordinators(leader)[1]
+        context = await browser.new_context(viewport=WIDE, color_scheme="light")
+        await context.add_init_script(f"sessionStorage.setItem('conclave-token', '{TOKEN}')")
+        page = await context.new_page()
+        await running.add_pods(options.nodes * 9)
+        async with running.traffic(options.pods_per_s, batch=60):
+            await page.goto(f"{url}/ui/")
+            await pictures(running, page, options.out, leader, options.seconds)
+        await context.close()
+
+
+def main() -> None:
+    """Take them all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("docs/images"))
+    parser.add_argument("--nodes", type=int, default=400)
+    parser.add_argument("--pods-per-s", type=float, default=12.0)
+    parser.add_argument("--seconds", type=float, default=150.0, help="of looking before the first picture")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(options, Path(folder)))
+
+
+if __name__ == "__main__":
+    main()
