@@ -27,7 +27,7 @@ class Considered(Struct, frozen=True, gc=False):
     accepted: bool
 
 
-class PastDecision(Struct, frozen=True):
+class PastDecision(Struct, frozen=True, gc=False):
     """One placement. ``considered``: the chosen node, then the next-best ones in the order of choice. ``at``: seconds
     of the clock. ``attempt``: the how manieth, from 1."""
 

@@ -11,7 +11,7 @@ from shared.model.constraints import SelectorTerm
 from shared.model.labels import LabelSelector
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, gc=False):
     """A PersistentVolumeClaim. ``storage_bytes``: requested; ``bind_completed``: the volume controller confirmed the
     binding; ``selected_node``: where a delayed claim is being provisioned; ``owner_pod``: the pod an ephemeral claim
     was made for; ``selector`` None: any volume."""
@@ -42,7 +42,7 @@ class Claim(Struct, frozen=True):
         return bool(self.volume_name) and self.bind_completed
 
 
-class PersistentVolume(Struct, frozen=True):
+class PersistentVolume(Struct, frozen=True, gc=False):
     """A PersistentVolume. ``claim``: (key, uid) it is bound or reserved for; ``affinity`` None: reachable from every
     node; ``csi``: (driver, handle)."""
 
@@ -60,7 +60,7 @@ class PersistentVolume(Struct, frozen=True):
     resource_version: str = ""
 
 
-class StorageClass(Struct, frozen=True):
+class StorageClass(Struct, frozen=True, gc=False):
     """``delayed``: WaitForFirstConsumer. ``topologies``: per term (label key, allowed values); () allows every node."""
 
     name: str
@@ -69,7 +69,7 @@ class StorageClass(Struct, frozen=True):
     topologies: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
 
 
-class Workload(Struct, frozen=True):
+class Workload(Struct, frozen=True, gc=False):
     """A Service or a controller: pods of ``namespace`` it selects. ``kind`` as in ``ownerReferences``."""
 
     api_version: str
@@ -79,7 +79,7 @@ class Workload(Struct, frozen=True):
     selector: LabelSelector | None
 
 
-class DisruptionBudget(Struct, frozen=True):
+class DisruptionBudget(Struct, frozen=True, gc=False):
     """A PodDisruptionBudget. ``allowed``: further evictions it permits now; ``disrupted``: names of pods that the API
     server has already counted against it."""
 

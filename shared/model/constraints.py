@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Toleration(Struct, frozen=True, array_like=True):
+class Toleration(Struct, frozen=True, array_like=True, gc=False):
     """``operator`` is Exists or Equal; empty ``key`` with Exists tolerates all; empty ``effect`` means any effect."""
 
     key: str = ""
@@ -18,7 +18,7 @@ class Toleration(Struct, frozen=True, array_like=True):
     effect: str = ""
 
 
-class Taint(Struct, frozen=True, array_like=True):
+class Taint(Struct, frozen=True, array_like=True, gc=False):
     """``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str
@@ -26,7 +26,7 @@ class Taint(Struct, frozen=True, array_like=True):
     effect: str = ""
 
 
-class Requirement(Struct, frozen=True, array_like=True):
+class Requirement(Struct, frozen=True, array_like=True, gc=False):
     """One expression over a label or field; ``operator``: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
 
     key: str
@@ -34,21 +34,21 @@ class Requirement(Struct, frozen=True, array_like=True):
     values: tuple[str, ...] = ()
 
 
-class SelectorTerm(Struct, frozen=True, array_like=True):
+class SelectorTerm(Struct, frozen=True, array_like=True, gc=False):
     """All of ``expressions`` (labels) and ``fields`` (metadata.name) must hold; an empty term matches nothing."""
 
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
 
 
-class PreferredTerm(Struct, frozen=True, array_like=True):
+class PreferredTerm(Struct, frozen=True, array_like=True, gc=False):
     """``weight`` 1-100 is added where ``term`` matches."""
 
     weight: int
     term: SelectorTerm
 
 
-class HostPort(Struct, frozen=True, array_like=True):
+class HostPort(Struct, frozen=True, array_like=True, gc=False):
     """A port on the node itself. ``ip`` 0.0.0.0 conflicts with every address."""
 
     protocol: str
@@ -56,7 +56,7 @@ class HostPort(Struct, frozen=True, array_like=True):
     port: int
 
 
-class PodClass(Struct, frozen=True, array_like=True):
+class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """All that decides on which nodes a pod may run and how well: two pods of equal class are interchangeable.
 
     ``requests``: (resource, amount) sorted by name, amounts > 0 only; ``pods`` is not among them (each counts 1).
@@ -82,7 +82,7 @@ class PodClass(Struct, frozen=True, array_like=True):
     workload: str = ""
 
 
-class Norms(Struct, frozen=True, array_like=True):
+class Norms(Struct, frozen=True, array_like=True, gc=False):
     """What normalised scores of a class are divided by: maxima over the feasible nodes of the whole cluster.
 
     ``taints``: most untolerated PreferNoSchedule taints on a node; ``affinity``: greatest sum of preferred weights.

@@ -13,7 +13,7 @@ from msgspec import Struct
 from shared.model.constraints import Requirement
 
 
-class LabelSelector(Struct, frozen=True, array_like=True):
+class LabelSelector(Struct, frozen=True, array_like=True, gc=False):
     """``requirements``: In, NotIn, Exists and DoesNotExist, all of which must hold; sorted, so that equal selectors
     are equal values."""
 

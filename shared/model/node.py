@@ -12,7 +12,7 @@ LATENCY_ANNOTATION = "conclave.io/latency-ms"
 UNKNOWN_LATENCY = -1
 
 
-class Node(Struct, frozen=True):
+class Node(Struct, frozen=True, gc=False):
     """One node. ``allocatable``: amounts by resource name, CPU in milli-cores. ``latency_us``: latency to the users in
     microseconds, ``UNKNOWN_LATENCY`` where nobody says. ``drained``: by whom and why it was drained from our
     scheduling, "" for one that was not; no part of the Kubernetes object."""

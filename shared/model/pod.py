@@ -27,7 +27,7 @@ PREEMPTIBLE_ANNOTATION = "conclave.io/preemptible"
 """On any pod: "false" keeps it from ever being evicted for a pod of higher priority."""
 
 
-class Pod(Struct, frozen=True):
+class Pod(Struct, frozen=True, gc=False):
     """One pod at one resourceVersion.
 
     ``condition``: (status, reason, message) of PodScheduled as last written, so that an unchanged reason costs no

@@ -11,7 +11,7 @@ from msgspec import Struct
 from shared.model.labels import LabelSelector
 
 
-class AffinityTerm(Struct, frozen=True, array_like=True):
+class AffinityTerm(Struct, frozen=True, array_like=True, gc=False):
     """Pods of ``namespaces``, or of namespaces that ``namespace_selector`` matches, which ``selector`` matches, in the
     same domain of ``topology_key``. ``namespaces`` holds the pod's own where the spec names neither."""
 
@@ -21,14 +21,14 @@ class AffinityTerm(Struct, frozen=True, array_like=True):
     namespace_selector: LabelSelector | None = None
 
 
-class WeightedTerm(Struct, frozen=True, array_like=True):
+class WeightedTerm(Struct, frozen=True, array_like=True, gc=False):
     """``weight`` 1-100 for preferring, -1 to -100 for avoiding."""
 
     weight: int
     term: AffinityTerm
 
 
-class SpreadConstraint(Struct, frozen=True, array_like=True):
+class SpreadConstraint(Struct, frozen=True, array_like=True, gc=False):
     """Pods that ``selector`` matches differ by at most ``max_skew`` between domains of ``topology_key``.
 
     ``hard``: DoNotSchedule. ``honor_affinity`` and ``honor_taints``: nodes that the pod's node affinity or an
@@ -44,14 +44,14 @@ class SpreadConstraint(Struct, frozen=True, array_like=True):
     honor_taints: bool = False
 
 
-class ClaimUse(Struct, frozen=True, array_like=True):
+class ClaimUse(Struct, frozen=True, array_like=True, gc=False):
     """A volume by claim ``name``; ``ephemeral``: the claim is made for this pod."""
 
     name: str
     ephemeral: bool = False
 
 
-class DiskUse(Struct, frozen=True, array_like=True):
+class DiskUse(Struct, frozen=True, array_like=True, gc=False):
     """A disk named in the pod itself, usable by one pod per node unless all read only. ``kind``: gce, ebs, iscsi or
     rbd; ``monitors`` (rbd): two disks are the same only if they share one."""
 
@@ -61,7 +61,7 @@ class DiskUse(Struct, frozen=True, array_like=True):
     monitors: tuple[str, ...] = ()
 
 
-class Relations(Struct, frozen=True, array_like=True):
+class Relations(Struct, frozen=True, array_like=True, gc=False):
     """All demands of one pod; ``preferences`` are preferred affinity (positive) and anti-affinity (negative)."""
 
     affinity: tuple[AffinityTerm, ...] = ()

@@ -7,7 +7,7 @@ from msgspec import Struct
 from shared.model.pod import Pod
 
 
-class SchedulingUnit(Struct, frozen=True):
+class SchedulingUnit(Struct, frozen=True, gc=False):
     """One pod, or a gang of which at least ``min_member`` are committed or none.
 
     ``number`` counts up within a coordinator's term and identifies the unit on the wire; with the term it is the

@@ -11,7 +11,7 @@ A pod on a node we do not know (yet) is kept and counted when the node appears.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.model.node import Node
@@ -21,8 +21,7 @@ from shared.scheduling.filters.gpu_devices import gpu_milli_of
 from shared.scheduling.node_table import MAX_DEVICES, NodeTable
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True, gc=False):
     """What one pod holds on one node. ``assumed_at``: seconds, None once the API server has confirmed it."""
 
     uid: str

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from sys import intern
 
 import numpy as np
+from msgspec import Struct
 
 from shared.model.labels import LabelSelector, selects
 from shared.model.pod import Pod
@@ -77,8 +78,7 @@ class _Group:
     matchers: list[Matcher] = field(default_factory=list)
 
 
-@dataclass(slots=True, eq=False)
-class _Placed:
+class _Placed(Struct, eq=False, gc=False):
     pod: Pod
     node_name: str
     group: _Group

@@ -51,6 +51,11 @@ def test_pods_of_one_template_share_a_class() -> None:
     assert hash(make_pod("a").cpu("1").pod().pod_class) == hash(make_pod("b").cpu("1").pod().pod_class)
 
 
+def test_pods_of_one_template_keep_one_class_between_them() -> None:
+    assert make_pod("a").cpu("1").pod().pod_class is make_pod("b").cpu("1000m").pod().pod_class
+    assert make_pod("a").cpu("1").pod().pod_class is not make_pod("b").cpu("2").pod().pod_class
+
+
 def test_devices_are_read_from_the_annotation() -> None:
     assert make_pod().set(annotations={"conclave.io/gpu-devices": "2,5"}).pod().devices == (2, 5)
     assert "comma-separated" in make_pod().set(annotations={"conclave.io/gpu-devices": "2;5"}).pod().invalid
