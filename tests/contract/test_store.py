@@ -173,7 +173,7 @@ async def test_a_lease_kept_alive_outlives_its_ttl(store, world):
     until = loop.time() + 2.5
     while loop.time() < until:
         assert await store.keep_alive(grant.lease_id) == grant.ttl_s
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # time has to pass: the lease would end in it
     assert (await store.get(world.key("k"))).lease_id == grant.lease_id
 
 
