@@ -1,7 +1,7 @@
 """Protocols that the core and the services are written against; the adapters fulfil them.
 
 ``Store`` is the coordination store: etcd in production (``adapters/etcd_store.py``), memory in tests
-(``adapters/memory_store.py``); both pass ``tests/contract/test_store.py``. ``KubeApi`` is the hot path to the
+(``adapters/memory_store.py``); both pass ``tests/contract/test_store*.py``. ``KubeApi`` is the hot path to the
 Kubernetes API (``adapters/kube_api.py``).
 
 Errors of every call are split as in ``shared.errors``: *refused* (had no effect) or *unknown* (may have had).

@@ -17,7 +17,7 @@ import msgspec
 
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube import objects as api
-from shared.kube.resources import Deleted, ObjectList, Resource, Upserted, WatchEvent
+from shared.kube.resources import EVENTS, PODS, Deleted, ObjectList, Resource, Upserted, WatchEvent
 from shared.ports import BindRequest
 from tests.builders import NodeBuilder, PodBuilder
 
@@ -133,6 +133,15 @@ class FakeKube:
         if pod != self.pods[key]:
             self._store_pod(pod)
 
+    def delete_pod(self, namespace: str, name: str, uid: str = "") -> None:
+        """DELETE, or an eviction that no budget forbids, of a pod that ends at once. ``uid``: the precondition."""
+        pod = self.pods.get(f"{namespace}/{name}")
+        if pod is None:
+            raise KubeRejected(f"pods {name!r} not found", status=404, reason="NotFound")
+        if uid and self.check_preconditions and uid != pod["metadata"]["uid"]:
+            raise KubeRejected("uid in precondition", status=409, reason="Conflict")
+        self._gone("pods", self.pods.pop(f"{namespace}/{name}"), api.Pod)
+
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _copy(self, key: str) -> dict[str, Any]:
@@ -165,7 +174,8 @@ class AsyncKube:
     """``shared.ports.KubeApi`` on a ``FakeKube``. ``faults``: verb to what the next calls of it do, in order.
 
     ``drop_reply``: it happens, the answer is lost; ``drop_request``: it does not happen, the answer is lost;
-    ``ok``: nothing. ``gates``: verb to an event that a call waits for before it has its effect.
+    ``ok``: nothing. ``gates``: verb to an event that a call waits for before it has its effect. ``events``: Events that
+    were created; they are kept, not served.
     """
 
     def __init__(self, server: FakeKube) -> None:
@@ -174,6 +184,7 @@ class AsyncKube:
         self.gates: dict[str, asyncio.Event] = {}
         self.reached: dict[str, asyncio.Event] = {}
         self.calls: list[str] = []
+        self.events: list[Mapping[str, Any]] = []
 
     async def list(self, resource: Resource[Any], *, timeout_s: float = 60.0) -> ObjectList[Any]:
         stored = self.server.pods if resource.plural == "pods" else self.server.nodes
@@ -215,17 +226,19 @@ class AsyncKube:
         await self._call("patch", lambda: self.server.patch_status(namespace, name, patch))
 
     async def evict(self, *, namespace: str, name: str, uid: str, timeout_s: float = 5.0) -> None:
-        await self._call("evict", lambda: self.server.remove_pod(name))
+        await self._call("evict", lambda: self.server.delete_pod(namespace, name, uid))
 
     async def create(
         self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0
     ) -> None:
-        raise NotImplementedError
+        assert resource is EVENTS, "Events are all that is created here; FakeKube.add_pod and add_node make the rest"
+        await self._call("create", lambda: self.events.append(body))
 
     async def delete(
         self, resource: Resource[Any], *, namespace: str, name: str, uid: str = "", timeout_s: float = 5.0
     ) -> None:
-        raise NotImplementedError
+        assert resource is PODS, "pods are all that is deleted here; FakeKube.remove_node takes a node away"
+        await self._call("delete", lambda: self.server.delete_pod(namespace, name, uid))
 
     async def close(self) -> None:
         return None

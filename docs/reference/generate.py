@@ -290,12 +290,13 @@ def rows_of(collector: Any) -> Iterator[tuple[str, str, str, str]]:
 def messages() -> str:
     """Every message on the wire and what it is made of, in the order of its fields."""
     from shared.wire import messages as wire
+    from shared.wire import residents
 
     kinds = {kind: number for number, kind in wire.KINDS.items()}
-    order = [*wire.KINDS.values(), *parts_of(wire, set(kinds))]
+    order = [*wire.KINDS.values(), *parts_of(wire, set(kinds)), *parts_of(residents, set())]
     parts = [struct_section(kind, f"kind {kinds[kind]}" if kind in kinds else "part") for kind in order]
     text = plain(wire.__doc__) + f"\nMajor version: {wire.VERSION}."
-    return page("Messages between services", "`shared/wire/messages.py`", text, *parts)
+    return page("Messages between services", "`shared/wire/messages.py` and `residents.py`", text, *parts)
 
 
 def parts_of(module: Any, but: set[type]) -> list[type]:

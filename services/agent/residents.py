@@ -14,7 +14,7 @@ import numpy as np
 from services.agent.replica import Replica
 from shared.policy.class_usage import BASE, OTHER, PARTS, REFERENCE, FloatArray
 from shared.policy.utilisation import UtilisationStore
-from shared.wire import messages as wire
+from shared.wire import residents as wire
 
 NO_WORKLOAD = ("", np.zeros(PARTS))
 

@@ -35,9 +35,8 @@ def write_file(file: Path, content: bytes, mode: int) -> None:
                 os.fsync(stream.fileno())
             Path(temporary).chmod(mode)
             Path(temporary).replace(file)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        finally:
+            Path(temporary).unlink(missing_ok=True)  # still there where something went wrong
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written ({error.strerror}); give a folder of yours") from error
 

@@ -14,7 +14,7 @@ from itertools import islice
 from msgspec import Struct
 
 from services.coordinator.core import Core
-from services.coordinator.pace import Pace
+from services.coordinator.pace import Pace, Quantiles
 from services.coordinator.plans import Placed
 from services.coordinator.recent import Considered, PastDecision
 from shared.model.pod import Pod
@@ -72,27 +72,42 @@ class DecisionShown(Struct, frozen=True, kw_only=True):
     considered: tuple[Considered, ...]
 
 
-class Overview(Struct, frozen=True, kw_only=True):
-    """The figures of a screen. ``*_ms``: of the last pods and rounds; ``pods_per_s`` and ``decisions_per_s``: of the
-    last ten seconds; totals are of this term."""
+class Queue(Struct, frozen=True, kw_only=True):
+    """Pending pods by place."""
 
     active: int
     backoff: int
     unschedulable: int
     in_flight: int
+
+
+class Rates(Struct, frozen=True, kw_only=True):
+    """Per second, over the last ten."""
+
+    pods_per_s_10s: float
+    decisions_per_s_10s: float
+
+
+class Nodes(Struct, frozen=True, kw_only=True):
+    """How many there are; ``unowned``: no agent decides for them."""
+
+    total: int
+    drained: int
+    unowned: int
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """The figures of a screen. ``*_ms``: of the last pods and rounds; totals are of this term."""
+
+    queue: Queue
     bound: int
-    pods_per_s: float
-    decisions_per_s: float
-    latency_p50_ms: float
-    latency_p99_ms: float
-    round_p50_ms: float
-    round_p99_ms: float
+    rates: Rates
+    latency_ms: Quantiles
+    round_ms: Quantiles
     conflicts: int
     refusals: int
     agents: int
-    nodes: int
-    drained: int
-    unowned: int
+    nodes: Nodes
 
 
 def queue_page(
@@ -149,25 +164,25 @@ def overview(core: Core, pace: Pace, now: float) -> Overview:
     """The figures as they are now."""
     state, stats, counts = core.state, core.state.stats, core.state.queue.count()
     rates = pace.rates(now, stats.bound, stats.answers)
-    latency, rounds = pace.latency_ms(), pace.round_ms()
     return Overview(
-        active=counts[Place.ACTIVE],
-        backoff=counts[Place.BACKOFF],
-        unschedulable=counts[Place.UNSCHEDULABLE],
-        in_flight=counts[Place.IN_FLIGHT] + len(core.takeover.held),
+        queue=Queue(
+            active=counts[Place.ACTIVE],
+            backoff=counts[Place.BACKOFF],
+            unschedulable=counts[Place.UNSCHEDULABLE],
+            in_flight=counts[Place.IN_FLIGHT] + len(core.takeover.held),
+        ),
         bound=stats.bound,
-        pods_per_s=rates.pods,
-        decisions_per_s=rates.decisions,
-        latency_p50_ms=latency.p50,
-        latency_p99_ms=latency.p99,
-        round_p50_ms=rounds.p50,
-        round_p99_ms=rounds.p99,
+        rates=Rates(pods_per_s_10s=rates.pods, decisions_per_s_10s=rates.decisions),
+        latency_ms=pace.latency_ms(),
+        round_ms=pace.round_ms(),
         conflicts=stats.conflicts,
         refusals=stats.refusals,
         agents=len(core.roster.views),
-        nodes=len(state.cache.table.row_of),
-        drained=sum(name in state.cache.table.row_of for name in state.drained),
-        unowned=len(core.roster.ownership.unowned),
+        nodes=Nodes(
+            total=len(state.cache.table.row_of),
+            drained=sum(name in state.cache.table.row_of for name in state.drained),
+            unowned=len(core.roster.ownership.unowned),
+        ),
     )
 
 

@@ -25,8 +25,8 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Quantiles in milliseconds; 0 where there is nothing yet."""
+class Quantiles:
+    """Milliseconds; 0 where there is nothing yet."""
 
     p50: float
     p99: float
@@ -65,22 +65,22 @@ class Pace:
         span_s = WINDOW_S if before else max(EVERY_S, now - base[0])
         return Rates(round((bound - base[1]) / span_s, 2), round((answers - base[2]) / span_s, 2))
 
-    def latency_ms(self) -> Spread:
+    def latency_ms(self) -> Quantiles:
         """From first seeing a pod to its Binding."""
-        return _spread(self._latencies_s)
+        return _quantiles(self._latencies_s)
 
-    def round_ms(self) -> Spread:
+    def round_ms(self) -> Quantiles:
         """Of rounds: from the offers to the plan."""
-        return _spread(self._rounds_s)
+        return _quantiles(self._rounds_s)
 
 
-def _spread(values_s: Sequence[float]) -> Spread:
+def _quantiles(values_s: Sequence[float]) -> Quantiles:
     """Nearest rank, never an average of two."""
     ordered = sorted(values_s)
     if not ordered:
-        return Spread(0.0, 0.0)
+        return Quantiles(0.0, 0.0)
 
     def at(percent: int) -> float:
         return round(ordered[-(-percent * len(ordered) // 100) - 1] * 1000, 3)
 
-    return Spread(at(50), at(99))
+    return Quantiles(at(50), at(99))

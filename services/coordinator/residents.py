@@ -27,8 +27,9 @@ from shared.policy.class_usage import BASE, OTHER
 from shared.policy.marl_features import requested_of
 from shared.policy.node_samples import scale_of
 from shared.policy.utilisation import UtilisationStore
-from shared.wire.messages import MAX_COUNT, MAX_FEATURE, StandingPod, WorkloadName, WorkloadUse
-from shared.wire.messages import Residents as Told
+from shared.wire.bounds import MAX_COUNT, MAX_FEATURE
+from shared.wire.residents import Residents as Told
+from shared.wire.residents import StandingPod, WorkloadName, WorkloadUse
 
 OLD_S = 3600.0
 """Age that a pod gets which stood before anybody looked: old enough for every window."""

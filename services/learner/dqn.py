@@ -96,6 +96,9 @@ def bootstrap_value(
 class DqnLearner:
     """An online and a target network, and the optimiser between them."""
 
+    name = "dqn"
+    """Of errors."""
+
     def __init__(self, network: nn.Module, settings: DqnSettings) -> None:
         self.settings = settings
         self.online = network
@@ -132,16 +135,20 @@ class DqnLearner:
         assert q_tm1.ndim == 2, f"the network gives {tuple(q_tm1.shape)}, not [batch, actions]"
         chosen = q_tm1.gather(1, a_tm1[:, None]).squeeze(1)
         with torch.no_grad():
-            target = tensors["r_t"] + tensors["discount_t"] * self._value(tensors)
-        assert chosen.shape == target.shape
-        loss = self._loss(chosen, target)
+            wanted = tensors["r_t"] + tensors["discount_t"] * self._value(tensors)
+        return self._step(chosen, wanted)
+
+    def _step(self, chosen: Tensor, wanted: Tensor) -> UpdateStats:
+        """One step of ``chosen`` (with gradients) towards ``wanted``. Raises ``TrainingDiverged``."""
+        assert chosen.shape == wanted.shape
+        loss = self._loss(chosen, wanted)
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.online.parameters(), self.settings.gradient_norm)
         stats = UpdateStats(float(loss.detach()), float(chosen.detach().mean()), float(norm))
         if not (np.isfinite(stats.loss) and np.isfinite(stats.gradient_norm)):
             raise TrainingDiverged(
-                f"dqn: loss {stats.loss}, gradient norm {stats.gradient_norm} after {self.updates} updates; "
+                f"{self.name}: loss {stats.loss}, gradient norm {stats.gradient_norm} after {self.updates} updates; "
                 "lower learning_rate or look at the rewards"
             )
         self._optimiser.step()

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from services.learner.dqn import DqnLearner, DqnSettings, TrainingDiverged, UpdateStats
+from services.learner.dqn import DqnLearner, DqnSettings, UpdateStats
 from services.learner.marl_networks import AgentsNetwork
 from shared.policy.marl_dqn import ACCEPT, REJECT
 
@@ -36,6 +35,7 @@ class AgentsSettings:
 class AgentsLearner(DqnLearner):
     """``DqnLearner`` for agents: ``r_t`` is [batch, nodes], ``a_tm1`` [batch] the node that got the pod."""
 
+    name = "marl-dqn"
     online: AgentsNetwork
     target: AgentsNetwork
 
@@ -52,22 +52,7 @@ class AgentsLearner(DqnLearner):
             wanted = t["r_t"] + t["discount_t"][:, None] * value
         if self.agents.mixing == "sum":
             chosen, wanted = chosen.mean(dim=1), wanted.mean(dim=1)
-        assert chosen.shape == wanted.shape
-        loss = self._loss(chosen, wanted)
-        self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.online.parameters(), self.settings.gradient_norm)
-        stats = UpdateStats(float(loss.detach()), float(chosen.detach().mean()), float(norm))
-        if not (np.isfinite(stats.loss) and np.isfinite(stats.gradient_norm)):
-            raise TrainingDiverged(
-                f"marl-dqn: loss {stats.loss}, gradient norm {stats.gradient_norm} after {self.updates} updates; "
-                "lower learning_rate or look at the rewards"
-            )
-        self._optimiser.step()
-        self.updates += 1
-        if self.updates % self.settings.target_period == 0:
-            self.target.load_state_dict(self.online.state_dict())
-        return stats
+        return self._step(chosen, wanted)
 
     def _next_value(self, s_t: Tensor, mask_t: Tensor | None) -> Tensor:
         """[batch, nodes]: what each agent's part of the next state is worth."""

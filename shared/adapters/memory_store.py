@@ -3,7 +3,7 @@
 Why: gRPC's threads cannot run in a simulated event loop, and a thousand seeds need a store that starts in no time.
 ``MemoryEtcd`` is the server: synchronous, with revisions, leases on an injected clock, history and compaction.
 ``MemoryStore`` is a client of one; many clients, also in several threads, may share a server. Both this and
-``etcd_store.py`` pass ``tests/contract/test_store.py``; ADR 0005 says which properties are promised.
+``etcd_store.py`` pass ``tests/contract/test_store*.py``; ADR 0005 says which properties are promised.
 
 Refuses to do: persistence, faults (tests wrap the Store for those), anything etcd would not do.
 """

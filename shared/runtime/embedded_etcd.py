@@ -124,7 +124,7 @@ class EmbeddedEtcd:
             raise ConfigError(
                 f"etcd: not healthy after {self._settings.start_timeout_s} s: {self._last_log_line()}"
             ) from None
-        except BaseException:
+        except BaseException:  # cancelled too; raised again, but no etcd is left behind that nobody would stop
             await self.kill()
             raise
 

@@ -155,7 +155,8 @@ class Leadership:
             while self._state.phase is not Phase.STOPPED:
                 self._handle(await self._next_event())
         except Exception:
-            # The shell's one guard: a bug here must end leadership, not leave it standing without renewals.
+            # The shell's one guard: a bug here must end leadership, not leave it standing without renewals. Whoever
+            # awaits the candidacy gets it again.
             _log.exception("elector_failed", key=self._key)
             self._abandon("internal", ConclaveError(f"the election of {self._key} has failed; see the log"))
             raise

@@ -75,7 +75,7 @@ class LeaseThread:
         self._thread.start()
         try:
             await started
-        except BaseException:
+        except BaseException:  # cancelled too; raised again, and what was not entered is not left: nothing may beat on
             if self._beat is not None:
                 self._beat.cancel()
             raise

@@ -17,6 +17,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from shared.model.constraints import NO_NORMS, HostPort, Norms, PodClass, Taint
+from shared.wire.bounds import Count, Feature, LongText, Text
+from shared.wire.residents import Residents
 
 VERSION = 1
 """Major version. A message of another one is refused and counted."""
@@ -25,21 +27,12 @@ SCORE_SCALE = 1_000_000
 """Scores travel as integers: millionths."""
 
 MAX_SCORE_MICROS = 2**53
-
-MAX_COUNT = 2**53 - 1
-MAX_FEATURE = 1e9
-Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
-Text = Annotated[str, Meta(max_length=253)]
-LongText = Annotated[str, Meta(max_length=1024)]
-Feature = Annotated[float, Meta(ge=-MAX_FEATURE, le=MAX_FEATURE)]
 Micros = Annotated[int, Meta(ge=-MAX_SCORE_MICROS, le=MAX_SCORE_MICROS)]
 
 MAX_UNITS = 1024
 MAX_NODES_PER_PAGE = 512
 MAX_USAGES = 65536
 MAX_ANSWERS = 65536
-MAX_STANDING = 16384
-MAX_ENDED = 131072
 
 
 class Message(Struct, frozen=True, array_like=True, gc=False):
@@ -135,47 +128,6 @@ class NodeUse(Struct, frozen=True, array_like=True, gc=False):
     slot: Count
     age_ms: Count
     shares: Annotated[list[Feature], Meta(max_length=16)]
-
-
-class WorkloadName(Struct, frozen=True, array_like=True, gc=False):
-    """A workload under a number that is valid until ``Residents.anew``. ``key``: a digest of its name, the same in any
-    term (names stay with the coordinator, ADR 0008); ``cpu_millis``, ``memory_bytes``: what one pod requests."""
-
-    id: Count
-    key: Annotated[bytes, Meta(min_length=8, max_length=32)]
-    cpu_millis: Count = 0
-    memory_bytes: Count = 0
-
-
-class StandingPod(Struct, frozen=True, array_like=True, gc=False):
-    """A pod on the node of a slot since ``age_ms``. ``number`` names this stay of this pod until the term ends."""
-
-    number: Count
-    slot: Count
-    workload: Count
-    age_ms: Count = 0
-
-
-class WorkloadUse(Struct, frozen=True, array_like=True, gc=False):
-    """What one pod of a workload uses, learned from all nodes' measurements: ``shares`` of a reference node's cpu,
-    memory, disk and network. ``id`` 0: a node without pods; 1: pods of no workload. ``evidence`` 0..1: measured rather
-    than requested."""
-
-    id: Count
-    shares: Annotated[list[Feature], Meta(max_length=16)]
-    evidence: Annotated[float, Meta(ge=0, le=1)] = 0.0
-
-
-class Residents(Struct, frozen=True, array_like=True, gc=False):
-    """Which workloads stand on the agent's nodes, as changes of what was told before: ``stands`` came, ``ended`` (by
-    number) went. ``anew``: forget the pods and workload numbers of before first; ``uses``: what was learned since.
-    Heard twice it changes nothing."""
-
-    workloads: Annotated[list[WorkloadName], Meta(max_length=MAX_STANDING)] = []
-    stands: Annotated[list[StandingPod], Meta(max_length=MAX_STANDING)] = []
-    ended: Annotated[list[Count], Meta(max_length=MAX_ENDED)] = []
-    anew: bool = False
-    uses: Annotated[list[WorkloadUse], Meta(max_length=1024)] = []
 
 
 class Offer(Message, frozen=True, tag=1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
@@ -20,19 +20,10 @@ from shared.runtime.admin_records import append_audit, read_audit, read_terms, w
 from shared.runtime.control_store import read_control, set_drained, set_paused
 from shared.runtime.settings_store import Value, change_settings, read_settings, read_settings_history
 from shared.wire.keys import Keys
-from tests.faults.etcd_process import EtcdProcess
 
 NOW = dt.datetime(2026, 11, 22, 3, 4, 5, 678_000, tzinfo=dt.UTC)
 LATER = NOW + dt.timedelta(seconds=1)
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def etcd_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
-    process = EtcdProcess(tmp_path_factory.mktemp("etcd"))
-    process.start()
-    yield process
-    process.close()
 
 
 @pytest.fixture(params=["memory", pytest.param("etcd", marks=pytest.mark.etcd)])

@@ -30,8 +30,6 @@ from shared.wire.messages import (
     PlanResult,
     PolicyFailure,
     Refusal,
-    Residents,
-    StandingPod,
     Transition,
     Transitions,
     TransitionsAck,
@@ -39,10 +37,9 @@ from shared.wire.messages import (
     View,
     ViewAck,
     ViewUpdate,
-    WorkloadName,
-    WorkloadUse,
     score_to_wire,
 )
+from shared.wire.residents import Residents, StandingPod, WorkloadName, WorkloadUse
 from tests.builders import make_pod
 
 usage = NodeUsage(3, 17, [500, 1 << 30], 500, 1 << 30, [HostPort("TCP", "0.0.0.0", 80)], [1000, 400])

@@ -94,7 +94,7 @@ class Stub:
                 events = [("decision", self.figures.decision()) for _ in range(3)]
                 for name, data in [("overview", self.figures.overview()), *events]:
                     await response.write(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(0.5)  # as often as a leader sends it
         except ConnectionError:
             pass  # the reader has gone
         return response

@@ -1,8 +1,9 @@
 """A process that campaigns and writes as leader; started by tests to be killed, paused and resumed.
 
-Each line it prints is ``word term``: ``elected``, ``lost``, ``wrote`` (a write compared the term and succeeded) or
-``fenced`` (it was refused). With ``--reckless`` it writes whatever its own clock says, as a paused process would that
-had checked just before the pause: only the comparison of terms is left to stop it.
+Each line it prints is ``word term``: ``elected``, ``lost``, ``sees`` (somebody's key, its own too), ``wrote`` (a write
+compared the term and succeeded), ``fenced`` (it was refused) or ``idle`` (a turn in which it had no right to write).
+With ``--reckless`` it writes whatever its own clock says, as a paused process would that had checked just before the
+pause: only the comparison of terms is left to stop it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ async def main() -> None:
             record=record,
             on_elected=lambda term: print("elected", term, flush=True),
             on_lost=lambda term, reason: print("lost", term, reason, flush=True),
+            on_leader=lambda leader: print("sees", leader.term, flush=True) if leader is not None else None,
         ) as leadership,
     ):
         last_term = 0
@@ -59,6 +61,8 @@ async def main() -> None:
                     print("wrote" if result.succeeded else "fenced", term, flush=True)
                 except StoreUnknown:
                     print("unknown", term, flush=True)
+            else:
+                print("idle", last_term, flush=True)
             try:
                 async with asyncio.timeout(0.05):
                     await stop.wait()

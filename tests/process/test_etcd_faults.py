@@ -11,11 +11,10 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-import trustme
 
-from shared.adapters.etcd_channel import EtcdConnection, EtcdSettings, EtcdTls
+from shared.adapters.etcd_channel import EtcdConnection, EtcdSettings, Member
 from shared.adapters.etcd_store import EtcdStore
-from shared.errors import ConfigError, StoreRejected, StoreRolledBack, StoreUnknown
+from shared.errors import StoreRejected, StoreRolledBack, StoreUnknown
 from shared.ports import CreateRevisionIs, Put, WatchBatch
 from tests.faults.etcd_process import EtcdProcess
 from tests.faults.tcp_proxy import TcpProxy
@@ -53,6 +52,20 @@ async def proxied(proxy: TcpProxy) -> AsyncIterator[EtcdStore]:
     opened = EtcdStore(EtcdSettings(endpoints=(f"127.0.0.1:{proxy.port}",), ask_after_s=0.3, silent_limit_s=1.0))
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def given_up(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when a watch, or a call, has left a member that did not answer: it is about to try again."""
+    left = asyncio.Event()
+    leave = EtcdConnection.leave
+
+    def noting(connection: EtcdConnection, member: Member) -> None:
+        leave(connection, member)
+        left.set()
+
+    monkeypatch.setattr(EtcdConnection, "leave", noting)
+    return left
 
 
 async def put_until_known(store: EtcdStore, key: str, value: bytes) -> int:
@@ -145,13 +158,13 @@ async def test_calls_on_a_paused_etcd_end_by_their_deadline_as_unknown(etcd, sto
     assert await store.keep_alive(7) == 0
 
 
-async def test_a_watch_goes_on_after_a_paused_etcd_resumes(etcd, store):
+async def test_a_watch_goes_on_after_a_paused_etcd_resumes(etcd, store, given_up):
     recorder = Recorder(store, "/w/", 1)
     first = await put_until_known(store, "/w/1", b"1")
     await recorder.reach(first)
+    given_up.clear()
     etcd.pause()
-    # Longer than silent_limit_s: the watch has given its stream up and is trying to open another.
-    await asyncio.sleep(1.5)
+    await asyncio.wait_for(given_up.wait(), PATIENCE_S)
     etcd.resume()
     second = await put_until_known(store, "/w/2", b"2")
     await recorder.reach(second)
@@ -251,14 +264,15 @@ async def test_a_watch_survives_resets(store, proxy, proxied):
     recorder.check(written)
 
 
-async def test_a_blackholed_watch_notices_its_silence_and_opens_another(store, proxy, proxied):
+async def test_a_blackholed_watch_notices_its_silence_and_opens_another(store, proxy, proxied, given_up):
     recorder = Recorder(proxied, "/w/", 1)
     first = (await store.txn([], [Put("/w/1", b"")])).revision
     await recorder.reach(first)
+    given_up.clear()
     # Answers vanish, the connection stands: without the watch's own look at its silence, nobody would ever know.
     proxy.drop_replies = True
     second = (await store.txn([], [Put("/w/2", b"")])).revision
-    await asyncio.sleep(1.2)
+    await asyncio.wait_for(given_up.wait(), PATIENCE_S)
     proxy.drop_replies = False
     proxy.reset()
     await recorder.reach(second)
@@ -325,56 +339,7 @@ async def test_a_silent_first_endpoint_is_left_within_a_reads_deadline(etcd, pro
     await store.close()
 
 
-# --- TLS --------------------------------------------------------------------------------------------------------
-
-
-class Tls:
-    """A CA, etcd's server certificate for ``etcd.test`` and one client certificate."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        ca = trustme.CA()
-        self.ca_file, self.cert_file, self.key_file = folder / "ca.pem", folder / "client.pem", folder / "client.key"
-        ca.cert_pem.write_to_path(self.ca_file)
-        server = ca.issue_cert("etcd.test")
-        server.cert_chain_pems[0].write_to_path(folder / "server.pem")
-        server.private_key_pem.write_to_path(folder / "server.key")
-        client = ca.issue_cert("conclave-binder", common_name="conclave-binder")
-        client.cert_chain_pems[0].write_to_path(self.cert_file)
-        client.private_key_pem.write_to_path(self.key_file)
-        self.etcd_flags = (
-            f"--cert-file={folder / 'server.pem'}",
-            f"--key-file={folder / 'server.key'}",
-            f"--trusted-ca-file={self.ca_file}",
-            "--client-cert-auth",
-        )
-
-
-async def test_mutual_tls(tmp_path):
-    tls = Tls(tmp_path / "tls")
-    etcd = EtcdProcess(tmp_path / "etcd", client_scheme="https", extra_flags=tls.etcd_flags)
-    etcd.start()
-    try:
-        known = EtcdTls(ca_file=tls.ca_file, cert_file=tls.cert_file, key_file=tls.key_file, server_name="etcd.test")
-        store = EtcdStore(EtcdSettings(endpoints=(etcd.endpoint,), tls=known))
-        assert (await store.txn([], [Put("/k", b"")], timeout_s=5)).succeeded
-        await store.close()
-        without_certificate = EtcdTls(ca_file=tls.ca_file, server_name="etcd.test")
-        wrong_name = EtcdTls(
-            ca_file=tls.ca_file, cert_file=tls.cert_file, key_file=tls.key_file, server_name="other.test"
-        )
-        for bad in (without_certificate, wrong_name):
-            store = EtcdStore(EtcdSettings(endpoints=(etcd.endpoint,), tls=bad))
-            with pytest.raises(StoreUnknown):
-                await store.get("/k", timeout_s=0.7)
-            await store.close()
-    finally:
-        etcd.close()
-
-
-async def test_a_missing_ca_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"nowhere\.pem"):
-        EtcdStore(EtcdSettings(endpoints=("https://localhost:1",), tls=EtcdTls(ca_file=tmp_path / "nowhere.pem")))
+# --- closing and renewals -----------------------------------------------------------------------------------------
 
 
 async def test_a_closed_store_refuses(etcd):

@@ -82,7 +82,7 @@ async def test_a_new_ca_and_new_certificates_under_load_lose_no_pod(tmp_path: Pa
                 name = f"p-{len(names)}"
                 await mesh.add_pod(name, cpu="10m", memory="1Mi")
                 names.add(name)
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # ten a second
 
         async def pki(*words: str) -> None:
             assert await asyncio.to_thread(run, ["pki", *words, "--ca", str(certificates.ca.path)]) == 0

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import AsyncExitStack, redirect_stderr, redirect_stdout
+from contextlib import AsyncExitStack, aclosing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,9 +20,10 @@ import pytest
 
 from services.cli.__main__ import run
 from services.cli.local_context import write_local
-from services.cli.mesh_view import read_mesh
+from services.cli.mesh_view import mesh_of
 from shared.adapters.etcd_channel import EtcdSettings
 from shared.adapters.etcd_store import EtcdStore
+from shared.runtime.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
 from tests.process.mesh import ROOT, Mesh
 
@@ -244,13 +245,14 @@ def test_following_survives_the_leaders_death(operated: Operated) -> None:
 
 async def _name_the_leader(folder: Path, store: EtcdStore, *, besides: str) -> str:
     """Write a context for whoever leads and is not at ``besides``; the address."""
-    while True:
-        view = await read_mesh(store, KEYS)
-        url = view.coordinator.record.admin_url if view.coordinator is not None else ""
-        if url and url != besides:
-            write_local(folder, [int(url.rpartition(":")[2])], folder / "admin-tokens")
-            return url
-        await asyncio.sleep(0.1)
+    async with aclosing(follow_prefix(store, KEYS.coordinator_leader)) as views:
+        async for view in views:
+            leading = mesh_of(tuple(view.items.values()), view.revision, KEYS).coordinator
+            url = leading.record.admin_url if leading is not None else ""
+            if url and url != besides:
+                write_local(folder, [int(url.rpartition(":")[2])], folder / "admin-tokens")
+                return url
+    raise AssertionError("unreachable")
 
 
 async def _follow(operated: Operated) -> None:

@@ -5,8 +5,8 @@
         await cluster.add_pod("p0", cpu="1")
         await cluster.until(lambda c: c.bound("p0"), within_s=5)
 
-A watch keeps ``pods`` current and wakes ``until``; nothing polls. Leaving the block ends every process and then holds
-the API server's whole history against ``invariants.ALWAYS``. It refuses to ask the mesh about itself.
+A watch keeps ``pods`` current and wakes ``until``; only ``fault_met`` polls. Leaving the block ends every process and
+then holds the API server's whole history against ``invariants.ALWAYS``. It refuses to ask the mesh about itself.
 """
 
 from __future__ import annotations
@@ -114,6 +114,16 @@ class World:
     async def faults(self, *rules: Json) -> None:
         """What the API server does wrong from now on; no rule: nothing."""
         await self.call("PUT", "/twin/faults", {"rules": list(rules)})
+
+    async def fault_met(self, count: int) -> None:
+        """Until a request has met the first rule, which was given with ``count``. The server tells nobody: it is asked
+        again and again."""
+        async with asyncio.timeout(20):
+            while True:
+                plan = await self.call("GET", "/twin/faults")
+                if plan["rules"][0]["count"] < count:
+                    return
+                await asyncio.sleep(0.02)
 
     # --- what the API shows -------------------------------------------------------------------------------------
 

@@ -67,11 +67,11 @@ class Answers:
         changes = self._changes
         try:
             answer = await make()
-        except Exception as error:
+        except Exception as error:  # whatever it is, all who wait for this answer get it too
             coming.set_exception(error)
             coming.exception()  # nobody may be waiting, and that is no accident
             raise
-        except BaseException:
+        except BaseException:  # cancelled: raised again, and one of those who wait makes the answer instead
             coming.cancel()
             raise
         finally:

@@ -11,7 +11,8 @@ from services.coordinator.api.desk import Desk
 from services.coordinator.api.members import read_members
 from services.coordinator.api.routing import Answer, Ask, Route
 from services.coordinator.api.scheduling import SchedulingAnswer, answer_of
-from services.coordinator.inspecting import overview
+from services.coordinator.inspecting import Nodes, Queue, Rates, overview
+from services.coordinator.pace import Quantiles
 
 FRESH_S = 0.25
 MEMBERS_FRESH_S = 2.0
@@ -29,33 +30,10 @@ class Leader(Answer, frozen=True, kw_only=True):
     since: str
 
 
-class Queue(Answer, frozen=True, kw_only=True):
-    """Pending pods by place."""
-
-    active: int
-    backoff: int
-    unschedulable: int
-    in_flight: int
-
-
 class Pods(Answer, frozen=True, kw_only=True):
     """Of this term."""
 
     bound: int
-
-
-class Rates(Answer, frozen=True, kw_only=True):
-    """Per second, over the last ten."""
-
-    pods_per_s_10s: float
-    decisions_per_s_10s: float
-
-
-class Quantiles(Answer, frozen=True, kw_only=True):
-    """Milliseconds; 0 where there is nothing yet."""
-
-    p50: float
-    p99: float
 
 
 class Members(Answer, frozen=True, kw_only=True):
@@ -65,14 +43,6 @@ class Members(Answer, frozen=True, kw_only=True):
     binder: int
     agent: int
     learner: int
-
-
-class Nodes(Answer, frozen=True, kw_only=True):
-    """How many there are; ``unowned``: no agent decides for them."""
-
-    total: int
-    drained: int
-    unowned: int
 
 
 class Policy(Answer, frozen=True, kw_only=True):
@@ -147,20 +117,15 @@ def _overview(desk: Desk, now: float, members: Members) -> OverviewAnswer:
             id=desk.service_id, url=record.url if record is not None else "", term=term, since=desk.led_since
         ),
         scheduling=answer_of(core.state.paused),
-        queue=Queue(
-            active=figures.active,
-            backoff=figures.backoff,
-            unschedulable=figures.unschedulable,
-            in_flight=figures.in_flight,
-        ),
+        queue=figures.queue,
         pods=Pods(bound=figures.bound),
-        rates=Rates(pods_per_s_10s=figures.pods_per_s, decisions_per_s_10s=figures.decisions_per_s),
-        latency_ms=Quantiles(p50=figures.latency_p50_ms, p99=figures.latency_p99_ms),
-        round_ms=Quantiles(p50=figures.round_p50_ms, p99=figures.round_p99_ms),
+        rates=figures.rates,
+        latency_ms=figures.latency_ms,
+        round_ms=figures.round_ms,
         conflicts=figures.conflicts,
         refusals=figures.refusals,
         members=members,
-        nodes=Nodes(total=figures.nodes, drained=figures.drained, unowned=figures.unowned),
+        nodes=figures.nodes,
         policy=Policy(
             active=policies.get("active", ""),
             candidate=policies.get("candidate", ""),

@@ -3,6 +3,7 @@
 import { get, told } from "../api.js";
 import { fill, h } from "../dom.js";
 import { clock, count, plural, seconds, since } from "../format.js";
+import { readAgain } from "../reading.js";
 import { Pager, sheet, Table } from "../table.js";
 
 /** The overview's few lines about the members; `leaderless`: nobody leads now, whatever it said last. */
@@ -79,7 +80,6 @@ export function meshView() {
       h("div", { class: "column" }, sheet("Coordinators, binders, learner", {}, members.element), sheet("Agents", {}, agents.element, agentPages.element), sheet("Changes", {}, audit.element, pager.element)),
       h("div", { class: "column" }, sheet("Terms and failovers", {}, terms))));
   async function load() {
-    if (document.hidden) return;
     try {
       const lists = ["coordinator", "binder", "learner"].map((service) => get(`/v1/members?service=${service}`));
       const [who, past, ...found] = await Promise.all([get("/v1/leader"), get("/v1/terms?limit=30"), ...lists]);
@@ -92,15 +92,5 @@ export function meshView() {
       fill(error, told(problem));
     }
   }
-  let timer = 0;
-  return {
-    title: "Mesh",
-    element,
-    start() {
-      load();
-      timer = setInterval(load, 5000);
-    },
-    stop: () => clearInterval(timer),
-    failover: load,
-  };
+  return { title: "Mesh", element, ...readAgain(load, 5000) };
 }

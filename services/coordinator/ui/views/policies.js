@@ -4,6 +4,7 @@ import { get, post, told } from "../api.js";
 import { ask, say } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { clock, count, millis, percent, plural, score } from "../format.js";
+import { readAgain } from "../reading.js";
 import { may } from "../session.js";
 import { sheet, Table } from "../table.js";
 
@@ -48,7 +49,6 @@ export function policiesView() {
       sheet("Comparison on the same decisions", {}, windows),
       sheet("Policies there are", {}, table.element), sheet("Changes of the pointer", {}, history)));
   async function load() {
-    if (document.hidden) return;
     try {
       const [found, past] = await Promise.all([get("/v1/policies"), get("/v1/policies/history?limit=20")]);
       fill(error);
@@ -60,17 +60,7 @@ export function policiesView() {
       fill(error, told(problem));
     }
   }
-  let timer = 0;
-  return {
-    title: "Policies",
-    element,
-    start() {
-      load();
-      timer = setInterval(load, 3000);
-    },
-    stop: () => clearInterval(timer),
-    failover: load,
-  };
+  return { title: "Policies", element, ...readAgain(load, 3000) };
 }
 
 function sides({ pointer }) {

@@ -3,6 +3,7 @@
 import { get, segment, told } from "../api.js";
 import { fill, h } from "../dom.js";
 import { count, seconds, since } from "../format.js";
+import { readAgain } from "../reading.js";
 import { Pager, sheet, Table } from "../table.js";
 
 const PLACES = ["active", "backoff", "unschedulable", "in_flight"];
@@ -46,7 +47,6 @@ export function queueView() {
     h("div", { class: "view-head" }, h("h1", {}, "Queue"), counts, h("div", { class: "tools" }, h("label", { for: "queue-place" }, "Show"), place)),
     error, h("div", { class: "column" }, sheet("Waiting pods", {}, table.element, pager.element), sheet("Units on their way", {}, units.element)));
   async function load() {
-    if (document.hidden) return;
     const [page, found] = await Promise.all([pager.load(), get("/v1/units?limit=50").catch(() => null)]);
     if (page) {
       fill(error);
@@ -54,15 +54,5 @@ export function queueView() {
     }
     if (found) units.show(found.items);
   }
-  let timer = 0;
-  return {
-    title: "Queue",
-    element,
-    start() {
-      load();
-      timer = setInterval(load, 3000);
-    },
-    stop: () => clearInterval(timer),
-    failover: load,
-  };
+  return { title: "Queue", element, ...readAgain(load, 3000) };
 }

@@ -6,8 +6,8 @@ from services.agent.replica import Replica
 from services.agent.residents import Residents
 from shared.policy.class_usage import LIMIT, OTHER, PARTS
 from shared.policy.utilisation import UtilisationStore
-from shared.wire.messages import Residents as Told
-from shared.wire.messages import WorkloadName, WorkloadUse
+from shared.wire.residents import Residents as Told
+from shared.wire.residents import WorkloadName, WorkloadUse
 
 
 def test_a_lesson_beyond_all_columns_is_not_that_of_all_the_others() -> None:

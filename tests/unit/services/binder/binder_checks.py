@@ -10,6 +10,7 @@ import msgspec
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.model.resources import Resources
+from shared.wire.messages import PlacementResult
 from shared.wire.records import Intent
 from tests.fake_kube import Bound, FakeKube
 from tests.unit.services.binder.binder_world import Binder, Commitment, World
@@ -83,3 +84,15 @@ def check_all(world: World, binder: Binder | None = None) -> list[str]:
     violations += check_i2(world.kube, world.intents())
     violations += check_i4(world.commitments)
     return violations + (check_i7(world, binder) if binder is not None else [])
+
+
+def outcome(binder: Binder, request: int) -> PlacementResult:
+    """What became of the only placement of a plan."""
+    [result] = binder.answers[request].results
+    return result
+
+
+def at_rest(world: World, binder: Binder) -> None:
+    """Everything that was begun is done and the invariants hold."""
+    world.settle(binder)
+    assert check_all(world, binder) == []

@@ -35,17 +35,11 @@ KEYS = Keys.under("/conclave/v1/")
 
 
 class Api(AsyncKube):
-    """The API server with events and the resourceVersion precondition of a patch."""
+    """The API server with the resourceVersion precondition of a patch."""
 
     def __init__(self, server: FakeKube) -> None:
         super().__init__(server)
-        self.events: list[Mapping[str, Any]] = []
         self.patches: list[Mapping[str, Any]] = []
-
-    async def create(
-        self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0
-    ) -> None:
-        self.events.append(body)
 
     async def patch(self, resource: Resource[Any], *, namespace: str, name: str, patch: Any, **rest: Any) -> None:
         stored = self.server.pods[f"{namespace}/{name}"]

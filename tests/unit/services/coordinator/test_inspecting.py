@@ -231,8 +231,8 @@ def test_the_overview_counts_what_there_is() -> None:
     scene.run()
     scene.deliver(ControlSeen(drained=(DRAIN, msgspec.structs.replace(DRAIN, node="gone"))))
     found = overview(scene.core, Pace(), scene.now)
-    assert (found.bound, found.unschedulable, found.active) == (1, 1, 0)
-    assert (found.nodes, found.drained, found.unowned, found.agents) == (2, 1, 0, 2)
+    assert (found.bound, found.queue.unschedulable, found.queue.active) == (1, 1, 0)
+    assert (found.nodes.total, found.nodes.drained, found.nodes.unowned, found.agents) == (2, 1, 0, 2)
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------
