@@ -286,6 +286,18 @@ async def test_one_callers_flood_pushes_out_no_record_of_others(
     assert ({"anna", "ben"} <= set(found)) is fair
 
 
+@pytest.mark.parametrize("lost", ["deleted", "unreadable"])
+async def test_no_audit_record_is_overwritten_where_the_last_number_is_lost(
+    store: Store, keys: Keys, lost: str
+) -> None:
+    for by in ("anna", "ben"):
+        await note(store, keys, by=by)
+    await store.txn([], [Delete(keys.audit_last) if lost == "deleted" else Put(keys.audit_last, b"\xff")])
+    assert await note(store, keys, by="cleo") == 3
+    assert await note(store, keys, by="dora") == 4
+    assert [record.by for record in await read_audit(store, keys)] == ["dora", "cleo", "ben", "anna"]
+
+
 async def test_a_change_that_cannot_be_noted_is_refused(store: Store, keys: Keys) -> None:
     await note(store, keys)
     raced = Raced(store, keys.audit_last, times=1000)
