@@ -178,10 +178,11 @@ class _FollowingContext(ssl.SSLContext):
         try:
             # a certificate whose key is not there yet would leave this context with neither: try on another first
             _load(ssl.SSLContext(self.protocol), *files)
+            # a rename between the two is met again at the next look; raised, it would end the process that calls
+            _load(self, *files)
         except ConfigError as error:
             self._unusable.see(self._cert_file, status, str(error))
             return  # caught between two renames: the old pair stays good until the files match
-        _load(self, *files)
         self._seen = status
 
     def _status(self) -> tuple[tuple[int, int], ...] | None:

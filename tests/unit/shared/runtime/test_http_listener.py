@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import os
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import structlog
 import trustme
 from aiohttp import web
 
+from shared.adapters import credentials
 from shared.adapters.credentials import TokenFile, client_tls, server_tls
 from shared.adapters.peer_client import MEDIA_TYPE, PeerClient
 from shared.errors import (
@@ -311,6 +313,33 @@ def test_a_certificate_without_its_key_is_told_once_and_the_old_pair_stays(
             context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
     assert [line["event"] for line in lines] == ["credentials_not_followed"]
     assert "not usable as certificate and key" in lines[0]["error"]
+
+
+async def test_a_certificate_that_is_renamed_while_it_is_read_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``ConfigError`` out of a connection attempt would end a leader, with the exit code that no restart follows."""
+    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    identities = Identities(tmp_path)
+    ours, other = identities.files("agent:a-0"), identities.files("agent:a-1")
+    client, load = client_tls(**identities.files("coordinator:c-0")), credentials._load
+    server = server_tls(**ours)
+
+    def renamed_meanwhile(context: ssl.SSLContext, *files: Path) -> None:
+        load(context, *files)
+        ours["cert_file"].write_bytes(other["cert_file"].read_bytes())
+
+    monkeypatch.setattr(credentials, "_load", renamed_meanwhile)
+    os.utime(ours["ca_file"])
+    server.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    monkeypatch.setattr(credentials, "_load", load)
+    ours["key_file"].write_bytes(other["key_file"].read_bytes())
+    route = PeerRoute("/v1/x", echo)
+    async with (
+        serving(route, authenticator=Authenticator(mutual_tls=True), tls=server) as listener,
+        calling(tls=client) as caller,
+    ):
+        assert await caller.call(listener.url, "/v1/x", b"hello", timeout_s=5.0)
 
 
 @pytest.mark.parametrize(
