@@ -315,6 +315,18 @@ def test_a_certificate_without_its_key_is_told_once_and_the_old_pair_stays(
     assert "not usable as certificate and key" in lines[0]["error"]
 
 
+def test_certificates_that_are_gone_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    files = Identities(tmp_path).files("agent:a-0")
+    context = server_tls(**files)
+    files["key_file"].unlink()
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(3):
+            context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    assert [line["event"] for line in lines] == ["credentials_not_followed"]
+    assert str(files["key_file"]) in lines[0]["error"]
+
+
 async def test_a_certificate_that_is_renamed_while_it_is_read_ends_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
