@@ -100,14 +100,14 @@ def rotate(ca: Path, finish: bool, days: int) -> None:
     --finish and renew --trust-only FOLDERS.
     """
     folder = AuthorityFolder(ca)
-    old, bundle = folder.load(), folder.bundle()
+    signs, bundle = folder.load(), folder.bundle()
     if finish:
-        folder.trust(bundle[:1])
+        folder.trust((certificates.pem_of(signs.certificate),))
         click.echo(f"{ca}: {len(bundle) - 1} old CA no longer trusted; now: conclave pki renew --trust-only FOLDERS")
         return
     if len(bundle) > 1:
         raise ConfigError(f"{ca}/ca.crt: a replacement is under way; end it with conclave pki rotate --finish")
-    name = certificates.name_of(old.certificate)
+    name = certificates.name_of(signs.certificate)
     folder.replace(certificates.make_authority(name, days=days, now=utc_now()), trusted=bundle)
     click.echo(f"{ca}: a new CA signs, the old one is still trusted; now: conclave pki renew --trust-only FOLDERS")
 

@@ -58,9 +58,12 @@ class AuthorityFolder:
         self.replace(authority, trusted=())
 
     def replace(self, authority: Authority, *, trusted: tuple[bytes, ...]) -> None:
-        """Sign with ``authority`` from now on; ``trusted``: older CAs (PEM) that go on being trusted beside it."""
-        write_file(self.path / CA_KEY, key_pem(authority.key), 0o600)
+        """Sign with ``authority`` from now on; ``trusted``: older CAs (PEM) that go on being trusted beside it.
+
+        Its key last: where this breaks off in between, the old key still signs for a CA that is trusted.
+        """
         self.trust((pem_of(authority.certificate), *trusted))
+        write_file(self.path / CA_KEY, key_pem(authority.key), 0o600)
 
     def trust(self, bundle: tuple[bytes, ...]) -> None:
         """The CAs that holders are to trust, the one that signs first."""
@@ -71,11 +74,11 @@ class AuthorityFolder:
         return tuple(pem_of(one) for one in read_certificates(self.path / CA_CERT, "run conclave pki init first"))
 
     def load(self) -> Authority:
-        """The CA. ``ConfigError``: missing, unreadable, or a key that is not its certificate's."""
+        """The CA that signs: the trusted one whose key we have. ``ConfigError``: missing, unreadable, or none is."""
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-        certificate = read_certificates(self.path / CA_CERT, "run conclave pki init first")[0]
+        trusted = read_certificates(self.path / CA_CERT, "run conclave pki init first")
         file = self.path / CA_KEY
         try:
             key = load_pem_private_key(file.read_bytes(), None)
@@ -83,9 +86,11 @@ class AuthorityFolder:
             raise ConfigError(f"{file}: cannot be read ({error.strerror}); it is needed to sign") from error
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{file}: not a PEM key without a password; restore it from your copy") from error
-        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-            raise ConfigError(f"{file}: not the key of {self.path / CA_CERT}; restore the pair from your copy")
-        return Authority(certificate, key)
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            for certificate in trusted:
+                if key.public_key() == certificate.public_key():
+                    return Authority(certificate, key)
+        raise ConfigError(f"{file}: not the key of {self.path / CA_CERT}; restore the pair from your copy")
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,7 +254,11 @@ async def lead(
         scheduler_metrics=outside.scheduler_metrics,
     )
     peers = Peers(
-        outside.client, boottime, shell.post_one, timeout_s=settings.core().request_timeout_s, hops=outside.hops
+        outside.client,
+        boottime,
+        shell.post_one,
+        timeout_s=lambda: core.state.settings.request_timeout_s,
+        hops=outside.hops,
     )
     writes = KubeWrites(api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings))
     shell.connect(peers, writes)

@@ -28,7 +28,7 @@ REMEMBERED = 16_384
 
 
 class Peers:
-    """Carries out ``SendOffer``, ``SendView`` and ``SendPlan``."""
+    """Carries out ``SendOffer``, ``SendView`` and ``SendPlan``. ``timeout_s``: the deadline of offers and views now."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Peers:
         clock: Clock,
         post: Callable[[Event], None],
         *,
-        timeout_s: float,
+        timeout_s: Callable[[], float],
         hops: Hops | None = None,
     ) -> None:
         self._hops = hops or Hops()
@@ -54,7 +54,7 @@ class Peers:
             self._tell_offer(send)
         try:
             body = await self._client.call(
-                send.url, OFFERS, encode(send.offer), timeout_s=self._timeout_s, service="agent"
+                send.url, OFFERS, encode(send.offer), timeout_s=self._timeout_s(), service="agent"
             )
             decisions = decode(body, Decisions)
         except (PeerError, WireError) as error:
@@ -67,7 +67,7 @@ class Peers:
         message_id = send.update.message_id
         try:
             body = await self._client.call(
-                send.url, VIEWS, encode(send.update), timeout_s=self._timeout_s, service="agent"
+                send.url, VIEWS, encode(send.update), timeout_s=self._timeout_s(), service="agent"
             )
             ack = decode(body, ViewAck)
         except (PeerError, WireError) as error:

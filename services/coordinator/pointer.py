@@ -19,7 +19,7 @@ from shared.policy.registry import HEURISTICS, load_policy, ref_of
 from shared.policy.rollout import Change, first_pointer
 from shared.policy.weights import shipped_bytes
 from shared.ports import CreateRevisionIs, Store
-from shared.runtime.policy_store import follow_pointer, get_weights, read_pointer, write_change
+from shared.runtime.policy_store import follow_pointer, get_weights, newest_change, read_pointer, write_change
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyRef
 
@@ -82,13 +82,13 @@ async def write(store: Store, keys: Keys, change: Change, term: int) -> None:
 
 
 async def _seed(store: Store, keys: Keys, policy: str, term: int) -> None:
-    before = first_pointer(ref_of(policy))
-    change = Change(before, msgspec.structs.replace(before, number=1, reason="the mesh's own --policy", by=BY))
     while True:
         try:
+            before = first_pointer(ref_of(policy), number=await newest_change(store, keys))
+            after = msgspec.structs.replace(before, number=before.number + 1, reason="the mesh's own --policy", by=BY)
             weights = None if policy in HEURISTICS else shipped_bytes(policy)
             leads = [CreateRevisionIs(keys.coordinator_leader, term)]
-            await write_change(store, keys, change, 0, compares=leads, weights=weights)
+            await write_change(store, keys, Change(before, after), 0, compares=leads, weights=weights)
             return
         except StoreUnknown as error:
             log.info("policy_pointer_unseeded", error=error)

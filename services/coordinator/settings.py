@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from services.coordinator.state import CoreSettings
+from services.coordinator.state import LEAST_REQUEST_TIMEOUT_S, CoreSettings
 from shared.policy.registry import make_policy
 from shared.policy.rollout import RolloutSettings
 from shared.runtime.process import ProcessSettings, SchedulerName, split_address
@@ -76,6 +76,8 @@ class CoordinatorSettings(ProcessSettings):
             batch_units=self.batch_units,
             plans_in_flight=self.plans_in_flight,
             offer_deadline_s=self.offer_deadline_ms / 1000,
+            # an answer that the round still waits for must not be cut off on its way
+            request_timeout_s=max(LEAST_REQUEST_TIMEOUT_S, 2 * self.offer_deadline_ms / 1000),
             speed=self.workload_speed,
             rollout=RolloutSettings(
                 window_s=self.rollout_window_s,

@@ -19,6 +19,8 @@ from shared.scheduling.feasibility import FeasibilityCache
 from shared.scheduling.queue import PodQueue
 from shared.wire.records import Drained, Paused
 
+LEAST_REQUEST_TIMEOUT_S = 3.0
+
 
 @dataclass(frozen=True, slots=True)
 class CoreSettings:
@@ -30,8 +32,8 @@ class CoreSettings:
     """Plans at the binder at a time; further rounds wait (backpressure). The next offer goes out meanwhile."""
     offer_deadline_s: float = 0.3
     """A round goes on without agents that are silent for so long, or for some times the usual round if that is more."""
-    request_timeout_s: float = 3.0
-    """After so long an answer cannot come any more; equals the shell's HTTP deadline."""
+    request_timeout_s: float = LEAST_REQUEST_TIMEOUT_S
+    """After so long an answer cannot come any more: the shell's HTTP deadline. Well above ``offer_deadline_s``."""
     extra_candidates: int = 2
     """Next-best nodes per unit group beyond one per unit; as many alternatives per placement."""
     max_losses: int = 5

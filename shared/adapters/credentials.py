@@ -11,6 +11,7 @@ import hmac
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,12 +75,14 @@ class TokenFile:
             status = self._path.stat()
             seen = (status.st_mtime_ns, status.st_size, status.st_ino)
             if seen == self._seen:
+                self._unusable.over()
                 return
             text = self._path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            if self._entries:
-                return  # a Secret being re-mounted is absent for a moment: the old token stays good
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            if self._entries:
+                self._unusable.see(self._path, reason, f"{self._path}: cannot be read ({reason})")
+                return  # a Secret being re-mounted is absent for a moment: the old token stays good
             raise ConfigError(
                 f"{self._path}: token file cannot be read ({reason}); create it or fix its mode"
             ) from error
@@ -95,6 +98,7 @@ class TokenFile:
             self._unusable.see(self._path, seen, str(error))
             return  # caught half-written: the old tokens stay good until the file is whole
         self._entries, self._seen = entries, seen
+        self._unusable.over()
         self._header = f"Bearer {entries[0].token.decode()}"
 
     def _entry(self, line: str) -> TokenEntry:
@@ -109,7 +113,8 @@ class TokenFile:
 
 
 class _Unusable:
-    """Tells once that a changed file cannot be used, when a second look finds it so: what is half-written is not told.
+    """Tells once that a file cannot be used, when a second look finds it so: what is half-written, or away for a moment
+    while a Secret is re-mounted, is not told.
 
     Without this the old content would go on being good, a token that was taken away too, and nobody would know.
     """
@@ -125,6 +130,10 @@ class _Unusable:
         elif not self._told:
             self._told = True
             log.warning("credentials_not_followed", file=str(file), error=why, in_force="what was there before")
+
+    def over(self) -> None:
+        """The file is as it should be."""
+        self._status, self._told = None, False
 
 
 def client_tls(*, ca_file: Path, cert_file: Path, key_file: Path) -> ssl.SSLContext:
@@ -158,7 +167,9 @@ class _FollowingContext(ssl.SSLContext):
         self.minimum_version = ssl.TLSVersion.TLSv1_2
         self._ca_file, self._cert_file, self._key_file = ca_file, cert_file, key_file
         self._checked = time.monotonic()
-        self._seen = self._status()
+        self._seen: tuple[tuple[int, int], ...] = ()
+        with suppress(OSError):  # what is missing is named by the load
+            self._seen = self._status()
         self._unusable = _Unusable()
         _load(self, ca_file, cert_file, key_file)
 
@@ -171,24 +182,28 @@ class _FollowingContext(ssl.SSLContext):
         if now - self._checked < RECHECK_S:
             return
         self._checked = now
-        status = self._status()
-        if status is None or status == self._seen:
-            return
         files = (self._ca_file, self._cert_file, self._key_file)
+        try:
+            status = self._status()
+        except OSError as error:
+            self._unusable.see(self._cert_file, str(error), f"{error.filename}: cannot be read ({_reason(error)})")
+            return  # being re-mounted, perhaps: the old pair stays good
+        if status == self._seen:
+            self._unusable.over()
+            return
         try:
             # a certificate whose key is not there yet would leave this context with neither: try on another first
             _load(ssl.SSLContext(self.protocol), *files)
+            # a rename between the two is met again at the next look; raised, it would end the process that calls
+            _load(self, *files)
         except ConfigError as error:
             self._unusable.see(self._cert_file, status, str(error))
             return  # caught between two renames: the old pair stays good until the files match
-        _load(self, *files)
         self._seen = status
+        self._unusable.over()
 
-    def _status(self) -> tuple[tuple[int, int], ...] | None:
-        try:
-            found = [path.stat() for path in (self._ca_file, self._cert_file, self._key_file)]
-        except OSError:
-            return None
+    def _status(self) -> tuple[tuple[int, int], ...]:
+        found = [path.stat() for path in (self._ca_file, self._cert_file, self._key_file)]
         return tuple((status.st_mtime_ns, status.st_ino) for status in found)
 
 

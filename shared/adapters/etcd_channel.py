@@ -69,6 +69,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 64 << 20),
     # Transparent retries would repeat writes behind our back.
     ("grpc.enable_retries", 0),
+    # By default gRPC asks a proxy that the environment names, for loopback too; no other client of ours does.
+    ("grpc.enable_http_proxy", 0),
     # Channels to the same address must not share a connection: the lease thread has its own on purpose.
     ("grpc.use_local_subchannel_pool", 1),
 )

@@ -110,9 +110,9 @@ class Change:
     after: PolicyPointer
 
 
-def first_pointer(active: PolicyRef) -> PolicyPointer:
-    """The pointer of a mesh that has none yet."""
-    return PolicyPointer(active=active)
+def first_pointer(active: PolicyRef, *, number: int = 0) -> PolicyPointer:
+    """The pointer of a mesh that has none, or none any more: then ``number`` is that of the last change before."""
+    return PolicyPointer(active=active, number=number)
 
 
 def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str) -> Change:

@@ -2,8 +2,8 @@
 
 Both are bounded: the oldest records go as new ones come, of the audit log those of whoever has the most, so that nobody
 can push out what others did, neither by changes nor by attempts that are refused. A term is written under itself, so
-only who leads can claim one. An audit record takes the next number by compare-and-swap, so none is ever overwritten and
-a gap means nothing.
+only who leads can claim one. An audit record takes the next number by compare-and-swap, numbered on from the records
+where ``audit/last`` is gone or cannot be read, so none is ever overwritten and a gap means nothing.
 Refuses to do: deciding who may change what, logging.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from shared.errors import Conflict, StoreFenced
 from shared.ports import CreateRevisionIs, Delete, ModRevisionIs, Op, Put, Store
 from shared.runtime.control_store import clean, rfc3339
+from shared.runtime.numbered import newest_number
 from shared.wire.keys import Keys
 from shared.wire.records import AuditRecord, TermRecord, decode_record, encode_record
 
@@ -74,7 +75,8 @@ async def append_audit(
     """
     for _ in range(APPEND_TRIES):
         last = await store.get(keys.audit_last)
-        number = _number(last.value) + 1 if last is not None else 1
+        before = _number(last.value) if last is not None else 0
+        number = (before or await newest_number(store, keys.audit_prefix)) + 1
         record = AuditRecord(
             number=number, time=rfc3339(now), by=clean(by), role=role, route=clean(route), target=clean(target),
             reason=clean(reason), request_id=request_id,

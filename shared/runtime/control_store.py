@@ -14,6 +14,8 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from shared.errors import Conflict, InvalidValue
 from shared.ports import Delete, KeyValue, ModRevisionIs, Op, Put, Store
 from shared.wire.keys import Keys, escape
@@ -58,9 +60,11 @@ def control_of(keys: Keys, items: Iterable[KeyValue]) -> tuple[Paused | None, di
             paused = decode_record(kv.value, Paused) or Paused(by="", reason="the record cannot be read", since="")
         elif kv.key.startswith(keys.control_drained_prefix):
             name = keys.last_part(kv.key)
-            drained[name] = decode_record(kv.value, Drained) or Drained(
-                node=name, by="", reason="the record cannot be read", since=""
-            )
+            record = decode_record(kv.value, Drained)
+            if record is None:
+                record = Drained(node=name, by="", reason="the record cannot be read", since="")
+            # the key is what is taken back: a record that names another node could never be
+            drained[name] = msgspec.structs.replace(record, node=name)
         else:
             unreadable.append(kv.key)
     return paused, drained, unreadable

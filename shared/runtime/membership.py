@@ -86,7 +86,7 @@ class Membership:
         await self._first.wait()
 
     def set_value(self, value: bytes) -> None:
-        """Write ``value`` to the key soon; a burst of calls writes the last one."""
+        """Write ``value`` to the key soon; a burst of calls writes the last one. After leaving it does nothing."""
         if value != self._value:
             self._value = value
             if self._running is not None:
@@ -102,7 +102,8 @@ class Membership:
     ) -> None:
         if self._running is None:
             return
-        self._running.cancel()
+        running, self._running = self._running, None  # from here on a new value is nobody's any more
+        running.cancel()
         try:
             async with asyncio.timeout(self._settings.call_timeout_s + 0.5):
                 await asyncio.wrap_future(self._thread.submit(self._leave()))

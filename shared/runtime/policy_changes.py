@@ -23,6 +23,7 @@ from shared.runtime.policy_listing import refs_of
 from shared.runtime.policy_store import (
     HistoryRecord,
     get_weights,
+    newest_change,
     read_history,
     read_pointer,
     write_change,
@@ -62,7 +63,7 @@ async def activate(
 
     async def change(pointer: PolicyPointer | None) -> tuple[Change | None, bytes | None]:
         ref, data = await _chosen(store, keys, name, weights, pointer, say)
-        before = pointer or first_pointer(BUILT_IN)
+        before = pointer or first_pointer(BUILT_IN, number=await newest_change(store, keys))
         if ref == before.active and before.candidate is None:
             kept = data is None or await get_weights(store, keys, ref.sha256) is not None
             return (None if pointer is not None and kept else _joined(before, Change(before, before))), data

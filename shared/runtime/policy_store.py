@@ -20,6 +20,7 @@ from shared.errors import ConfigError, StoreError
 from shared.policy.rollout import HISTORY_LIMIT, Change
 from shared.policy.weights import MAX_BYTES, digest
 from shared.ports import Compare, Delete, ModRevisionIs, Op, Put, Store
+from shared.runtime.numbered import newest_number
 from shared.runtime.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, decode_record, encode_record
@@ -91,6 +92,11 @@ async def read_history(store: Store, keys: Keys) -> list[HistoryRecord]:
     listing = await store.list_prefix(keys.policy_history_prefix)
     records = [decode_record(kv.value, HistoryRecord) for kv in listing.items]
     return [record for record in records if record is not None]
+
+
+async def newest_change(store: Store, keys: Keys) -> int:
+    """Number of the last change, also where the pointer itself was deleted; 0: there was none."""
+    return await newest_number(store, keys.policy_history_prefix)
 
 
 async def get_weights(store: Store, keys: Keys, sha256: str) -> bytes | None:

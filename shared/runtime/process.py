@@ -92,6 +92,8 @@ class ProcessSettings:
         plain = [endpoint for endpoint in self.etcd if not endpoint.startswith("https://")]
         if self.etcd_ca is not None and plain:
             raise ValueError(f"etcd: {plain[0]} is without TLS though etcd_ca is given; write https:// or leave it out")
+        if self.advertise:
+            _check_url(self.advertise, "advertise")
         if self.tls_cert is not None and self.advertise.startswith("http://"):
             raise ValueError("advertise: says http:// though tls_cert is given; write https://")
         if self.tls_cert is None and self.advertise.startswith("https://"):
@@ -114,6 +116,17 @@ def split_address(address: str, setting: str = "listen") -> tuple[str, int]:
     if not host or port is None or parts.path:
         raise ValueError(f"{setting}: {address!r} is not HOST:PORT, such as 127.0.0.1:7070")
     return host, port
+
+
+def _check_url(url: str, setting: str) -> None:
+    """``ValueError`` naming the setting: nobody could call it, and that would show at the others alone."""
+    try:
+        parts = urlsplit(url)
+        callable_by_peers = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        callable_by_peers = False
+    if not callable_by_peers:
+        raise ValueError(f"{setting}: {url!r} is not http(s)://HOST:PORT (an IPv6 address in brackets)")
 
 
 def read_settings(kind: type[P], service: str) -> P:

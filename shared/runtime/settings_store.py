@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from shared.errors import Conflict
 from shared.ports import Delete, ModRevisionIs, Op, Put, Store
 from shared.runtime.control_store import CAS_TRIES, clean, rfc3339
+from shared.runtime.numbered import newest_number
 from shared.wire.keys import Keys
 from shared.wire.records import RuntimeSettings, decode_record, encode_record
 
@@ -57,7 +58,7 @@ async def change_settings(
         validate(merged)
         if merged == known and before is not None:
             return before
-        newest = number if before is not None else await _newest(store, keys)
+        newest = number if before is not None else await newest_number(store, keys.settings_history_prefix)
         after = RuntimeSettings(number=newest + 1, values=merged, by=clean(by), reason=clean(reason), time=rfc3339(now))
         value = encode_record(after)
         ops: list[Op] = [Put(keys.settings_current, value), Put(keys.settings_history(after.number), value)]
@@ -67,13 +68,6 @@ async def change_settings(
         if (await store.txn([ModRevisionIs(keys.settings_current, revision)], ops)).succeeded:
             return after
     raise Conflict("settings: others are changing them; read them again and repeat")
-
-
-async def _newest(store: Store, keys: Keys) -> int:
-    """Number of the newest change in the history, by its key, so that one that cannot be read counts too; 0: none."""
-    listing = await store.list_prefix(keys.settings_history_prefix)
-    numbers = (kv.key.removeprefix(keys.settings_history_prefix) for kv in listing.items)
-    return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
 async def read_settings_history(store: Store, keys: Keys) -> list[RuntimeSettings]:

@@ -20,6 +20,7 @@ from shared.runtime.admin_records import append_audit, read_audit, read_terms, w
 from shared.runtime.control_store import read_control, set_drained, set_paused
 from shared.runtime.settings_store import Value, change_settings, read_settings, read_settings_history
 from shared.wire.keys import Keys
+from shared.wire.records import Drained, encode_record
 
 NOW = dt.datetime(2026, 11, 22, 3, 4, 5, 678_000, tzinfo=dt.UTC)
 LATER = NOW + dt.timedelta(seconds=1)
@@ -103,6 +104,14 @@ async def test_nodes_are_drained_and_resumed_one_by_one(store: Store, keys: Keys
     assert set((await read_control(store, keys)).drained) == {"n/0", "n1"}
     assert await set_drained(store, keys, "n/0", False, by="anna", reason="", now=LATER) is None
     assert set((await read_control(store, keys)).drained) == {"n1"}
+
+
+async def test_a_node_is_drained_by_its_key_whatever_the_record_says(store: Store, keys: Keys) -> None:
+    """By the record ``other`` was drained, and to resume it deleted a key that was not there: it stayed drained."""
+    record = encode_record(Drained(node="other", by="etcdctl", reason="", since=""))
+    await store.txn([], [Put(keys.control_drained("n0"), record)])
+    drained = (await read_control(store, keys)).drained
+    assert {name: found.node for name, found in drained.items()} == {"n0": "n0"}
 
 
 async def test_drained_nodes_are_bounded(store: Store, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,6 +284,18 @@ async def test_one_callers_flood_pushes_out_no_record_of_others(
     found = [record.by for record in await read_audit(store, keys)]
     assert len(found) == 6
     assert ({"anna", "ben"} <= set(found)) is fair
+
+
+@pytest.mark.parametrize("lost", ["deleted", "unreadable"])
+async def test_no_audit_record_is_overwritten_where_the_last_number_is_lost(
+    store: Store, keys: Keys, lost: str
+) -> None:
+    for by in ("anna", "ben"):
+        await note(store, keys, by=by)
+    await store.txn([], [Delete(keys.audit_last) if lost == "deleted" else Put(keys.audit_last, b"\xff")])
+    assert await note(store, keys, by="cleo") == 3
+    assert await note(store, keys, by="dora") == 4
+    assert [record.by for record in await read_audit(store, keys)] == ["dora", "cleo", "ben", "anna"]
 
 
 async def test_a_change_that_cannot_be_noted_is_refused(store: Store, keys: Keys) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 Json = Mapping[str, Any]
 SHOWN = 3
 RETRY_S = 1.0
-QUIET_S = 45.0
-"""The server sends a comment every 15 s: three missed ones, and the connection is dead."""
 
 
 @click.command()
@@ -71,19 +68,14 @@ async def follow(connect: Connect, output: str) -> None:
 
 
 async def _read(body: StreamReader, output: str) -> None:
-    """Print what comes until it ends, or nothing comes for too long. ``ServerFailed``: it is no stream of events."""
+    """Print what comes until it ends. ``ServerFailed``: it is no stream of events."""
     parser = EventParser()
-    with suppress(TimeoutError):
-        while True:
-            async with asyncio.timeout(QUIET_S):
-                part = await body.readany()
-            if not part:
-                return
-            try:
-                for event in parser.feed(part):
-                    _tell(event, output)
-            except ValueError as error:
-                raise ServerFailed(f"decisions: {error}; is this a coordinator?") from None
+    while part := await body.readany():
+        try:
+            for event in parser.feed(part):
+                _tell(event, output)
+        except ValueError as error:
+            raise ServerFailed(f"decisions: {error}; is this a coordinator?") from None
 
 
 def _tell(event: Event, output: str) -> None:

@@ -92,4 +92,6 @@ def _whole(file: Path) -> Iterator[IO[bytes]]:
 
 
 def _for_us_alone(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    # a file or link that is there already has another's mode, or leads elsewhere
+    Path(path).unlink(missing_ok=True)
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o600)

@@ -24,12 +24,17 @@ from shared.errors import ConfigError
 
 TIMEOUT_S = 10.0
 CONNECT_S = 3.0
+QUIET_S = 45.0
+"""A stream says something at least every 15 s: three times nothing, and the connection is dead."""
 MAX_ANSWER_BYTES = 32 << 20
 PAGE = 500
 """Items per page: what the API gives at most."""
 READ_BUFFER = 1 << 20
 
 Json = dict[str, Any]
+
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+"""Of a request whose deadline is kept around it."""
 
 
 class AdminClient:
@@ -90,12 +95,14 @@ class AdminClient:
 
     @contextlib.asynccontextmanager
     async def stream(self, path: str, **query: Any) -> AsyncIterator[aiohttp.StreamReader]:
-        """The body of a GET as it comes, without a deadline once it has begun. Raises as ``get``, and waits as it does
-        where the server asks for patience."""
+        """The body of a GET as it comes: it must begin within the deadline, and never say nothing for ``QUIET_S``.
+        Raises as ``get``, and waits as it does where the server asks for patience."""
         wanted = {name: str(value) for name, value in query.items() if value not in (None, "")}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=QUIET_S)
         waited_s = 0.0
         while True:
-            response = await self._open("GET", path, query=wanted, timeout=self._timeout(total=None))
+            async with self._deadline("GET", path):
+                response = await self._open("GET", path, query=wanted, timeout=timeout)
             if response.status != 429 or waited_s > self._timeout_s:
                 break
             response.release()
@@ -127,7 +134,7 @@ class AdminClient:
     async def _once(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, document: Any = None
     ) -> tuple[int, Mapping[str, str], bytes]:
-        response = await self._open(method, path, query=query, document=document, timeout=self._timeout(total=None))
+        response = await self._open(method, path, query=query, document=document, timeout=_TIMEOUT)
         try:
             return response.status, response.headers, await _body(response)
         except (aiohttp.ClientError, OSError) as error:
@@ -178,9 +185,6 @@ class AdminClient:
             f"{'; '.join(failures)}; is a coordinator running there with --admin-listen? "
             "its address is in its ready line"
         )
-
-    def _timeout(self, *, total: float | None) -> aiohttp.ClientTimeout:
-        return aiohttp.ClientTimeout(total=total, sock_connect=CONNECT_S)
 
     def _answer(self, method: str, path: str, status: int, body: bytes) -> Json:
         try:

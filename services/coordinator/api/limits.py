@@ -2,12 +2,12 @@
 
 A leader has pods to place; a script in a loop must not take its time. Reading and changing have buckets of their own,
 and what takes the leader long costs more than one token.
-Pure: ``now`` is an argument. It refuses to remember more than ``MOST_CALLERS``.
+Pure: ``now`` is an argument. It refuses to remember more than ``MOST_CALLERS``, and of places who has none.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
 MOST_CALLERS = 1024
@@ -23,8 +23,9 @@ class Rate:
 
 READS = Rate(200, 400)
 WRITES = Rate(10, 20)
-MAX_IN_FLIGHT = 64
-MAX_STREAMS = 16
+MAX_IN_FLIGHT, IN_FLIGHT_OF_ONE = 64, 48
+MAX_STREAMS, STREAMS_OF_ONE = 16, 12
+"""At once, and of one caller: whoever fills its own part shuts out nobody else's pause, look or dump."""
 
 
 @dataclass(slots=True)
@@ -48,18 +49,26 @@ class Buckets:
 
 @dataclass(slots=True)
 class Places:
-    """Counts what is under way. ``limit``: one more is told 429."""
+    """Counts what is under way. ``limit`` in all, ``of_one`` caller: one more is told 429."""
 
     limit: int
-    taken: int = 0
+    of_one: int
+    _of: Counter[str] = field(default_factory=Counter)
 
-    def enter(self) -> bool:
-        """Whether there was a place; the one who got it must ``leave``."""
-        if self.taken >= self.limit:
+    @property
+    def taken(self) -> int:
+        """How many of them are."""
+        return self._of.total()
+
+    def enter(self, caller: str) -> bool:
+        """Whether there was a place for ``caller``; if so, ``leave`` must follow."""
+        if self._of[caller] >= self.of_one or self.taken >= self.limit:
             return False
-        self.taken += 1
+        self._of[caller] += 1
         return True
 
-    def leave(self) -> None:
+    def leave(self, caller: str) -> None:
         """Give the place back."""
-        self.taken -= 1
+        self._of[caller] -= 1
+        if not self._of[caller]:
+            del self._of[caller]

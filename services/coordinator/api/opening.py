@@ -56,7 +56,7 @@ async def open_admin(
     tokens = None
     if settings.admin_token_file is not None:
         tokens = TokenFile(settings.admin_token_file, check_role=check_role)
-    inbound, outbound = _contexts(settings, tokens is not None)
+    inbound, outbound = _contexts(settings)
     proxy = Proxy(desk, tls=outbound)
     serving = Serving(
         desk,
@@ -71,15 +71,12 @@ async def open_admin(
     return AdminListener(serving, proxy, listener, _url(settings, listener))
 
 
-def _contexts(settings: CoordinatorSettings, tokens: bool) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """(for callers, towards the leader). With a token file a caller may do without a certificate: browsers do."""
+def _contexts(settings: CoordinatorSettings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """(for callers, towards the leader). A caller may do without a certificate: browsers do, and show a token."""
     if settings.tls_cert is None or settings.tls_key is None or settings.tls_ca is None:
         return None, None
     files = {"ca_file": settings.tls_ca, "cert_file": settings.tls_cert, "key_file": settings.tls_key}
-    inbound = server_tls(**files)
-    if tokens:
-        inbound.verify_mode = ssl.CERT_OPTIONAL
-    return inbound, client_tls(**files)
+    return server_tls(**files), client_tls(**files)
 
 
 def _url(settings: CoordinatorSettings, listener: Listener) -> str:

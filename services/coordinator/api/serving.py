@@ -27,7 +27,16 @@ from services.coordinator.api.caching import Answers
 from services.coordinator.api.checking import MAX_BODY_BYTES, ask_of, read_body
 from services.coordinator.api.desk import Desk
 from services.coordinator.api.lagging import LoopLag
-from services.coordinator.api.limits import MAX_IN_FLIGHT, MAX_STREAMS, READS, WRITES, Buckets, Places
+from services.coordinator.api.limits import (
+    IN_FLIGHT_OF_ONE,
+    MAX_IN_FLIGHT,
+    MAX_STREAMS,
+    READS,
+    STREAMS_OF_ONE,
+    WRITES,
+    Buckets,
+    Places,
+)
 from services.coordinator.api.proxying import Proxy
 from services.coordinator.api.routing import EVENTS, Ask, Route
 from services.coordinator.api.streaming import break_off, finish, send
@@ -69,7 +78,8 @@ class Serving:
         self._auditor = auditor
         self._proxy = proxy
         self._reads, self._writes = Buckets(READS), Buckets(WRITES)
-        self._requests, self._streams = Places(MAX_IN_FLIGHT), Places(MAX_STREAMS)
+        self._requests = Places(MAX_IN_FLIGHT, IN_FLIGHT_OF_ONE)
+        self._streams = Places(MAX_STREAMS, STREAMS_OF_ONE)
         self._answers, self._lag = Answers(), LoopLag()
         self._stopping = asyncio.Event()
         self._counted = desk.metrics.counter("admin_requests_total", "Requests, by route and code", ["route", "code"])
@@ -118,12 +128,12 @@ class Serving:
             started, code = time.perf_counter(), "internal"
             try:
                 caller = self._admit(route, request)
-                if not places.enter():
+                if not places.enter(caller.title):
                     raise Refused("too many requests at once", code="overloaded", status=429, retry_after_s=1)
                 try:
                     response = await self._answer(route, request, caller)
                 finally:
-                    places.leave()
+                    places.leave(caller.title)
                 code = "ok" if response.status < 400 else str(response.status)
                 return response
             except (ConnectionError, asyncio.CancelledError):

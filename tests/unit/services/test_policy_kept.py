@@ -1,14 +1,18 @@
-"""A policy that is activated again by hand can be had by the agents, also when etcd has forgotten its weights."""
+"""What is known of policies stays: weights that etcd has forgotten are put back, and no change overwrites another."""
 
 from __future__ import annotations
 
+import asyncio
+
+from services.coordinator.events import Event, PointerSeen
+from services.coordinator.pointer import follow
 from shared.adapters.memory_store import MemoryStore
 from shared.policy.registry import ref_of
 from shared.policy.rollout import Stage
 from shared.policy.weights import shipped_bytes
-from shared.ports import Delete
+from shared.ports import Delete, Put
 from shared.runtime.policy_changes import activate
-from shared.runtime.policy_store import get_weights
+from shared.runtime.policy_store import get_weights, read_history
 from shared.wire.keys import Keys
 
 
@@ -25,3 +29,30 @@ async def test_a_heuristic_needs_none():
     store, keys = MemoryStore(), Keys()
     await activate(store, keys, "kube-default", stage=Stage.ACTIVE, percent=None, by="olga")
     assert (await store.list_prefix(keys.policy_weights_prefix)).items == ()
+
+
+async def test_no_change_is_overwritten_in_the_history_after_the_pointer_was_deleted():
+    """As ``read_pointer`` asks people to do with a pointer that cannot be read."""
+    store, keys = MemoryStore(), Keys()
+    for stage in (Stage.SHADOW, Stage.ACTIVE):
+        await activate(store, keys, "marl-dqn", stage=stage, percent=None, by="olga")
+    before = await read_history(store, keys)
+    await store.txn([], [Delete(keys.policies_active)])
+    pointer = await activate(store, keys, "least-allocated", stage=Stage.ACTIVE, percent=None, by="otto")
+    assert pointer.number == 3
+    assert [record.pointer.by for record in await read_history(store, keys)] == ["olga", "olga", "otto"]
+    assert (await read_history(store, keys))[:2] == before
+
+
+async def test_a_leader_that_seeds_the_pointer_anew_keeps_the_history():
+    store, keys = MemoryStore(), Keys()
+    led = await store.txn([], [Put(keys.coordinator_leader, b"")])
+    await activate(store, keys, "least-allocated", stage=Stage.ACTIVE, percent=None, by="olga")
+    await store.txn([], [Delete(keys.policies_active)])
+    seen: asyncio.Queue[Event] = asyncio.Queue()
+    following = asyncio.create_task(follow(store, keys, policy="kube-default", term=led.revision, post=seen.put_nowait))
+    event = await seen.get()
+    following.cancel()
+    assert isinstance(event, PointerSeen)
+    assert (event.pointer.number, event.pointer.by) == (2, "coordinator")
+    assert [record.pointer.by for record in await read_history(store, keys)] == ["olga", "coordinator"]

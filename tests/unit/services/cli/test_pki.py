@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from services.cli import pki_files
 from services.cli.__main__ import run
 from services.cli.pki_certificates import issue, make_authority, name_of, names_of, wanted_of
-from services.cli.pki_files import AuthorityFolder, HolderFolder
+from services.cli.pki_files import AuthorityFolder, HolderFolder, write_file
 from shared.adapters.identity import identity_of
 from shared.errors import ConfigError
 
@@ -179,6 +180,31 @@ def test_skipping_the_first_step_is_noticed(ca: Path, tmp_path: Path):
     pki("rotate", "--ca", str(ca))
     pki("renew", "--all", str(holders[0]), "--ca", str(ca))
     assert not trusts(holders[1], holders[0])
+
+
+def test_a_replacement_that_breaks_off_half_way_leaves_a_ca_that_signs(
+    ca: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the new key written first the old one was lost, and with it every certificate's renewal."""
+    holder, key = tmp_path / "a", (ca / "ca.key").read_bytes()
+    written: list[Path] = []
+    pki("issue", "agent", "--ca", str(ca), "--out", str(holder))
+
+    def full_disk(file: Path, content: bytes, mode: int) -> None:
+        if written:
+            raise ConfigError(f"{file}: cannot be written (No space left on device); give a folder of yours")
+        written.append(file)
+        write_file(file, content, mode)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(pki_files, "write_file", full_disk)
+        assert pki("rotate", "--ca", str(ca)) == 2
+    assert (ca / "ca.key").read_bytes() == key
+    assert pki("renew", "--all", str(holder), "--ca", str(ca)) == 0
+    assert pki("rotate", "--finish", "--ca", str(ca)) == 0
+    assert pki("renew", "--all", str(holder), "--ca", str(ca)) == 0
+    assert trusts(holder, holder)
+    assert pki("rotate", "--ca", str(ca)) == 0
 
 
 def test_a_key_of_another_ca_is_told(ca: Path, tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from services.agent.core import AgentCore
 from services.coordinator.admin import Admin
 from services.coordinator.app import Outside, lead
-from services.coordinator.settings import CoordinatorSettings
+from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
 from shared.adapters.memory_store import MemoryStore
 from shared.adapters.traffic import Traffic
 from shared.election.record import LeaderRecord
@@ -24,6 +25,7 @@ from shared.policy.heuristics import KubeDefault
 from shared.ports import BindRequest, Delete, Put
 from shared.runtime.failpoints import Failpoints
 from shared.runtime.metrics import Metrics
+from shared.runtime.settings_store import change_settings
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Offer, Outcome, PlacementResult, Plan, PlanResult, ViewUpdate
@@ -58,9 +60,12 @@ class Peers:
         self.agents: dict[str, AgentCore] = {}
         self.refuse_plans = ""
         self.plans: list[Plan] = []
+        self.timeouts: list[float] = []
+        """Of offers, in seconds."""
 
     async def call(self, url: str, route: str, body: bytes, *, timeout_s: float, service: str) -> bytes:
         if route == "/v1/offers":
+            self.timeouts.append(timeout_s)
             answer = encode(self.agents[url].decide(decode(body, Offer)))
         elif route == "/v1/views":
             answer = encode(self.agents[url].update(decode(body, ViewUpdate)))
@@ -178,6 +183,24 @@ async def test_pods_are_bound_and_figures_are_shown(world: World) -> None:
     assert [agent["nodes"] for agent in status["agents"]] == [1, 1]
     assert status["binder"]["url"] == "http://b0"
     assert b"conclave_leader 1.0" in world.metrics.exposition()
+
+
+async def test_an_answer_may_take_as_long_as_a_round_is_told_to_wait_also_while_running(world: World) -> None:
+    """With a fixed deadline of 3 s under it ``offer_deadline_ms`` above 3000 was accepted and had no effect."""
+    world.kube.add_node(make_node("n0"))
+    await world.join("a0")
+    await world.start()
+    world.kube.add_pod(make_pod("p0"))
+    await world.until(lambda: world.kube.bound)
+    await change_settings(
+        world.store, KEYS, {"offer_deadline_ms": 10_000}, by="anna", reason="", expected_number=None,
+        now=dt.datetime.now(dt.UTC), validate=RUNTIME_SETTINGS.validate,
+    )  # fmt: skip
+    await world.until(lambda: world.admin.core is not None and world.admin.core.steering.number == 1)
+    world.kube.add_pod(make_pod("p1"))
+    await world.until(lambda: len(world.kube.bound) == 2)
+    assert world.peers.timeouts[0] == 3.0
+    assert world.peers.timeouts[-1] > 10.0
 
 
 async def test_the_partition_is_published_under_the_term(world: World) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import grpc
 import grpc.aio
 import pytest
 
-from shared.adapters.etcd_channel import EtcdSettings, EtcdTls, RollbackGuard, explain, split_endpoint
+from shared.adapters.etcd_channel import EtcdSettings, EtcdTls, Member, RollbackGuard, explain, split_endpoint
 from shared.adapters.etcd_watch import range_end, range_start
 from shared.errors import ConfigError, StoreRejected, StoreRolledBack, StoreUnknown
 
@@ -119,6 +120,29 @@ def test_https_without_a_ca_and_no_endpoint_at_all_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="none given"):
         EtcdSettings(endpoints=())
     EtcdSettings(endpoints=("https://etcd:2379",), tls=EtcdTls(ca_file=tmp_path))
+
+
+@pytest.mark.parametrize("name", ["grpc_proxy", "http_proxy", "https_proxy"])
+async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch, name: str):
+    """What lies in etcd is nobody else's; and behind a proxy that does not know our loopback nothing would start."""
+    for other in ("no_grpc_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(other, raising=False)
+    came: asyncio.Queue[str] = asyncio.Queue()
+
+    async def listening(who: str) -> asyncio.Server:
+        async def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            came.put_nowait(who)
+            writer.close()
+
+        return await asyncio.start_server(take, "127.0.0.1", 0)
+
+    async with await listening("etcd") as etcd, await listening("proxy") as proxy:
+        monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+        member = Member(f"http://127.0.0.1:{etcd.sockets[0].getsockname()[1]}", None)
+        asking = asyncio.ensure_future(member.ready(asyncio.get_running_loop().time() + 5.0, patient=False))
+        assert await came.get() == "etcd"
+        await asking
+        await member.close()
 
 
 def test_a_prefix_range_ends_behind_its_last_key():

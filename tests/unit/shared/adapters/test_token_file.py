@@ -59,6 +59,28 @@ def test_a_file_that_is_caught_half_written_is_not_told(tmp_path: Path) -> None:
     assert not lines
 
 
+@pytest.mark.parametrize("damage", ["gone", "not UTF-8"])
+def test_a_file_that_stays_unreadable_is_told_once_too(tmp_path: Path, damage: str) -> None:
+    """Who deletes a Secret to lock everybody out locks nobody out, and must hear of it."""
+    file = tmp_path / "tokens"
+    file.write_text(f"{OLD}\n")
+    tokens = TokenFile(file)
+    with capture_logs() as lines:
+        for _ in range(3):  # re-mounted thrice: away at one look, there at the next
+            file.unlink()
+            assert tokens.role_of(f"Bearer {OLD}") == ""
+            file.write_text(f"{OLD}\n")
+            assert tokens.role_of(f"Bearer {OLD}") == ""
+        assert not lines
+        file.unlink()
+        if damage == "not UTF-8":
+            file.write_bytes(b"\xff" * 32)
+        for _ in range(3):
+            assert tokens.role_of(f"Bearer {OLD}") == ""
+    (line,) = lines
+    assert (line["event"], line["file"]) == ("credentials_not_followed", str(file))
+
+
 def test_an_empty_file_is_refused_at_start(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.touch()

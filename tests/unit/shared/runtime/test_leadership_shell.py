@@ -285,6 +285,16 @@ async def test_a_member_is_there_then_changes_then_leaves_at_once(server):
         assert server.get("/c/agents/a") is None
 
 
+async def test_a_member_that_has_left_is_told_a_new_value_in_vain(server):
+    """What looks at certificates runs until the very end: its warning must not end a drain with exit code 2."""
+    async with LeaseThread(lambda: MemoryStore(server)) as thread:
+        async with Membership(thread, key="/c/agents/a", value=b"1", settings=FAST) as member:
+            await member.wait_registered()
+        member.set_value(b"2")
+    member.set_value(b"3")
+    assert server.get("/c/agents/a") is None
+
+
 async def test_a_member_whose_lease_ended_registers_again(server):
     async with LeaseThread(lambda: MemoryStore(server)) as thread:
         async with Membership(thread, key="/c/agents/a", value=b"1", settings=FAST) as member:

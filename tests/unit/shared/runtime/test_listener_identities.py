@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import structlog
 import trustme
 
+from shared.adapters import credentials
 from shared.adapters.credentials import TokenFile, client_tls, server_tls
 from shared.adapters.peer_client import MEDIA_TYPE
 from shared.errors import ConfigError, PeerRejected, PeerUnknown
@@ -102,6 +104,45 @@ def test_a_certificate_without_its_key_is_told_once_and_the_old_pair_stays(
             context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
     assert [line["event"] for line in lines] == ["credentials_not_followed"]
     assert "not usable as certificate and key" in lines[0]["error"]
+
+
+def test_certificates_that_are_gone_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    files = Identities(tmp_path).files("agent:a-0")
+    context = server_tls(**files)
+    files["key_file"].unlink()
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(3):
+            context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    assert [line["event"] for line in lines] == ["credentials_not_followed"]
+    assert str(files["key_file"]) in lines[0]["error"]
+
+
+async def test_a_certificate_that_is_renamed_while_it_is_read_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``ConfigError`` out of a connection attempt would end a leader, with the exit code that no restart follows."""
+    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    identities = Identities(tmp_path)
+    ours, other = identities.files("agent:a-0"), identities.files("agent:a-1")
+    client, load = client_tls(**identities.files("coordinator:c-0")), credentials._load
+    server = server_tls(**ours)
+
+    def renamed_meanwhile(context: ssl.SSLContext, *files: Path) -> None:
+        load(context, *files)
+        ours["cert_file"].write_bytes(other["cert_file"].read_bytes())
+
+    monkeypatch.setattr(credentials, "_load", renamed_meanwhile)
+    os.utime(ours["ca_file"])
+    server.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    monkeypatch.setattr(credentials, "_load", load)
+    ours["key_file"].write_bytes(other["key_file"].read_bytes())
+    route = PeerRoute("/v1/x", echo)
+    async with (
+        serving(route, authenticator=Authenticator(mutual_tls=True), tls=server) as listener,
+        calling(tls=client) as caller,
+    ):
+        assert await caller.call(listener.url, "/v1/x", b"hello", timeout_s=5.0)
 
 
 @pytest.mark.parametrize(

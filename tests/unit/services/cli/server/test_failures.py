@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,6 @@ def test_a_bad_token_file_is_named(capsys: pytest.CaptureFixture[str], tmp_path:
 
 def test_an_answer_that_breaks_off_leaves_a_change_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        import threading
 
         def cut() -> None:
             taken, _ = listener.accept()
@@ -142,6 +142,39 @@ def test_an_answer_that_breaks_off_leaves_a_change_unknown(capsys: pytest.Captur
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         failed(capsys, "pause", "--server", url, code=1, words=(url, "may have been done", "look before"))
         cutter.join()
+
+
+def test_a_stream_that_never_begins_is_not_waited_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel takes connections for a process that is stopped: only a deadline tells."""
+    monkeypatch.setattr("services.cli.server.client.TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        url = f"http://127.0.0.1:{stopped.getsockname()[1]}"
+        for command in (["dump", "--out", str(tmp_path / "dump.json")], ["decisions", "--watch"]):
+            failed(capsys, *command, "--server", url, code=1, words=(url, "no answer within 0.2 s", "ask again"))
+    assert not list(tmp_path.glob("dump*"))
+
+
+def test_a_stream_that_falls_silent_is_given_up(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.cli.server.client.QUIET_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken: list[socket.socket] = []
+
+        def begin() -> None:
+            taken.append(listener.accept()[0])
+            taken[0].sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+
+        beginner = threading.Thread(target=begin)
+        beginner.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        out = str(tmp_path / "dump.json")
+        failed(capsys, "dump", "--out", out, "--server", url, code=1, words=(url, "breaks off", "ask again"))
+        beginner.join()
+        taken[0].close()
+    assert not list(tmp_path.glob("dump*"))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from services.coordinator.api import members, overview, streaming
 from services.coordinator.api.access import PROXIED, Role
-from services.coordinator.api.limits import MAX_STREAMS
+from services.coordinator.api.limits import MAX_STREAMS, STREAMS_OF_ONE
 from services.coordinator.api.routing import Route
 from services.coordinator.api.table import ROUTES
 from services.coordinator.recent import PastDecision
@@ -90,8 +90,8 @@ async def events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, A
             yield kind, json.loads(line[6:])
 
 
-def stream(world: ApiWorld, at: str, query: str = "") -> Any:
-    headers = {"Authorization": f"Bearer {TOKENS['viewer']}"}
+def stream(world: ApiWorld, at: str, query: str = "", *, role: str = "viewer") -> Any:
+    headers = {"Authorization": f"Bearer {TOKENS[role]}"}
     return world.session.get(f"{world.listeners[at].url}/v1/decisions/stream{query}", headers=headers)
 
 
@@ -175,11 +175,15 @@ async def test_a_stream_that_fails_half_way_does_not_look_complete(tmp_path: Pat
 
 async def test_streams_have_places_of_their_own(world: ApiWorld) -> None:
     async with asyncio.timeout(20):
-        open_streams = [await stream(world, "c0") for _ in range(MAX_STREAMS)]
+        open_streams = [await stream(world, "c0") for _ in range(STREAMS_OF_ONE)]
         try:
-            late = await world.ask("GET", "/v1/decisions/stream")
+            late = await world.ask("GET", "/v1/decisions/stream", "viewer")
             assert (late.status, late.code) == (429, "overloaded")
-            assert (await world.ask("GET", "/v1/overview")).status == 200
+            assert (await world.ask("GET", "/v1/overview", "viewer")).status == 200
+            assert (await world.ask("GET", "/v1/dump", "admin")).status == 200
+            open_streams += [await stream(world, "c0", role="operator") for _ in range(MAX_STREAMS - STREAMS_OF_ONE)]
+            late = await world.ask("GET", "/v1/dump", "admin")
+            assert (late.status, late.code) == (429, "overloaded")
         finally:
             for response in open_streams:
                 response.close()
