@@ -74,15 +74,17 @@ class TokenFile:
             status = self._path.stat()
             seen = (status.st_mtime_ns, status.st_size, status.st_ino)
             if seen == self._seen:
+                self._unusable.clear()
                 return
             text = self._path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            if self._entries:
-                return  # a Secret being re-mounted is absent for a moment: the old token stays good
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            raise ConfigError(
-                f"{self._path}: token file cannot be read ({reason}); create it or fix its mode"
-            ) from error
+            why = f"{self._path}: token file cannot be read ({reason}); create it or fix its mode"
+            if not self._entries:
+                raise ConfigError(why) from error
+            # a Secret being re-mounted is absent for a moment: the old token stays good
+            self._unusable.see(self._path, reason, why)
+            return
         try:
             entries = tuple(self._entry(line) for line in text.splitlines() if line.strip())
             if not entries:
@@ -95,6 +97,7 @@ class TokenFile:
             self._unusable.see(self._path, seen, str(error))
             return  # caught half-written: the old tokens stay good until the file is whole
         self._entries, self._seen = entries, seen
+        self._unusable.clear()
         self._header = f"Bearer {entries[0].token.decode()}"
 
     def _entry(self, line: str) -> TokenEntry:
@@ -109,7 +112,8 @@ class TokenFile:
 
 
 class _Unusable:
-    """Tells once that a changed file cannot be used, when a second look finds it so: what is half-written is not told.
+    """Tells once that a changed file cannot be used, when a second look finds it so: what is half-written is not told,
+    nor what is away for a moment.
 
     Without this the old content would go on being good, a token that was taken away too, and nobody would know.
     """
@@ -118,8 +122,12 @@ class _Unusable:
         self._status: object = None
         self._told = False
 
+    def clear(self) -> None:
+        """It can be used (again)."""
+        self._status, self._told = None, False
+
     def see(self, file: Path, status: object, why: str) -> None:
-        """The file is in this state and cannot be used."""
+        """The file is in this state (never None) and cannot be used."""
         if status != self._status:
             self._status, self._told = status, False
         elif not self._told:
@@ -172,7 +180,12 @@ class _FollowingContext(ssl.SSLContext):
             return
         self._checked = now
         status = self._status()
-        if status is None or status == self._seen:
+        if status == self._seen:
+            self._unusable.clear()
+            return
+        if status is None:
+            why = f"{self._cert_file}: it, its key or its CA is gone; put it back"
+            self._unusable.see(self._cert_file, "gone", why)
             return
         files = (self._ca_file, self._cert_file, self._key_file)
         try:
@@ -183,6 +196,7 @@ class _FollowingContext(ssl.SSLContext):
             return  # caught between two renames: the old pair stays good until the files match
         _load(self, *files)
         self._seen = status
+        self._unusable.clear()
 
     def _status(self) -> tuple[tuple[int, int], ...] | None:
         try:

@@ -313,6 +313,20 @@ def test_a_certificate_without_its_key_is_told_once_and_the_old_pair_stays(
     assert "not usable as certificate and key" in lines[0]["error"]
 
 
+def test_a_certificate_that_is_gone_is_told_once_and_the_old_pair_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    ours = Identities(tmp_path).files("agent:a-0")
+    context = server_tls(**ours)
+    ours["key_file"].unlink()
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(4):
+            context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    assert [line["event"] for line in lines] == ["credentials_not_followed"]
+    assert "gone" in lines[0]["error"]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"), [("", "no token"), ("short", "at least 16"), ("spaß" * 8, "printable ASCII")]
 )
