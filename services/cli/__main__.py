@@ -14,6 +14,7 @@ from __future__ import annotations
 import shared.runtime.one_core  # noqa: F401  first: it must be set before numpy is loaded
 
 # isort: split
+import errno
 import sys
 
 import click
@@ -26,6 +27,9 @@ from shared.errors import ConfigError
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of writing that say something about the disk, and nothing about us."""
 
 
 def main() -> None:
@@ -40,6 +44,11 @@ def kubectl_main() -> None:
 
 def run(arguments: list[str], *, name: str = "conclave", obj: str | None = None) -> int:
     """The exit code of ``conclave ARGUMENTS``."""
+    for text in arguments:
+        if not _is_utf8(text):
+            # names, URLs and reasons go into requests; some ways there drop what they cannot encode, and ask for less
+            _complain(f"{name}: {text[:80]!r} is not UTF-8; write it so, or look at the terminal's locale")
+            return EXIT_BAD_INPUT
     try:
         result = conclave.main(
             arguments, prog_name=name, complete_var="_CONCLAVE_COMPLETE", standalone_mode=False, obj=obj
@@ -61,11 +70,25 @@ def run(arguments: list[str], *, name: str = "conclave", obj: str | None = None)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return _reader_gone()
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _complain(f"conclave: what it says cannot be written: {error.strerror}; make room, or write it elsewhere")
+        return _reader_gone()
     return result if isinstance(result, int) else 0
 
 
+def _is_utf8(text: str) -> bool:
+    """Bytes of the command line that Python could not decode are lone surrogates in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _reader_gone() -> int:
-    """``conclave nodes | head``: whoever read us has enough. The interpreter must not flush into the pipe again."""
+    """``conclave nodes | head``: whoever read us has enough. The interpreter must not flush into it again."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -52,7 +52,8 @@ class Wanted:
 def wanted_of(kind: str, name: str, names: Sequence[str]) -> Wanted:
     """What a certificate of this kind says. ``ConfigError``: a name is missing, too long, or another role's."""
     for given in names:
-        if given == IDENTITY_DOMAIN or given.endswith(f".{IDENTITY_DOMAIN}"):
+        plain = given.lower()  # names of hosts are compared without regard to case
+        if plain == IDENTITY_DOMAIN or plain.endswith(f".{IDENTITY_DOMAIN}"):
             raise ConfigError(f"--san: {given} is a service's identity; it comes with the kind, leave it out")
     if name and not NAME.fullmatch(name):
         raise ConfigError(
@@ -92,7 +93,11 @@ class Authority:
 
 
 def make_authority(name: str, *, days: int, now: dt.datetime) -> Authority:
-    """A CA that signs certificates of processes and people, and no further CA."""
+    """A CA that signs certificates of processes and people, and no further CA. ``ConfigError``: no name for one."""
+    if not (name.isprintable() and name.strip() and len(name.encode()) <= LONGEST_COMMON_NAME):
+        raise ConfigError(
+            f"--name: {name[:80]!r} is no name for a CA; give 1 to {LONGEST_COMMON_NAME} bytes of text in one line"
+        )
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -100,7 +100,9 @@ class HolderFolder:
     path: Path
 
     def create(self, pair: tuple[bytes, bytes], bundle: tuple[bytes, ...]) -> None:
-        """Write the first certificate. ``ConfigError``: there is one already."""
+        """Write the first certificate. ``ConfigError``: there is one already, or a CA, which would lose its own."""
+        if (self.path / CA_KEY).exists():
+            raise ConfigError(f"{self.path / CA_KEY}: there is a CA here and it stays; choose another folder")
         for name in (CERT, KEY):
             if (self.path / name).exists():
                 raise ConfigError(

@@ -1,11 +1,12 @@
 """A screen that is redrawn in place, without curses: three escape sequences that every terminal knows.
 
-Where standard output is no terminal the same blocks are printed one after the other, with an empty line between them.
-It leaves the terminal as it was, however the command ends.
+Where standard output is no terminal, or a dumb one, the same blocks are printed one after the other, with an empty line
+between them. It leaves the terminal as it was, however the command ends.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -25,7 +26,7 @@ class Screen:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
-        self.is_terminal = self._stream.isatty()
+        self.is_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._drawn = 0
 
     def __enter__(self) -> Self:

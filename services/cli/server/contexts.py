@@ -7,6 +7,7 @@ keys: a misspelt one would send a command to the wrong cluster.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
@@ -149,7 +150,8 @@ def write_contexts(file: Path, contexts: Contexts) -> None:
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}; make it writable, or name another with {CONTEXTS_ENV}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what could not be written cannot be removed either
+            partial.unlink()
 
 
 def render_contexts(contexts: Contexts) -> str:

@@ -14,6 +14,7 @@ import click
 from services.cli.server.contexts import Contexts, contexts_file, read_contexts
 from services.cli.server.target import Direct, Flags, Target, resolve, resolve_if_any
 from services.cli.until_signal import until_signal
+from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
@@ -39,10 +40,13 @@ def stored_contexts() -> Contexts:
 
 
 def complete_context(here: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The names of contexts, for completion."""
-    return (
-        [] if under_kubectl(here) else sorted(name for name in stored_contexts().entries if name.startswith(incomplete))
-    )
+    """The names of contexts, for completion: none where the file cannot be used, since nothing may be printed now."""
+    if under_kubectl(here):
+        return []
+    try:
+        return sorted(name for name in stored_contexts().entries if name.startswith(incomplete))
+    except ConfigError:
+        return []
 
 
 SERVER = click.option("--server", default="", metavar="URL", help="Admin address, as http://HOST:8701.")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from services.cli.__main__ import run
+
 ROOT = Path(__file__).parents[4]
 
 INTERRUPTED = """
@@ -35,3 +37,26 @@ def test_an_interrupt_while_loading_ends_it_without_a_word(module: str, quiet: b
     assert ended.returncode == -signal.SIGINT
     assert ("Traceback" not in ended.stderr) is quiet
     assert (ended.stderr == "") is quiet
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["completion", "bash"]])
+def test_a_full_disk_is_told_in_one_line(arguments: list[str]) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "services.cli", *arguments],
+            env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 1
+    assert "No space left on device" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["drain", "n0", "{}"], ["nodes", "--agent", "{}"], ["explain", "default/{}"]])
+def test_an_argument_that_is_no_text_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """``--agent`` of a byte that is no UTF-8 listed every node, and a name of one was a traceback."""
+    given = [argument.format(os.fsdecode(b"\xff")) for argument in arguments]
+    assert run([*given, "--server", "http://127.0.0.1:9"]) == 2
+    error = capsys.readouterr().err
+    assert "is not UTF-8" in error
+    assert error.count("\n") == 1

@@ -44,6 +44,25 @@ def test_half_a_ca_is_not_overwritten_either(ca: Path):
     assert not (ca / "ca.key").exists()
 
 
+def test_a_certificate_is_not_put_where_a_ca_is(ca: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """``--ca etcd-pki --out pki`` for ``--ca pki --out certs/x`` would leave a key without its CA's certificate."""
+    other, before = tmp_path / "other", (ca / "ca.crt").read_bytes()
+    assert pki("init", str(other)) == 0
+    assert pki("issue", "agent", "--ca", str(other), "--out", str(ca)) == 2
+    assert "there is a CA here and it stays" in capsys.readouterr().err
+    assert (ca / "ca.crt").read_bytes() == before
+    AuthorityFolder(ca).load()
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[31m", "x" * 65, "\u00fc" * 33])
+def test_a_name_that_no_ca_can_have_is_one_line(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]):
+    assert pki("init", str(tmp_path / "ca"), "--name", name) == 2
+    error = capsys.readouterr().err
+    assert "--name" in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "ca").exists()
+
+
 def test_a_service_is_known_by_role_and_id_and_not_by_address(ca: Path, tmp_path: Path):
     out = tmp_path / "binder-0"
     assert pki("issue", "binder", "binder-0", "--ca", str(ca), "--out", str(out), "--san", "binder.example") == 0
@@ -61,6 +80,9 @@ def test_a_service_is_known_by_role_and_id_and_not_by_address(ca: Path, tmp_path
     [
         pytest.param(
             ["binder", "--san", identity_of("coordinator")], "is a service's identity", id="another's identity"
+        ),
+        pytest.param(
+            ["binder", "--san", identity_of("agent").upper()], "is a service's identity", id="the same in capitals"
         ),
         pytest.param(["admin"], "needs the person's name", id="nobody"),
         pytest.param(["etcd-client"], "names its etcd user", id="no user"),

@@ -43,3 +43,11 @@ def test_elsewhere_blocks_follow_each_other_without_any_escape() -> None:
         screen.draw(["a", "b"])
         screen.draw(["c"])
     assert out.getvalue() == "a\nb\n\nc\n"
+
+
+def test_a_dumb_terminal_gets_no_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    out = Terminal()
+    with Screen(out) as screen:
+        screen.draw(["a"])
+    assert out.getvalue() == "a\n"

@@ -47,6 +47,44 @@ def test_a_file_that_stays_unusable_is_told_once_since_its_old_tokens_still_coun
     assert tokens.role_of(f"Bearer {OLD}") is None
 
 
+@pytest.mark.parametrize("damage", ["gone", "no text", "a folder"])
+def test_a_file_that_stays_away_is_told_once_and_each_time_anew(tmp_path: Path, damage: str) -> None:
+    """Who deletes the file to lock everybody out has not: its tokens count until the process ends."""
+    file = tmp_path / "tokens"
+    file.write_text(f"{OLD}\n")
+    tokens = TokenFile(file)
+    for _ in range(2):
+        if damage == "no text":
+            file.write_bytes(b"\xff\xfe")
+        else:
+            file.unlink()
+            if damage == "a folder":
+                file.mkdir()
+        with capture_logs() as lines:
+            for _ in range(4):
+                assert tokens.role_of(f"Bearer {OLD}") == ""
+        assert [line["event"] for line in lines] == ["credentials_not_followed"]
+        assert "cannot be read" in lines[0]["error"]
+        if damage == "a folder":
+            file.rmdir()
+        file.write_text(f"{OLD}\n")
+        assert tokens.role_of(f"Bearer {OLD}") == ""
+
+
+def test_a_file_that_is_away_for_a_moment_is_not_told(tmp_path: Path) -> None:
+    """As a Secret that is mounted anew, again and again."""
+    file = tmp_path / "tokens"
+    file.write_text(f"{OLD}\n")
+    tokens = TokenFile(file)
+    with capture_logs() as lines:
+        for _ in range(3):
+            away = file.rename(tmp_path / "away")
+            assert tokens.role_of(f"Bearer {OLD}") == ""
+            away.rename(file)
+            assert tokens.role_of(f"Bearer {OLD}") == ""
+    assert not lines
+
+
 def test_a_file_that_is_caught_half_written_is_not_told(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text(f"{OLD}\n")

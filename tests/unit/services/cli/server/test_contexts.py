@@ -6,12 +6,14 @@ import stat
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.cli.__main__ import run
 from services.cli.server.contexts import ContextEntry, Contexts, parse_contexts, read_contexts, render_contexts
+from services.cli.server.options import complete_context
 from shared.errors import ConfigError
 
 PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=20)
@@ -100,3 +102,27 @@ def test_a_broken_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, wo
     with pytest.raises(ConfigError, match=words.replace("?", r"\?")) as caught:
         read_contexts(file)
     assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[contexts", "current = 'nobody'"])
+def test_completing_says_nothing_about_a_broken_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    """A line of ours would stand in the middle of what is being typed."""
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    monkeypatch.setenv("CONCLAVE_CONTEXTS", str(file))
+    here = click.Context(click.Command("nodes"))
+    assert complete_context(here, click.Option(["--context"]), "") == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_file_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its name is as long as a name may be, so the one that it is first written under is too long to be removed too."""
+    monkeypatch.setenv("CONCLAVE_CONTEXTS", str(tmp_path / ("x" * 255)))
+    assert run(["context", "add", "a", "--server", "http://a:1"]) == 2
+    error = capsys.readouterr().err
+    assert "File name too long" in error
+    assert error.count("\n") == 1
