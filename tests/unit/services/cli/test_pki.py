@@ -86,6 +86,8 @@ def test_a_service_is_known_by_role_and_id_and_not_by_address(ca: Path, tmp_path
         ),
         pytest.param(["admin"], "needs the person's name", id="nobody"),
         pytest.param(["etcd-client"], "names its etcd user", id="no user"),
+        pytest.param(["etcd-client", "admin:eve"], "would name a role of ours", id="a role through etcd's door"),
+        pytest.param(["etcd-server", "coordinator:x"], "would name a role of ours", id="a service through etcd's door"),
         pytest.param(["etcd-peer"], "names the members", id="no members"),
         pytest.param(["agent", "x" * 60], "more than 64 characters", id="long"),
         pytest.param(["agent", "a\nb"], "characters beyond", id="newline"),
