@@ -18,6 +18,9 @@ from shared.model.node import Node
 from shared.scheduling.node_table import ABSENT, IntArray, NodeTable
 from shared.wire.messages import NodeRow, NodeUsage, View
 
+SOMEBODY = "an operator"
+"""Who drained a node: the agent judges by it and is not told who or why; the coordinator, which explains, knows."""
+
 
 class Replica:
     """One partition's nodes at (``epoch``, ``revision``); revision 0: nothing usable, a full view is wanted."""
@@ -108,9 +111,10 @@ class Replica:
                 name=entry.name,
                 labels=entry.labels,
                 taints=tuple(entry.taints),
-                unschedulable=entry.unschedulable,
+                unschedulable=entry.unschedulable and not entry.drained,
                 allocatable=entry.allocatable,
                 latency_us=entry.latency_us,
+                drained=SOMEBODY if entry.drained else "",
             )
         )
         if self._slots.setdefault(row, slot) != slot:

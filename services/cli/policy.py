@@ -102,6 +102,7 @@ def show(here: click.Context, /, name: str | None, output: str, **options: Any) 
 )
 @click.option("--percent", type=click.IntRange(1, 100), help="Share of pods in the canary; default 100.")
 @click.option("--reason", default="", help="For the history.")
+@click.option("--new-mesh", is_flag=True, help="Prepare a mesh that has never run under --etcd-prefix.")
 @server_options
 @etcd_options
 @OUTPUT
@@ -114,6 +115,7 @@ def activate(
     stage: str,
     percent: int | None,
     reason: str,
+    new_mesh: bool,
     output: str,
     **options: Any,
 ) -> None:
@@ -126,14 +128,21 @@ def activate(
 
         if weights is not None:
             raise ConfigError("--weights: a file goes into etcd; give --etcd, or activate what is published or shipped")
+        if new_mesh:
+            raise ConfigError("--new-mesh: a server's mesh runs already; give --etcd, or leave --new-mesh out")
         _print(output, *policies.activated(target, name, stage, percent, reason))
         return
 
     async def work(store: Store, keys: Keys) -> PolicyPointer:
         from shared.policy.rollout import Stage
-        from shared.runtime.policy_changes import activate
+        from shared.runtime.policy_changes import activate, mesh_known
 
         given = _from_file(name, weights) if weights is not None else None
+        if not new_mesh and not await mesh_known(store, keys):
+            raise ConfigError(
+                f"--etcd-prefix: no mesh has ever been under {keys.prefix} of this etcd; mend --etcd-prefix or --etcd, "
+                "or give --new-mesh to prepare one before it starts"
+            )
         return await activate(
             store, keys, name, stage=Stage(stage), percent=percent, by=_me(), reason=reason, weights=given, say=_say
         )

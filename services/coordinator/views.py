@@ -139,6 +139,7 @@ class AgentView:
             dict(node.allocatable),
             _usage(table, row),
             node.latency_us,
+            bool(node.drained) and not (node.unschedulable or node.deleting),
         )
 
     def _drop(self, name: str, removed: list[int]) -> None:

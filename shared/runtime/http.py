@@ -16,11 +16,13 @@ import ipaddress
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 import structlog
 from aiohttp import web
+from prometheus_client import Counter
 
 from shared.adapters.credentials import TokenFile
 from shared.adapters.identity import split_common_name
@@ -36,6 +38,7 @@ from shared.errors import (
     WireError,
 )
 from shared.runtime.caller_limits import CallerLimit, Callers
+from shared.runtime.connections import HANDSHAKE_TIMEOUT_S, HEAD_TIMEOUT_S, TimedHandler, TimedSite
 from shared.runtime.metrics import CONTENT_TYPE, Metrics
 from shared.runtime.settings import effective
 
@@ -123,6 +126,12 @@ class Authenticator:
         return Caller()
 
 
+KEEPALIVE_TIMEOUT_S = 75.0
+"""How long a connection may be idle between two requests."""
+
+LATE_HEADS: web.AppKey[Counter] = web.AppKey("late_heads", Counter)
+"""Counts the connections of the app's listener that were cut, since a request's head took too long."""
+
 AUTHENTICATOR: web.AppKey[Authenticator] = web.AppKey("authenticator", Authenticator)
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 """Under which a ``guarded`` handler finds who calls."""
@@ -149,6 +158,7 @@ def build_app(
     # the routes check their own limit, each at its own size; this one only stops what they would all refuse
     app = web.Application(client_max_size=max([1 << 20, *(route.max_body_bytes for route in peer_routes)]))
     app[AUTHENTICATOR] = authenticator
+    app[LATE_HEADS] = metrics.late_heads.labels("peer")
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -328,16 +338,31 @@ async def listen(
     port: int = 0,
     tls: ssl.SSLContext | None = None,
     drain_s: float = 2.0,
+    head_timeout_s: float = HEAD_TIMEOUT_S,
+    handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
 ) -> Listener:
-    """Serve ``app``. ``ConfigError``: the port is taken or not allowed, or the host would expose an open service."""
+    """Serve ``app``. ``ConfigError``: the port is taken or not allowed, or the host would expose an open service.
+
+    ``head_timeout_s``, ``handshake_timeout_s``: what a connection has to send a request's head, and before it to end
+    the TLS handshake; whoever takes longer is cut.
+    """
     authenticator = app.get(AUTHENTICATOR, Authenticator())
     if not _is_loopback(host) and authenticator.tokens is None and not (authenticator.mutual_tls and tls is not None):
         raise ConfigError(f"{host}: will not listen beyond loopback without a token file or mutual TLS; set one")
-    runner = web.AppRunner(
-        app, access_log=None, shutdown_timeout=drain_s, keepalive_timeout=75.0, auto_decompress=False
-    )
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=drain_s)
     await runner.setup()
-    site = web.TCPSite(runner, host, port, ssl_context=tls, backlog=1024)
+    late_heads = app.get(LATE_HEADS)
+    connection = partial(
+        TimedHandler,
+        runner.server,
+        loop=asyncio.get_running_loop(),
+        timeout_s=head_timeout_s,
+        late=late_heads.inc if late_heads is not None else lambda: None,
+        access_log=None,
+        keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+        auto_decompress=False,
+    )
+    site = TimedSite(runner, host, port, connection=connection, tls=tls, handshake_timeout_s=handshake_timeout_s)
     try:
         await site.start()
     except OSError as error:

@@ -14,13 +14,15 @@ import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, TypeVarTuple
 
 from shared.errors import ConfigError
 from shared.ports import Clock, Store
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 BEAT_EVERY_S = 0.5
 """How often the main loop says that it lives."""
@@ -29,6 +31,23 @@ BEAT_EVERY_S = 0.5
 def boottime() -> float:
     """Seconds of ``CLOCK_BOOTTIME``: monotonic, counts suspend, never compared between hosts."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class LeaseLoop(asyncio.SelectorEventLoop):
+    """The thread's loop (the stdlib's: a handful of wake-ups a second gain nothing from uvloop).
+
+    gRPC takes the answers of all loops out of one queue, in whichever loop comes first, and hands each to its own. A
+    call that was given up, with its channel or by a cancelled task, is answered all the same, perhaps after this loop
+    has closed. Nobody waits for it; raised, it would be an error of the main loop, which only passed it on.
+    """
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """As the stdlib's; what gRPC brings after the end is dropped."""
+        if self.is_closed() and str(getattr(callback, "__module__", "")).startswith("grpc."):
+            return asyncio.Handle(callback, args, self, context)
+        return super().call_soon_threadsafe(callback, *args, context=context)
 
 
 class LeaseThread:
@@ -97,8 +116,7 @@ class LeaseThread:
         self._beat = main.call_later(BEAT_EVERY_S, self._tick_main, main)
 
     def _run(self, main: asyncio.AbstractEventLoop, started: asyncio.Future[None]) -> None:
-        # The stdlib loop: a handful of wake-ups a second gain nothing from uvloop.
-        loop = asyncio.SelectorEventLoop()
+        loop = LeaseLoop()
         asyncio.set_event_loop(loop)
 
         async def open_store() -> Store:
@@ -120,7 +138,7 @@ class LeaseThread:
 
     @staticmethod
     def _finish(loop: asyncio.AbstractEventLoop, store: Store) -> None:
-        # The store first: it waits for what gRPC still has under way, which must not meet a closed loop.
+        # The store first: it ends the calls that are under way, and waits for those that tell when they have ended.
         loop.run_until_complete(store.close())
         tasks = asyncio.all_tasks(loop)
         for task in tasks:

@@ -94,6 +94,9 @@ class Metrics:
         self._traffic: dict[str, Traffic] = {}
         self._started = time.monotonic()
         self.registry.register(_TrafficCollector(self._traffic))
+        self.late_heads = self.counter(
+            "http_late_heads_total", "Connections cut, since a request's head took too long", ["listener"]
+        )
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         """A counter ``conclave_NAME``; end names with ``_total``."""

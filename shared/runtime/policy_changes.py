@@ -76,6 +76,20 @@ async def activate(
     return await _swap(store, keys, change)
 
 
+async def mesh_known(store: Store, keys: Keys) -> bool:
+    """Whether a mesh is, has been or was prepared under the prefix: somebody led, is registered, or a pointer is there.
+
+    Unknown: ``StoreUnknown``.
+    """
+    for key in (keys.policies_active, keys.coordinator_leader):
+        if await store.get(key) is not None:
+            return True
+    for prefix in (keys.coordinator_terms_prefix, keys.agents_prefix, keys.binders_prefix, keys.every_members_prefix):
+        if (await store.list_prefix(prefix)).items:
+            return True
+    return False
+
+
 async def withdraw(store: Store, keys: Keys, *, by: str, reason: str) -> PolicyPointer:
     """Withdraw the candidate; where there is none, let the policy before the active one decide again.
 

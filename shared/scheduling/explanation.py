@@ -9,6 +9,7 @@ Amounts are in the units of ``model.resources``: CPU in milli-cores, everything 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from shared.model.pod import Pod
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.feasibility import FeasibilityCache, Rejection
 from shared.scheduling.filtering import run_filters
+from shared.scheduling.filters.node_unschedulable import DRAINED
 from shared.scheduling.framework import Code
 from shared.scheduling.node_table import PODS_COLUMN, IntArray, NodeTable
 from shared.scheduling.prefilter import NOT_NAMED, Prefiltered, prefilter
@@ -92,7 +94,7 @@ def explain_nodes(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) 
     table, prefiltered = state.table, prefilter(state, pod)
     by_verdict: dict[Verdict, list[int]] = {}
     for verdict, row in _verdicts(state, feasibility, prefiltered):
-        by_verdict.setdefault(verdict, []).append(row)
+        by_verdict.setdefault(_in_person(table, verdict, row), []).append(row)
     groups = [_group(state, prefiltered, verdict, rows) for verdict, rows in by_verdict.items()]
     groups.sort(key=lambda group: (-group.count, group.plugin, group.reasons))
     rejected = {row for rows in by_verdict.values() for row in rows}
@@ -154,6 +156,14 @@ def _candidates(state: ClusterState, pod: Pod, rows: IntArray) -> tuple[Scored, 
         )
         for i in order
     )
+
+
+def _in_person(table: NodeTable, verdict: Verdict, row: int) -> Verdict:
+    """The verdict, with who drained the node and why in place of the reason that conditions count by."""
+    node, rejection = table.nodes[row], verdict.rejection
+    if node is None or rejection.reasons != (DRAINED,):
+        return verdict
+    return verdict._replace(rejection=replace(rejection, reasons=(f"drained from scheduling by {node.drained}",)))
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------

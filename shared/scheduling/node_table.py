@@ -55,6 +55,7 @@ class NodeTable:
         self.stamp: IntArray = np.zeros(self.capacity, np.int64)
         self.present: BoolArray = np.zeros(self.capacity, np.bool_)
         self.unschedulable: BoolArray = np.zeros(self.capacity, np.bool_)
+        self.drained: BoolArray = np.zeros(self.capacity, np.bool_)
         self.taint_set: IntArray = np.zeros(self.capacity, np.int64)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self._taint_set_of: dict[tuple[Taint, ...], int] = {(): 0}
@@ -82,6 +83,7 @@ class NodeTable:
         static_before = (known.labels, known.taints, known.closed) if known is not None else None
         if static_before != (node.labels, node.taints, node.closed):
             self._set_static(row, node, known)
+        self.drained[row] = bool(node.drained) and not node.unschedulable
         for name in node.allocatable:
             if name not in self.column_of:
                 self._new_column(name)
@@ -270,6 +272,7 @@ class NodeTable:
         self.stamp = longer(self.stamp)
         self.present = np.concatenate((self.present, np.zeros(extra, np.bool_)))
         self.unschedulable = np.concatenate((self.unschedulable, np.zeros(extra, np.bool_)))
+        self.drained = np.concatenate((self.drained, np.zeros(extra, np.bool_)))
         self.taint_set = longer(self.taint_set)
         self.device_max_free = longer(self.device_max_free)
         self.device_whole = longer(self.device_whole)

@@ -91,7 +91,11 @@ class Keys:
         return f"{self.members_prefix(service)}{escape(member_id)}"
 
     def members_prefix(self, service: str) -> str:
-        return f"{self.prefix}members/{escape(service)}/"
+        return f"{self.every_members_prefix}{escape(service)}/"
+
+    @property
+    def every_members_prefix(self) -> str:
+        return f"{self.prefix}members/"
 
     @property
     def partitions_current(self) -> str:

@@ -58,7 +58,9 @@ class NodeUsage(Struct, frozen=True, array_like=True, gc=False):
 
 
 class NodeRow(Struct, frozen=True, array_like=True, gc=False):
-    """A node that is new to the agent's view, or whose static half changed; ``latency_us`` -1: not known."""
+    """A node that is new to the agent's view, or whose static half changed; ``latency_us`` -1: not known.
+    ``drained``: it is unschedulable only because an operator drained it from our scheduling; the cluster itself lets
+    pods on it."""
 
     name: Text
     labels: Annotated[dict[str, str], Meta(max_length=1024)]
@@ -67,6 +69,7 @@ class NodeRow(Struct, frozen=True, array_like=True, gc=False):
     allocatable: Annotated[dict[str, int], Meta(max_length=256)]
     usage: NodeUsage
     latency_us: int = -1
+    drained: bool = False
 
 
 class View(Struct, frozen=True, array_like=True, gc=False):

@@ -100,6 +100,16 @@ def test_a_class_and_an_offer_of_before_policies_were_rolled_out_still_decode() 
     assert (old.classes[0].workload, old.residents) == (0, None)
 
 
+def test_a_node_of_before_drains_were_told_apart_is_a_cordoned_one() -> None:
+    update = next(message for message in MESSAGES if isinstance(message, ViewUpdate))
+    closed = msgspec.structs.replace(row, unschedulable=True, drained=True)
+    plain = as_plain(encode(msgspec.structs.replace(update, view=msgspec.structs.replace(view, nodes=[closed]))))
+    assert decode(msgpack.packb(plain), ViewUpdate).view.nodes == [closed]
+    plain[5][4][0] = plain[5][4][0][:7]
+    [old] = decode(msgpack.packb(plain), ViewUpdate).view.nodes
+    assert (old.unschedulable, old.drained) == (True, False)
+
+
 @pytest.mark.parametrize(
     "feature", [float("nan"), float("inf"), 1e10, "x"], ids=["nan", "infinite", "out of range", "text"]
 )

@@ -47,6 +47,12 @@ async def store(etcd: str) -> AsyncIterator[EtcdStore]:
     await opened.close()
 
 
+@pytest.fixture
+async def known(store: EtcdStore) -> None:
+    """A coordinator led here once."""
+    await store.txn([], [Put(KEYS.coordinator_term(1), b"{}")])
+
+
 async def conclave(*arguments: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "services.cli", *arguments,
@@ -57,6 +63,7 @@ async def conclave(*arguments: str) -> tuple[int, str, str]:
     return process.returncode or 0, out.decode(), error.decode()
 
 
+@pytest.mark.usefixtures("known")
 async def test_a_policy_is_activated_seen_and_rolled_back(etcd: str) -> None:
     code, out, _ = await conclave("policy", "show", "--etcd", etcd)
     assert (code, out) == (0, "no policy has been activated: every agent decides by its own --policy\n")
@@ -84,6 +91,7 @@ async def test_a_policy_is_activated_seen_and_rolled_back(etcd: str) -> None:
     assert (code, out.splitlines()[0]) == (0, "active     random@1")
 
 
+@pytest.mark.usefixtures("known")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -105,6 +113,21 @@ async def test_bad_input_is_one_clear_line_and_nothing_is_written(etcd, store, a
     assert len(lines) == 1
     assert told in lines[0]
     assert (await read_pointer(store, KEYS)).pointer is None
+
+
+async def test_a_policy_is_not_activated_where_no_mesh_has_ever_been_unless_one_is_prepared(etcd, store) -> None:
+    activate = ("policy", "activate", "random", "--etcd", etcd, "--etcd-prefix", "/wrong/")
+    code, out, error = await conclave(*activate)
+    assert (code, out) == (2, "")
+    (line,) = [line for line in error.splitlines() if not line.startswith("{")]
+    for words in ("--etcd-prefix: no mesh has ever been under /wrong/", "mend --etcd-prefix", "--new-mesh"):
+        assert words in line
+    assert (await store.list_prefix("/wrong/")).items == ()
+
+    code, out, _ = await conclave(*activate, "--new-mesh")
+    assert (code, out.splitlines()[0]) == (0, "active     kube-default@1")
+    code, _, error = await conclave("policy", "activate", "random", "--etcd", etcd, "--etcd-prefix", "/wrong/")
+    assert code == 0, error
 
 
 async def test_weights_that_are_damaged_are_refused_before_anything_is_written(etcd, store, tmp_path) -> None:
@@ -202,6 +225,7 @@ async def test_weights_of_a_refused_change_are_not_kept(store) -> None:
     assert (await store.list_prefix(KEYS.policy_weights_prefix)).items == ()
 
 
+@pytest.mark.usefixtures("known")
 async def test_other_weights_under_a_title_that_is_taken_are_numbered_on(etcd, store, tmp_path) -> None:
     for name, kind in (("good", "good"), ("other", "terrible")):
         (tmp_path / f"{name}.npz").write_bytes(encode(weights(kind)))

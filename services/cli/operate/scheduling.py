@@ -7,7 +7,7 @@ evicted. Both are kept in etcd, so a new leader keeps to them, and doing either 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -68,15 +68,32 @@ def _scheduling(verb: str, reason: str, output: str, server: dict[str, Any]) -> 
 
     found = with_server(server, work)
     click.echo(json.dumps(found, indent=2) if output == "json" else scheduling_line(found))
+    if output != "json":
+        note_if_late(verb, [found], "conclave status")
 
 
 def scheduling_line(found: Mapping[str, Any]) -> str:
     """Whether it is paused, by whom, why."""
-    late = "" if found.get("obeyed", True) else " (the leader has not heard of it yet)"
     if not found.get("paused"):
-        return f"scheduling is on{late}"
+        return "scheduling is on"
     why = f": {printable(str(found['reason']))}" if found.get("reason") else ""
-    return f"scheduling is paused by {printable(str(found.get('by', '')))} since {found.get('since', '')}{why}{late}"
+    return f"scheduling is paused by {printable(str(found.get('by', '')))} since {found.get('since', '')}{why}"
+
+
+def note_if_late(verb: str, answers: Sequence[Mapping[str, Any]], look: str) -> None:
+    """One line to stderr where the leader did not confirm what was written: how things stand, and what to do.
+
+    ``answers``: of the changes of one command; ``look``: the command that shows whether it holds by now.
+    """
+    late = [answer for answer in answers if answer.get("obeyed") is False]
+    if not late:
+        return
+    names = ", ".join(printable(str(answer["name"])) for answer in late if answer.get("name"))
+    click.echo(
+        f"conclave {verb}: {f'{names}: ' if names else ''}written, but the leader did not confirm it in time (etcd is "
+        f"slow, or a failover): it will go by it; look with '{look}' before you rely on it",
+        err=True,
+    )
 
 
 def _each_node(verb: str, nodes: tuple[str, ...], reason: str, output: str, server: dict[str, Any]) -> int:
@@ -101,10 +118,14 @@ def _each_node(verb: str, nodes: tuple[str, ...], reason: str, output: str, serv
     done, code = with_server(server, work)
     if output == "json":
         click.echo(json.dumps(done, indent=2))
+    else:
+        note_if_late(verb, done, "conclave nodes")
     return code
 
 
 def _node_line(node: Mapping[str, Any]) -> str:
     if node.get("drained"):
         return f"drained {drained_text(node['drained'])}"
+    if node.get("gone"):
+        return "forgotten: no node of that name is left, and one that is made again takes pods"
     return "takes pods" if node.get("schedulable", True) else "no longer drained; unschedulable in Kubernetes"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from services.cli.operate.completion_names import complete_changes, complete_settings
-from services.cli.operate.scheduling import reason_option
+from services.cli.operate.scheduling import note_if_late, reason_option
 from services.cli.server.options import server_options, with_server
 from services.cli.tables import left, right, table
 from services.cli.watching import output_option, wide_output_option
@@ -44,6 +44,9 @@ def settings(here: click.Context, /, output: str, **server: Any) -> None:
     found = with_server(server, _read)
     _print(output, found, settings_lines(found, wide=output == "wide"))
 
+
+SHOWN_BY = "conclave settings -o json"
+"""Which shows, under ``obeyed``, whether the leader goes by the settings."""
 
 _COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 
@@ -76,6 +79,8 @@ def set_settings(changes: tuple[str, ...], reason: str, if_number: int | None, o
         return await _change(client, values, reason, if_number)
 
     _print(output, found := with_server(server, work), changed_lines(found, texts))
+    if output != "json":
+        note_if_late("settings set", [found], SHOWN_BY)
 
 
 @settings.command()
@@ -92,6 +97,8 @@ def unset(names: tuple[str, ...], reason: str, if_number: int | None, output: st
         return await _change(client, {str(_named(known, name)["name"]): None for name in names}, reason, if_number)
 
     _print(output, found := with_server(server, work), changed_lines(found, names))
+    if output != "json":
+        note_if_late("settings unset", [found], SHOWN_BY)
 
 
 @settings.command()

@@ -57,9 +57,11 @@ class NodeAnswer(Answer, frozen=True, kw_only=True):
 
 
 class NodeChanged(NodeShown, frozen=True, kw_only=True):
-    """A node after a change. ``obeyed``: the leader goes by it; false: it has not heard of it in 2 s, and will."""
+    """A node after a change. ``obeyed``: the leader goes by it; false: it has not heard of it in 2 s, and will.
+    ``gone``: the cluster has no node of that name; what was kept of one that was deleted while drained is forgotten."""
 
     obeyed: bool
+    gone: bool = False
 
 
 async def listed(desk: Desk, ask: Ask[NodesQuery, Any]) -> NodesAnswer:
@@ -102,7 +104,8 @@ async def resumed(desk: Desk, ask: Ask[Any, Because]) -> NodeChanged:
     node = _gone(core, name) if name in _drained_and_gone(core) else _node(desk, name)
     await set_drained(desk.store, desk.keys, name, False, by=ask.caller.title, reason=ask.body.reason, now=desk.wall())
     obeyed = await desk.obeyed(lambda core: name not in core.state.drained)
-    return _changed(node, drained=None, schedulable=is_open(core, name), obeyed=obeyed)
+    gone = name not in core.state.cache.table.row_of
+    return _changed(node, drained=None, schedulable=is_open(core, name), obeyed=obeyed, gone=gone)
 
 
 def _changed(node: NodeShown, **fields: Any) -> NodeChanged:

@@ -40,7 +40,7 @@ from services.coordinator.api.limits import (
 from services.coordinator.api.proxying import Proxy
 from services.coordinator.api.routing import EVENTS, Ask, Route
 from services.coordinator.api.streaming import break_off, finish, send
-from shared.runtime.http import AUTHENTICATOR, Authenticator, Refused
+from shared.runtime.http import AUTHENTICATOR, LATE_HEADS, Authenticator, Refused
 
 log = structlog.get_logger()
 
@@ -85,6 +85,7 @@ class Serving:
         self._counted = desk.metrics.counter("admin_requests_total", "Requests, by route and code", ["route", "code"])
         self._seconds = desk.metrics.histogram("admin_request_duration_seconds", "Answering one, by route", ["route"])
         self.app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._outermost])
+        self.app[LATE_HEADS] = desk.metrics.late_heads.labels("admin")
         # so that ``listen`` knows that callers are known
         self.app[AUTHENTICATOR] = Authenticator(doorkeeper.tokens, doorkeeper.mutual_tls)
         self.app.add_routes(

@@ -10,6 +10,9 @@ from shared.scheduling.tolerance import NO_SCHEDULE, tolerated
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
 CORDONED = "node(s) were unschedulable"
+DRAINED = "node(s) were drained from scheduling by Conclave"
+"""Of a node that an operator drained and nobody cordoned. By whom and why is ``explain``'s to tell: what a pod's
+condition says counts nodes, and must not change with each of them."""
 
 
 class NodeUnschedulable:
@@ -31,12 +34,11 @@ class NodeUnschedulable:
         return ~table.unschedulable[: table.rows][rows]
 
     def reasons(self, table: NodeTable, pod_class: PodClass, row: int) -> tuple[Code, tuple[str, ...]]:  # noqa: ARG002
-        """kube-scheduler's reason; for a node that is not cordoned but drained, by whom and why."""
-        node = table.nodes[row]
-        if node is not None and node.drained and not node.unschedulable:
-            return Code.UNRESOLVABLE, (f"drained from scheduling by {node.drained}",)
-        return Code.UNRESOLVABLE, (CORDONED,)
+        """kube-scheduler's reason for a cordoned node, ours for one that is drained alone."""
+        return Code.UNRESOLVABLE, (DRAINED if table.drained[row] else CORDONED,)
 
     def tally(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> dict[str, int]:  # noqa: ARG002
-        """kube-scheduler's reason, once per row: what a pod's condition says must not change with each drained node."""
-        return {CORDONED: len(rows)} if len(rows) else {}
+        """The reasons, once per row."""
+        drained = int(table.drained[rows].sum())
+        counts = {CORDONED: len(rows) - drained, DRAINED: drained}
+        return {reason: count for reason, count in counts.items() if count}

@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from services.agent.core import CLASS_LIMIT, AgentCore
 from shared.errors import WireError
@@ -105,6 +106,19 @@ def test_a_delta_in_the_offer_counts_before_the_units_are_judged() -> None:
     core = make_agent(row(0), row(1))
     decisions = core.decide(offer(1, view=View(1, 1, 2, [], [], [usage(0, cpu=3500)])))
     assert (decisions.revision, slots(decisions)) == (2, [1])
+
+
+def test_a_refusal_tells_drained_nodes_from_cordoned_ones() -> None:
+    cordoned = replace(row(0), unschedulable=True)
+    drained = replace(row(1), unschedulable=True, drained=True)
+    core = make_agent(cordoned, drained)
+    [refusal] = core.decide(offer(1)).refusals
+    assert refusal.reasons == {
+        "node(s) were drained from scheduling by Conclave": 1,
+        "node(s) were unschedulable": 1,
+    }
+    [answer] = core.decide(offer(2, view=View(1, 1, 2, RESOURCES, [row(1)]))).answers
+    assert answer.slot == 1
 
 
 def test_a_removed_slot_may_name_another_node_at_once() -> None:

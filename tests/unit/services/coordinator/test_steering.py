@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,13 +10,13 @@ import pytest
 from services.coordinator import preempting
 from services.coordinator.events import ControlSeen, IntentsListed, NodeDeleted, Source, Synced
 from services.coordinator.explaining import explain
-from services.coordinator.instructions import SendOffer, SendPlan, SetTimer
+from services.coordinator.instructions import PatchCondition, SendOffer, SendPlan, SetTimer
 from services.coordinator.state import CoreSettings
 from shared.policy.rollout import RolloutSettings
 from shared.scheduling.queue import Place
 from shared.wire.messages import Eviction
 from shared.wire.records import Drained, Paused
-from tests.builders import make_node, make_pod
+from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
 
 PAUSED = Paused(by="operator:anna", reason="network works", since="2026-11-22T02:00:00.000Z")
@@ -232,6 +233,31 @@ def test_explain_names_who_drained_the_nodes_and_why() -> None:
     assert [node["name"] for node in told["nodes"]] == ["n1"]
     assert told["change"] == "resume scheduling on one of them"
     assert [node["name"] for node in groups["node(s) were unschedulable"]["nodes"]] == ["n0"]
+
+
+def alone_on_its_host(name: str) -> PodBuilder:
+    """A pod with a rule that spans nodes: the coordinator itself judges it."""
+    pod = make_pod(name).set(labels={"app": name})
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}}
+    pod.json["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return pod
+
+
+@pytest.mark.parametrize("pod_of", [make_pod, alone_on_its_host], ids=["judged by agents", "judged by the coordinator"])
+def test_a_pods_condition_tells_drained_nodes_from_cordoned_ones(pod_of: Callable[[str], PodBuilder]) -> None:
+    """The same words whoever judges, and nobody's name or reason in them."""
+    scene = begun("n0", "n1", "n2", control=ControlSeen(drained=drained("n1", "n2")))
+    scene.add_node(make_node("n0").cordon().node())
+    scene.add_node(make_node("n2").cordon().node())
+    scene.run()
+    scene.add_pod(pod_of("p").pod())
+    scene.run(until_s=5)
+    assert scene.of(PatchCondition)[-1].message.startswith(
+        "0/3 nodes are available: 1 node(s) were drained from scheduling by Conclave, 2 node(s) were unschedulable."
+    )
+    tell(scene, ControlSeen(drained=drained("n2")))
+    scene.run(until_s=60)
+    assert scene.bindings == [("uid-p", "n1")]
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.scheduling.cache import ClusterCache
 from shared.scheduling.conflicts import NODE_GONE, check_placement, fits
 from shared.scheduling.feasibility import FeasibilityCache, unavailable_message
+from shared.scheduling.filters.node_unschedulable import CORDONED, DRAINED
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
 node_shapes = st.builds(
@@ -99,6 +101,27 @@ def test_the_message_counts_each_reason_as_kube_scheduler_does() -> None:
     assert unavailable_message(diagnosis.nodes, diagnosis.reasons) == (
         "0/4 nodes are available: 1 node(s) were unschedulable, 3 Insufficient cpu, 3 Insufficient memory."
     )
+
+
+def test_nodes_that_are_drained_alone_are_counted_apart_from_cordoned_ones() -> None:
+    cache = ClusterCache()
+    cache.upsert_node(make_node("cordoned").cordon().node())
+    cache.upsert_node(replace(make_node("both").cordon().node(), drained="ann: disk"))
+    for name, by in (("one", "ann: disk"), ("other", "bob")):
+        cache.upsert_node(replace(make_node(name).node(), drained=by))
+    feasibility, pod_class = FeasibilityCache(cache.table), make_pod().pod().pod_class
+    diagnosis = feasibility.diagnosis(pod_class)
+    assert diagnosis.plugins == {"NodeUnschedulable"}
+    assert unavailable_message(diagnosis.nodes, diagnosis.reasons) == (
+        "0/4 nodes are available: 2 node(s) were drained from scheduling by Conclave, 2 node(s) were unschedulable."
+    )
+    for name, row in cache.table.row_of.items():
+        rejected = feasibility.rejection(pod_class, row)
+        assert rejected is not None
+        assert rejected.reasons == (CORDONED if name in ("cordoned", "both") else DRAINED,)
+    cache.upsert_node(make_node("one").cordon().node())
+    cache.upsert_node(make_node("other").node())
+    assert feasibility.diagnosis(pod_class).reasons == {CORDONED: 3}
 
 
 def test_a_host_port_on_any_address_conflicts_with_the_same_port_on_one() -> None:

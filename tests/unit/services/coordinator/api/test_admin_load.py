@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from services.coordinator.api import caching
+from services.coordinator.api import caching, opening
 from services.coordinator.api.access import Role
 from services.coordinator.api.caching import MOST_BYTES, MOST_KEPT, SETTLING_S, Answers
 from services.coordinator.api.lagging import INTERVAL_S, TARGET_S, Lag, LoopLag
@@ -217,6 +220,21 @@ async def test_a_late_leader_gives_what_is_at_hand_makes_nothing_new_and_takes_c
             assert (answered.status, answered.code, answered.headers["Retry-After"]) == (429, "overloaded", "1")
         assert (await world.ask("POST", "/v1/change")).json == {"number": 1}
         assert counting.made == 1
+
+
+async def test_who_connects_to_the_admin_api_and_does_not_ask_is_cut_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "listen", partial(opening.listen, head_timeout_s=0.1))
+    async with api_world(tmp_path, routes=Counting().routes()) as world:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(world.listeners["c0"].url).port)
+        writer.write(b"GET /v1/kept HTTP/1.1\r\nHost:")
+        with suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                assert await reader.read() == b""
+        writer.transport.abort()
+        assert world.metrics.registry.get_sample_value("conclave_http_late_heads_total", {"listener": "admin"}) == 1
+        assert (await world.ask("GET", "/v1/kept")).status == 200
 
 
 async def test_the_timer_of_the_lag_runs_while_somebody_asks_and_can_be_stopped() -> None:

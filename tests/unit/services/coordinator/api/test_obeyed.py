@@ -95,6 +95,8 @@ async def test_a_node_that_went_while_drained_is_listed_and_can_be_forgotten(wor
     await world.until(lambda: len(core.state.drained) == 2)
     gone = (await world.ask("GET", "/v1/nodes?gone=true", "viewer")).json["items"]
     assert [(node["name"], node["drained"]["by"], node["schedulable"]) for node in gone] == [("left", "anna", False)]
-    assert (await world.ask("POST", "/v1/nodes/left/resume", "operator")).json["obeyed"] is True
+    forgotten = (await world.ask("POST", "/v1/nodes/left/resume", "operator")).json
+    assert (forgotten["obeyed"], forgotten["gone"], forgotten["schedulable"]) == (True, True, False)
     assert (await world.ask("GET", "/v1/nodes?gone=true", "viewer")).json["items"] == []
     assert set((await read_control(world.store, KEYS)).drained) == {"n1"}
+    assert (await world.ask("POST", "/v1/nodes/n1/resume", "operator")).json["gone"] is False

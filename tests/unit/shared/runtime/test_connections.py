@@ -1,0 +1,170 @@
+"""Who connects and does not ask is cut, over real sockets: silent, a byte at a time, or in an endless TLS handshake.
+
+Switched off (a limit of minutes), each of these connections stays: the tests then wait for its end in vain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from itertools import chain, cycle
+from typing import Any
+
+import pytest
+import trustme
+
+from shared.adapters.peer_client import MEDIA_TYPE
+from shared.runtime.http import Caller, Listener, PeerRoute, build_app, listen
+from shared.runtime.metrics import Metrics
+
+LIMIT_S = 0.15
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: here\r\n"
+NEVER_S = 600.0
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    metrics: Metrics, *routes: PeerRoute, tls: ssl.SSLContext | None = None, **limits: float
+) -> AsyncIterator[Listener]:
+    app = build_app(metrics, peer_routes=routes)
+    listener = await listen(app, tls=tls, drain_s=0.1, **{"head_timeout_s": LIMIT_S, **limits})
+    try:
+        yield listener
+    finally:
+        await listener.close()
+
+
+@contextlib.asynccontextmanager
+async def connected(listener: Listener, **options: Any) -> AsyncIterator[Streams]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, **options)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def end_of(reader: asyncio.StreamReader) -> bytes:
+    """Everything until the other side ends the connection, which it must."""
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ConnectionError):
+            return await reader.read()
+        return b""
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(10):
+        return await reader.readuntil(b"ok\n")
+
+
+def late(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("conclave_http_late_heads_total", {"listener": "peer"})
+
+
+async def test_a_connection_that_sends_nothing_is_cut_and_counted() -> None:
+    metrics = Metrics("test")
+    async with serving(metrics) as listener, connected(listener) as (reader, _):
+        assert await end_of(reader) == b""
+        assert late(metrics) == 1
+
+
+async def test_a_head_that_comes_a_byte_at_a_time_is_cut_however_long_it_goes_on() -> None:
+    metrics = Metrics("test")
+    async with serving(metrics) as listener, connected(listener) as (reader, writer):
+        ended = asyncio.create_task(end_of(reader))
+        for byte in chain(HEAD, cycle(b"X-Slow: yes\r\n")):
+            with contextlib.suppress(ConnectionError):
+                writer.write(bytes((byte,)))
+                await writer.drain()
+            if (await asyncio.wait([ended], timeout=LIMIT_S / 5))[0]:
+                break
+        assert ended.result() == b""
+        assert late(metrics) == 1
+
+
+async def test_a_connection_may_be_idle_between_requests_but_not_within_the_next_ones_head() -> None:
+    metrics = Metrics("test")
+    async with serving(metrics) as listener, connected(listener) as (reader, writer):
+        writer.write(HEAD + b"\r\n")
+        await answer(reader)
+        ended = asyncio.create_task(end_of(reader))
+        assert not (await asyncio.wait([ended], timeout=2 * LIMIT_S))[0]
+        assert late(metrics) == 0
+        writer.write(HEAD)
+        assert await ended == b""
+        assert late(metrics) == 1
+
+
+async def test_a_head_in_pieces_within_the_limit_is_served_and_so_is_the_next() -> None:
+    metrics = Metrics("test")
+    async with serving(metrics, head_timeout_s=NEVER_S) as listener, connected(listener) as (reader, writer):
+        for _ in range(2):
+            answered = asyncio.create_task(answer(reader))
+            for piece in (HEAD[:9], HEAD[9:]):
+                writer.write(piece)
+                assert not (await asyncio.wait([answered], timeout=0.02))[0]
+            writer.write(b"\r\n")
+            await answered
+        writer.write((HEAD + b"\r\n") * 3 + HEAD)
+        for _ in range(3):
+            await answer(reader)
+        writer.write(b"\r\n")
+        await answer(reader)
+        assert late(metrics) == 0
+
+
+async def test_neither_a_slow_body_nor_a_slow_handler_is_taken_for_a_slow_head() -> None:
+    go, metrics = asyncio.Event(), Metrics("test")
+
+    async def slow(body: bytes, _: Caller) -> bytes:
+        await go.wait()
+        return body
+
+    async with serving(metrics, PeerRoute("/v1/slow", slow)) as listener, connected(listener) as (reader, writer):
+        head = f"POST /v1/slow HTTP/1.1\r\nHost: here\r\nContent-Type: {MEDIA_TYPE}\r\nContent-Length: 3\r\n\r\n"
+        writer.write(head.encode() + b"o")
+        answered = asyncio.create_task(answer(reader))
+        assert not (await asyncio.wait([answered], timeout=2 * LIMIT_S))[0]
+        writer.write(b"k\n")
+        assert not (await asyncio.wait([answered], timeout=2 * LIMIT_S))[0]
+        go.set()
+        assert (await answered).endswith(b"ok\n")
+        assert late(metrics) == 0
+
+
+# --- TLS ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """(the listener's, a caller's)"""
+    authority = trustme.CA()
+    inbound, outbound = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(inbound)
+    authority.configure_trust(outbound)
+    return inbound, outbound
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "a piece of a hello"])
+async def test_a_handshake_that_never_ends_is_cut(contexts: tuple[ssl.SSLContext, ssl.SSLContext], sent: bytes) -> None:
+    limits = {"head_timeout_s": NEVER_S, "handshake_timeout_s": LIMIT_S}
+    async with (
+        serving(Metrics("test"), tls=contexts[0], **limits) as listener,
+        connected(listener) as (reader, writer),
+    ):
+        writer.write(sent)
+        assert await end_of(reader) == b""
+
+
+async def test_a_connection_that_is_silent_after_its_handshake_is_cut(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    metrics = Metrics("test")
+    async with (
+        serving(metrics, tls=contexts[0]) as listener,
+        connected(listener, ssl=contexts[1]) as (reader, _),
+    ):
+        assert await end_of(reader) == b""
+        assert late(metrics) == 1

@@ -1,0 +1,37 @@
+"""A prefix is a mesh's once somebody led, registered or prepared a policy there; nothing else makes it one."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.adapters.memory_etcd import MemoryEtcd
+from shared.adapters.memory_store import MemoryStore
+from shared.ports import Put
+from shared.runtime.policy_changes import mesh_known
+from shared.wire.keys import Keys
+
+KEYS = Keys.under("/mesh/")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        KEYS.coordinator_leader,
+        KEYS.coordinator_term(7),
+        KEYS.binder_leader("main"),
+        KEYS.agent("a-0"),
+        KEYS.member("coordinator", "c-0"),
+        KEYS.policies_active,
+    ],
+)
+async def test_a_mesh_that_is_or_was_there_is_known(key: str) -> None:
+    etcd = MemoryEtcd()
+    etcd.txn([], [Put(key, b"{}")])
+    assert await mesh_known(MemoryStore(etcd), KEYS)
+    assert not await mesh_known(MemoryStore(etcd), Keys.under("/wrong/"))
+
+
+async def test_what_others_keep_under_the_prefix_is_no_mesh() -> None:
+    etcd = MemoryEtcd()
+    etcd.txn([], [Put("/mesh/notes", b"hello"), Put("/mesh/coordinators", b"")])
+    assert not await mesh_known(MemoryStore(etcd), KEYS)
