@@ -24,7 +24,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(CHANGES)
 def test_every_node_has_one_owner_if_anybody_can_own_it_and_moves_tell_the_whole_story(changes: list) -> None:
     ownership = Ownership(0.25)
@@ -115,7 +115,7 @@ def same(table: NodeTable, replica: Replica, owned: set[str]) -> None:
         assert copy.unschedulable == (node.unschedulable or node.deleting)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(WORLD)
 def test_an_agents_replica_follows_whatever_happens(changes: list) -> None:
     table, replica = NodeTable(2), Replica()

@@ -51,7 +51,7 @@ def build_pod(name: str, shape: tuple[str, int, str, int, bool]) -> PodBuilder:
     return pod.tolerate(operator="Exists") if tolerate else pod
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(node_shapes, min_size=1, max_size=6), st.lists(pod_shapes, max_size=8), pod_shapes, st.data())
 def test_vector_scalar_and_incremental_verdicts_agree(nodes, bound, incoming, data) -> None:
     cache = ClusterCache()

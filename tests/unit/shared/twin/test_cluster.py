@@ -243,7 +243,7 @@ class Cluster:
             assert used.cpu_millis in {300 * a + 100 * (len(running) - a) for a in range(len(running) + 1)}, "M3"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(STEP, max_size=40))
 def test_random_histories_keep_the_invariants(steps):
     cluster = Cluster(ClusterModel(ModelSettings(start_delay_s=1, stop_delay_s=0.5, failure_grace_s=2)))
