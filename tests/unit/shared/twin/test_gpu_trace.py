@@ -90,3 +90,21 @@ def test_the_seed_alone_decides_the_order():
     one, same, other = (submission(trace.pods, trace.nodes.capacity, seed) for seed in (42, 42, 43))
     assert np.array_equal(one, same)
     assert not np.array_equal(one[: len(trace.pods.of)], other[: len(trace.pods.of)])
+
+
+def test_a_node_may_have_any_name_that_fits_a_cell():
+    assert parse_gpu_nodes(NODES_HEADER + "openb-node-0001_2,64000,262144,2,P100\n", "n.csv").names == (
+        "openb-node-0001_2",
+    )
+
+
+@pytest.mark.parametrize("name", ["", "a b", '"a,b"', "a;b"])
+def test_a_node_name_that_would_garble_the_placements_is_refused(name):
+    with pytest.raises(ConfigError, match=r"n\.csv, line 2, column sn"):
+        parse_gpu_nodes(NODES_HEADER + f"{name},64000,262144,2,P100\n", "n.csv")
+
+
+def test_a_list_that_as_good_as_never_reaches_the_demand_is_refused():
+    idle = [f"c{number},1,1,0,0," for number in range(2_000)]
+    with pytest.raises(ConfigError, match=r"p\.csv, line 2, column num_gpu: 26013000 such pods"):
+        pods(*idle, "x,1,1,1,1,")
