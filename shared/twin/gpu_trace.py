@@ -123,6 +123,7 @@ def parse_gpu_pods(text: str, file: str, nodes: GpuNodes) -> GpuPods:
         ("num_gpu", "GPUs", max(LARGEST_DEVICES, int(nodes.states.devices.max()))),
     )
     requests: list[GpuRequest] = []
+    codes = dict(nodes.models)
     for row in rows(text, file, POD_COLUMNS, POD_EXTRA_COLUMNS):
         if not row["name"].text.strip():
             raise row["name"].bad("a pod needs a name")
@@ -131,7 +132,7 @@ def parse_gpu_pods(text: str, file: str, nodes: GpuNodes) -> GpuPods:
             if row[column].number() > most:
                 raise row[column].bad(f"impossible: the largest machine has {most} {unit}; ask for at most that")
         models = gpu_models(row["gpu_spec"]) if "gpu_spec" in row else []
-        mask = sum(1 << nodes.models[model] for model in models if model in nodes.models) if models else ANY_MODEL
+        mask = _mask(models, codes) if models else ANY_MODEL
         requests.append(GpuRequest(row["cpu_milli"].number(), row["memory_mib"].number(), devices, milli, mask))
     if not requests:
         raise ConfigError(f"{file}, line 2, column 1 (name): no pod follows the header; give at least one")
@@ -145,6 +146,15 @@ def parse_gpu_pods(text: str, file: str, nodes: GpuNodes) -> GpuPods:
             f"130 % of the GPUs, {MOST_SUBMITTED} at most are; give more pods with GPUs, or fewer nodes"
         )
     return pods
+
+
+def _mask(models: Sequence[str], codes: dict[str, int]) -> int:
+    """The models' bits. One that no node has gets a code of its own while there are any: pods that name other models
+    are other pods, also to a measure that counts kinds of pods."""
+    for model in models:
+        if model not in codes and len(codes) < MAX_MODELS:
+            codes[model] = len(codes)
+    return sum(1 << codes[model] for model in models if model in codes)
 
 
 def pods_of(requests: Sequence[GpuRequest]) -> GpuPods:

@@ -34,6 +34,20 @@ def test_a_model_the_list_lacks_accepts_no_node_and_no_model_accepts_all():
     assert free.models == ANY_MODEL
 
 
+def test_pods_that_name_other_models_are_other_pods_though_the_list_lacks_them():
+    found = pods("x,1,1,1,500,G2", "y,1,1,1,500,G2|H100", "z,1,1,1,500,A10", "w,1,1,1,500,H100", "v,1,1,1,500,H100")
+    assert found.of.tolist() == [0, 1, 2, 3, 3]
+    assert [NODES.states.accepted_by(kind.models).sum() for kind in found.classes] == [1, 1, 0, 0]
+    assert "H100" not in NODES.models
+
+
+def test_models_beyond_what_a_mask_holds_accept_no_node():
+    names = [f"M{number}" for number in range(80)]
+    found = pods(*(f"p{number},1,1,1,500,{name}" for number, name in enumerate(names)), "q,1,1,1,500,M79|G2")
+    assert all(not NODES.states.accepted_by(kind.models).any() for kind in found.classes[:-1])
+    assert NODES.states.accepted_by(found.classes[-1].models).tolist() == [False, False, True]
+
+
 def test_equal_rows_share_a_class():
     found = pods("x,1,1,1,500,", "y,2,1,1,500,", "z,1,1,1,500,")
     assert found.of.tolist() == [0, 1, 0]
