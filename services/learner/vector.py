@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from shared.errors import ConfigError
-from shared.runtime.parent_death import die_with_parent
+from shared.runtime.parent_death import end_with_parent
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,7 +28,7 @@ class Workers:
             raise ConfigError(f"workers: {workers} is out of range; give 1 to {MAX_WORKERS}")
         # spawn: torch's threads and a forked child do not go together
         self._pool = (
-            ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=die_with_parent)
+            ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=end_with_parent)
             if workers > 1
             else None
         )
