@@ -18,13 +18,15 @@ from tests.small_trace import PODS_HEADER, node_list, small_trace
     ("late", "early", "who"),
     [
         (0.5, 0.0, "frag"),
-        (0.0, 0.0, "frag"),
+        (0.1, 0.0, "frag"),
+        (0.09, 3.0, "fgd"),
+        (0.0, 0.0, "fgd"),
         (-0.01, 3.0, "fgd"),
         (0.5, -1.0, "frag"),
         (0.2, -1.0, "fgd"),
     ],
 )
-def test_who_allocates_more_places(late, early, who):
+def test_the_learned_value_places_only_where_it_is_clearly_ahead(late, early, who):
     assert Rehearsal(late, early, played=2).policy == who
 
 
