@@ -13,6 +13,7 @@ from pathlib import Path
 from services.cli.output_file import write_whole
 from services.cli.trace_file import read_trace
 from shared.evaluation.placement import Episode
+from shared.evaluation.rehearsal import rehearse
 from shared.evaluation.results import Progress, SuiteResult
 from shared.evaluation.trace_run import (
     PLACEMENTS_HEADER,
@@ -51,11 +52,16 @@ def evaluate_files(
     )
     weights = frag_weights() if policy == FRAG else None
     scorer_of(policy, parsed, weights)
+    placed_by = policy
+    notes: tuple[str, ...] = NOTES
+    if weights is not None:
+        rehearsal = rehearse(parsed, weights, tick=partial(progress, 0, len(seeds), f"{policy}, rehearsal"))
+        placed_by, notes = rehearsal.policy, (*NOTES, rehearsal.told())
     episodes: list[Episode] = []
     lines = [PLACEMENTS_HEADER]
     for done, seed in enumerate(seeds):
         tick = partial(progress, done, len(seeds), f"{policy}, seed {seed}")
-        episode = play(parsed, policy, seed, weights=weights, tick=tick)
+        episode = play(parsed, placed_by, seed, weights=weights, tick=tick)
         if placements is not None:
             lines.extend(placement_rows(parsed, episode))
         episodes.append(episode)
@@ -68,5 +74,5 @@ def evaluate_files(
         seeds=tuple(seeds),
         policies={policy: metrics_of(episodes)},
         card_digests={FRAG: weights.sha256} if weights is not None else {},
-        notes=NOTES,
+        notes=notes,
     )

@@ -19,6 +19,7 @@ from services.learner.deepsets_trainer import train_deep_sets
 from services.learner.frag_trainer import train_frag
 from services.learner.marl_trainer import train_marl
 from services.learner.request import Trainer, TrainRequest
+from services.learner.run_files import sole_run
 from shared.errors import ConclaveError
 from shared.evaluation.seeds import parse_seeds
 
@@ -56,7 +57,8 @@ def train(
     torch.set_num_threads(1)
     try:
         chosen = parse_seeds(seeds) if seeds is not None else None
-        TRAINERS[policy](TrainRequest(policy, out, chosen, resume, workers, warm_up, steps))
+        with sole_run(out):
+            TRAINERS[policy](TrainRequest(policy, out, chosen, resume, workers, warm_up, steps))
     except ConclaveError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(BAD_INPUT)

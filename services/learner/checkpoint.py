@@ -8,6 +8,7 @@ A crash while writing leaves the previous checkpoint in place.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Mapping
@@ -29,14 +30,20 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any], *, digest: str) -> None:
-    """Replace ``path`` by ``state``, durably and at once."""
+    """Replace ``path`` by ``state``, durably and at once. ``OSError``: it could not be written, the old one stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # in memory first: of a file that cannot be written torch says only at which byte its archive went wrong
+    data = io.BytesIO()
+    torch.save({"schema": SCHEMA, "digest": digest, "state": _to_tensors(state)}, data)
     partial = path.with_suffix(path.suffix + ".partial")
-    with partial.open("wb") as file:
-        torch.save({"schema": SCHEMA, "digest": digest, "state": _to_tensors(state)}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(data.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path, *, digest: str) -> dict[str, Any]:

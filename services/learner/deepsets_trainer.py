@@ -33,6 +33,7 @@ from services.learner.run_files import (
     write_weights,
 )
 from shared.errors import ConclaveError
+from shared.runtime.parent_death import end_with_parent
 
 VERSION = 1
 SHIPPED_SEEDS = (FIRST_TRAINING_SEED,)
@@ -102,6 +103,7 @@ def _train_beside(runs: list[DeepSetsSettings], out: Path, workers: int, source:
 
 
 def _train_alone(settings: DeepSetsSettings, out: Path, source: str) -> None:
+    end_with_parent()
     torch.set_num_threads(1)
     try:
         _train_seed(settings, out, source)

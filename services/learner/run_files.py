@@ -3,11 +3,14 @@
     seed-N.ckpt        checkpoints (``checkpoint.py``)        curves-N.jsonl   every scalar, for the report
     logs/seed-N        TensorBoard                            POLICY.npz, .json  weights and card, written whole
 
-It refuses to overwrite a run that is there, and to go on with one that is not. It knows nothing of any policy.
+It refuses to overwrite a run that is there, to go on with one that is not, and to work beside another trainer.
+It knows nothing of any policy.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -15,6 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -29,6 +33,39 @@ from shared.policy.weights import Shapes, WeightsFile, decode, encode
 def checkpoint_of(out: Path, seed: int) -> Path:
     """Where the run of a seed keeps its state."""
     return out / f"seed-{seed}.ckpt"
+
+
+@contextmanager
+def sole_run(out: Path) -> Iterator[None]:
+    """Nobody else trains into this folder meanwhile: two would take turns at one checkpoint.
+
+    The lock is the folder's own and goes with the process, whatever ends it. A folder made for nothing is taken away.
+    ``ConfigError``: it cannot be made or written, or another trainer is at work in it.
+    """
+    new = not out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        folder = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ConfigError(f"--out: {out} cannot be made ({error.strerror}); give a folder") from error
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"--out: another trainer is at work in {out}; wait for it, or give another folder"
+            ) from None
+        try:
+            yield
+        except OSError as error:
+            raise ConfigError(
+                f"--out: {error.filename or out}: {error.strerror}; make room, then go on with --resume"
+            ) from error
+    finally:
+        os.close(folder)
+        if new:
+            with contextlib.suppress(OSError):
+                out.rmdir()
 
 
 def open_folder(out: Path, seeds: Sequence[int], *, resume: bool) -> None:
@@ -65,8 +102,9 @@ class Recording:
 @contextmanager
 def recording(out: Path, seed: int, *, label: str, done: int, length: int) -> Iterator[Recording]:
     """The places for the figures of one run that stands at step ``done`` of ``length``; SIGTERM ends it as Ctrl-C
-    does. Steps after ``done`` that an earlier run logged are purged."""
+    does. Steps after ``done`` that an earlier run logged are purged: they are trained again."""
     shown = sys.stderr.isatty()
+    _purge(out / f"curves-{seed}.jsonl", done)
     writer = SummaryWriter(str(out / "logs" / f"seed-{seed}"), purge_step=done)
     try:
         with (
@@ -92,6 +130,22 @@ def ending_by_signal() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _purge(curves: Path, done: int) -> None:
+    """Keep the steps up to ``done``, of a run that has any; a line that a crash cut short goes too."""
+    if not curves.exists():
+        return
+    lines = curves.read_bytes().splitlines(keepends=True) if done else []
+    kept = [line for line in lines if _step_of(line) <= done]
+    _replace(curves, b"".join(kept))
+
+
+def _step_of(line: bytes) -> float:
+    try:
+        return float(json.loads(line)["step"]) if line.endswith(b"\n") else inf
+    except (ValueError, KeyError, TypeError):
+        return inf
 
 
 def write_weights(out: Path, weights: WeightsFile, *, expect_shapes: Shapes | None = None) -> Path:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from shared.errors import ConfigError
+from shared.runtime.parent_death import end_with_parent
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,7 +28,9 @@ class Workers:
             raise ConfigError(f"workers: {workers} is out of range; give 1 to {MAX_WORKERS}")
         # spawn: torch's threads and a forked child do not go together
         self._pool = (
-            ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) if workers > 1 else None
+            ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=end_with_parent)
+            if workers > 1
+            else None
         )
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

@@ -12,6 +12,7 @@ from functools import partial
 
 from shared.errors import ConfigError
 from shared.evaluation.published_fgd import LEARNED_AT_LEAST, NOT_BELOW_FGD, PUBLISHED, TOLERANCE
+from shared.evaluation.rehearsal import rehearse
 from shared.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
 from shared.evaluation.seeds import TEST_SEEDS
 from shared.evaluation.suites import SuiteInput
@@ -39,12 +40,19 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
     weights = frag_weights() if FRAG in policies else None
     total, done = len(traces) * len(policies) * len(given.seeds), 0
     found: dict[str, dict[str, Metric]] = {policy: {} for policy in policies}
+    notes = list(NOTES)
     for name, trace in traces.items():
         for policy in policies:
-            episodes = []
+            episodes, placed_by = [], policy
+            if policy == FRAG and weights is not None:
+                rehearsal = rehearse(
+                    trace, weights, tick=partial(progress, done, total, f"{policy} on {name}, rehearsal")
+                )
+                placed_by = rehearsal.policy
+                notes.append(f"{name}: {rehearsal.told()}")
             for seed in given.seeds:
                 tick = partial(progress, done, total, f"{policy} on {name}, seed {seed}")
-                episodes.append(play(trace, policy, seed, weights=weights, tick=tick))
+                episodes.append(play(trace, placed_by, seed, weights=weights, tick=tick))
                 done += 1
             found[policy] |= metrics_of(episodes, f"{name}/")
     progress(total, total, "done")
@@ -56,7 +64,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         paired=tuple(_paired(found, tuple(traces), len(given.seeds))),
         goals=tuple(goals_of(found, tuple(traces), tuple(given.seeds))),
         card_digests={FRAG: weights.sha256} if weights is not None else {},
-        notes=NOTES,
+        notes=tuple(notes),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from shared.errors import ConfigError
 from shared.policy.marl_features import FEATURES, Observer
-from shared.policy.networks import Floats, layer_count, mlp
+from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
 from shared.policy.observation import Observation, Rng, Verdicts
 from shared.policy.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile, shipped
@@ -32,11 +32,18 @@ class MarlDqn:
         self.name = weights.card.policy
         self._params = weights.arrays
         self._layers = layer_count(weights.arrays)
+        if fault := mlp_fault(weights.arrays):
+            raise ConfigError(f"weights of {NAME}: {fault}; train again")
         first, last = self._params.get("l0.w"), self._params.get(f"l{self._layers - 1}.w")
         if first is None or last is None or first.shape[0] != len(FEATURES) or last.shape[1] != ACCEPT + 1:
             raise ConfigError(
                 f"weights of {NAME}: they are for {None if first is None else first.shape[0]} inputs, this release has "
                 f"{len(FEATURES)} and two actions; train again, or use the release that wrote them"
+            )
+        if tuple(weights.card.features) != FEATURES:
+            raise ConfigError(
+                f"weights of {NAME}: made for inputs {weights.card.features}, this release gives {list(FEATURES)}; "
+                "train again, or use the release that wrote them"
             )
         self.version = weights.card.version
         self.observer = Observer(store)

@@ -39,6 +39,20 @@ def mlp_shapes(sizes: list[int], prefix: str = "") -> dict[str, tuple[int, ...]]
     return shapes
 
 
+def mlp_fault(params: Params) -> str:
+    """What keeps the arrays from being one MLP, its layers fitting each other; empty: nothing does."""
+    count = layer_count(params)
+    if not count:
+        return "there is no array 'l0.w'"
+    sizes = [params["l0.w"].shape[0]] + [params[f"l{index}.w"].shape[-1] for index in range(count)]
+    wanted = mlp_shapes(sizes)
+    for name in sorted({*wanted, *params}):
+        found = tuple(params[name].shape) if name in params else None
+        if found != wanted.get(name):
+            return f"array {name!r} is {found or 'missing'}, the layers need {wanted.get(name, 'none')}"
+    return ""
+
+
 def deep_sets_shapes(sizes: list[int], prefix: str = "") -> dict[str, tuple[int, ...]]:
     """The arrays' shapes of Deep Sets layers with ``sizes`` = [inputs, hidden ..., outputs]: an MLP's and ``.g``."""
     shapes = mlp_shapes(sizes, prefix)

@@ -222,7 +222,8 @@ class Rollout:
             reason = f"{ref.title} failed: {failure}"
             if ref == self.pointer.candidate:
                 return roll_back(self.pointer, reason=reason, by=self.by)
-            if ref == self.pointer.active and ref.sha256:
+            # a heuristic's own faults are for its guard; one that agents do not have is no policy
+            if ref == self.pointer.active and (ref.sha256 or failure is Failure.DIGEST):
                 return _dethrone(self.pointer, reason, self.by)
         return None
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from shared.errors import ConfigError
 from shared.policy.marl_features import MAGNIFY, node_view, pod_view
-from shared.policy.networks import Floats, layer_count, mlp
+from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
 from shared.policy.observation import Observation, Rng, Verdicts
 from shared.policy.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile, shipped
@@ -51,6 +51,8 @@ class SingleDqn:
         inputs = int(self._params["l0.w"].shape[0]) if self._layers else 0
         if not self.nodes or inputs != len(feature_names(self.nodes)):
             raise ConfigError(f"weights of {NAME}: {inputs} inputs do not fit {self.nodes} nodes; train again")
+        if fault := mlp_fault(self._params):
+            raise ConfigError(f"weights of {NAME}: {fault}; train again")
         self.version = weights.card.version
         self.store = store
 

@@ -135,10 +135,14 @@ def _check(capture: Capture, name: str) -> None:
         raise ConfigError(f"{name}: nodes: none, or two of one name; capture the cluster again")
     if not 0 <= capture.length_s < 1e9 or not 0 <= capture.step_s < 1e9:
         raise ConfigError(f"{name}: length_s or step_s is out of range; capture the cluster again")
+    uids: set[str] = set()
     for pod in capture.pods:
-        ended, started = pod.ended_s, pod.started_s
+        meta, ended, started = pod.pod.metadata, pod.ended_s, pod.started_s
+        if meta.uid in uids:
+            raise ConfigError(f"{name}: pod {meta.namespace}/{meta.name}: its uid {meta.uid} is there twice; drop one")
+        if meta.uid:
+            uids.add(meta.uid)
         if started is not None and (started < pod.arrived_s or (ended is not None and ended < started)):
-            meta = pod.pod.metadata
             raise ConfigError(f"{name}: pod {meta.namespace}/{meta.name}: its times do not ascend; correct or drop it")
     for node, series in capture.series.items():
         _check_series(f"{name}: series.{node}", series, capture, known=node in names)
@@ -153,7 +157,7 @@ def _check_series(name: str, series: Mapping[str, list[float | None]], capture: 
         if len(values) != capture.steps:
             raise ConfigError(f"{name}.{part}: {len(values)} values for {capture.steps} steps; capture again")
         if any(value is not None and not 0 <= value < 1e18 for value in values):
-            raise ConfigError(f"{name}.{part}: a value is negative or not finite; correct it or write null")
+            raise ConfigError(f"{name}.{part}: a value is negative, above 1e18 or not finite; correct it or write null")
 
 
 def steps_of(length_s: float, step_s: float) -> float:

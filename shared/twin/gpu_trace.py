@@ -3,9 +3,10 @@
 The experiment (FGD, Weng et al., ATC 2023, section 6.1): pods are shuffled by the seed, the list is filled up by pods
 drawn with replacement until they ask for 130 % of all GPUs, or cut there when it asks for more; none departs.
 
-It refuses, by file, line and column: what ``trace_cells`` cannot read, and a pod that asks for more of one resource
-than the largest machine has, of the node list or of openb itself, whichever is larger. A pod that merely fits no node
-of a shorter list, or whose GPU model the list lacks, is part of the experiment: it is submitted and stays unplaced.
+It refuses, by file, line and column: what ``trace_cells`` cannot read, a pod that asks for more of one resource than
+the largest machine has, of the node list or of openb itself, whichever is larger, and a list that asks for so little
+GPU that the demand is as good as never reached. A pod that merely fits no node of a shorter list, or whose GPU model
+the list lacks, is part of the experiment: it is submitted and stays unplaced.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from shared.twin.trace_cells import (
     gpu_models,
     gpu_request,
     rows,
-    unique_name,
+    unique,
 )
 
 DEMAND = 1.3
@@ -34,6 +35,9 @@ DEMAND = 1.3
 
 LARGEST_CPU, LARGEST_MEMORY, LARGEST_DEVICES = 128_000, 1_048_576, 8
 """openb's largest machine by each resource (``openb_node_list_gpu_node.csv``)."""
+
+MOST_SUBMITTED = 2_000_000
+"""Pods of one episode; openb's lists need some 11,000. A list that needs more holds almost nothing but CPU pods."""
 
 PODS_STREAM, NAMES_STREAM, CHOICE_STREAM = 0, 1, 2
 """Independent streams of one seed: the order of pods, the renaming of nodes, a policy's own draws."""
@@ -86,8 +90,8 @@ def parse_gpu_nodes(text: str, file: str) -> GpuNodes:
     amounts: list[tuple[int, int, int, int]] = []
     models: dict[str, int] = {}
     seen: dict[str, int] = {}
-    for row in rows(text, file, (NODE_COLUMNS,)):
-        names.append(unique_name(row["sn"], seen))
+    for row in rows(text, file, NODE_COLUMNS):
+        names.append(unique(row["sn"].mark(), row["sn"], seen))
         devices = row["gpu"].number(MAX_DEVICES)
         model = row["model"].label() if row["model"].text.strip() else ""
         if devices and not model:
@@ -119,7 +123,8 @@ def parse_gpu_pods(text: str, file: str, nodes: GpuNodes) -> GpuPods:
         ("num_gpu", "GPUs", max(LARGEST_DEVICES, int(nodes.states.devices.max()))),
     )
     requests: list[GpuRequest] = []
-    for row in rows(text, file, (POD_COLUMNS + POD_EXTRA_COLUMNS, POD_COLUMNS)):
+    codes = dict(nodes.models)
+    for row in rows(text, file, POD_COLUMNS, POD_EXTRA_COLUMNS):
         if not row["name"].text.strip():
             raise row["name"].bad("a pod needs a name")
         devices, milli = gpu_request(row)
@@ -127,14 +132,29 @@ def parse_gpu_pods(text: str, file: str, nodes: GpuNodes) -> GpuPods:
             if row[column].number() > most:
                 raise row[column].bad(f"impossible: the largest machine has {most} {unit}; ask for at most that")
         models = gpu_models(row["gpu_spec"]) if "gpu_spec" in row else []
-        mask = sum(1 << nodes.models[model] for model in models if model in nodes.models) if models else ANY_MODEL
+        mask = _mask(models, codes) if models else ANY_MODEL
         requests.append(GpuRequest(row["cpu_milli"].number(), row["memory_mib"].number(), devices, milli, mask))
     if not requests:
         raise ConfigError(f"{file}, line 2, column 1 (name): no pod follows the header; give at least one")
     pods = pods_of(requests)
     if not pods.gpu.any():
         raise ConfigError(f"{file}, line 2, column num_gpu: no pod asks for a GPU; demand could never be reached")
+    needed = DEMAND * nodes.capacity * len(requests) / int(pods.gpu.sum())
+    if needed > MOST_SUBMITTED:
+        raise ConfigError(
+            f"{file}, line 2, column num_gpu: {needed:.0f} such pods would have to be submitted until they ask for "
+            f"130 % of the GPUs, {MOST_SUBMITTED} at most are; give more pods with GPUs, or fewer nodes"
+        )
     return pods
+
+
+def _mask(models: Sequence[str], codes: dict[str, int]) -> int:
+    """The models' bits. One that no node has gets a code of its own while there are any: pods that name other models
+    are other pods, also to a measure that counts kinds of pods."""
+    for model in models:
+        if model not in codes and len(codes) < MAX_MODELS:
+            codes[model] = len(codes)
+    return sum(1 << codes[model] for model in models if model in codes)
 
 
 def pods_of(requests: Sequence[GpuRequest]) -> GpuPods:

@@ -1,7 +1,7 @@
 """The openb trace (Alibaba GPU cluster 2023, as used by FGD, ATC'23) as Kubernetes nodes and pods.
 
-Two CSV files in: a node list (``sn,cpu_milli,memory_mib,gpu,model``) and a pod list, in the long layout (with
-``gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time``) or the short one without them. A share of a GPU
+Two CSV files in: a node list (``sn,cpu_milli,memory_mib,gpu,model``) and a pod list, with or without ``gpu_spec``
+(columns by name, as ``trace_cells`` reads them). A share of a GPU
 becomes the extended resource ``conclave.io/gpu-milli``: ``gpu_milli`` of one device, or 1000 per device of several.
 ``gpu_spec`` becomes a required node affinity on the label ``conclave.io/gpu-model``. Times are dropped: replayed, the
 trace knows no contention (data manifest). It refuses to guess: a cell it cannot read is a ``ConfigError`` that names
@@ -20,7 +20,7 @@ from shared.twin.trace_cells import (
     gpu_models,
     gpu_request,
     rows,
-    unique_name,
+    unique,
 )
 from shared.twin.workload import Json, node_json, pod_json
 
@@ -35,8 +35,8 @@ def parse_nodes(text: str, file: str) -> list[Json]:
     """Node objects of a node list; ``file`` is named in errors. ``ConfigError``: malformed, with line and column."""
     nodes: list[Json] = []
     seen: dict[str, int] = {}
-    for row in rows(text, file, (NODE_COLUMNS,)):
-        name = unique_name(row["sn"], seen)
+    for row in rows(text, file, NODE_COLUMNS):
+        name = unique(row["sn"].name(), row["sn"], seen)
         capacity = {
             "cpu": f"{row['cpu_milli'].number()}m",
             "memory": f"{row['memory_mib'].number()}Mi",
@@ -60,8 +60,8 @@ def parse_pods(text: str, file: str, *, scheduler_name: str = "conclave", namesp
     """Pod objects of a pod list, in the file's order. ``ConfigError``: malformed, with line and column."""
     pods: list[Json] = []
     seen: dict[str, int] = {}
-    for row in rows(text, file, (POD_COLUMNS + POD_EXTRA_COLUMNS, POD_COLUMNS)):
-        name = unique_name(row["name"], seen)
+    for row in rows(text, file, POD_COLUMNS, POD_EXTRA_COLUMNS):
+        name = unique(row["name"].name(), row["name"], seen)
         requests = {"cpu": f"{row['cpu_milli'].number()}m", "memory": f"{row['memory_mib'].number()}Mi"}
         devices, milli = gpu_request(row)
         gpu_milli = devices * milli

@@ -1,4 +1,4 @@
-"""Reading openb's two CSV layouts cell by cell, so that every reader of the trace refuses the same files.
+"""Reading openb's CSV files cell by cell, so that every reader of the trace understands them alike.
 
 What a cell may hold and what it means is decided here once: the twin's objects (``openb``) and the arrays of the
 placement experiment (``gpu_trace``) are made from it. It refuses to guess: a cell it cannot read is a ``ConfigError``
@@ -8,7 +8,7 @@ that names file, line, column and remedy.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.errors import ConfigError
@@ -51,6 +51,13 @@ class Cell:
             raise self.bad("give a lower-case name of letters, digits, '-' and '.'")
         return text
 
+    def mark(self) -> str:
+        """A name that need not be an object's: what stands in one CSV cell without quotes."""
+        text = self.text.strip()
+        if not text or len(text) > 253 or not text.isprintable() or any(letter in ',;" ' for letter in text):
+            raise self.bad("give a name without spaces, commas, semicolons and quotes")
+        return text
+
     def label(self) -> str:
         """A label value: a GPU model."""
         text = self.text.strip()
@@ -60,17 +67,16 @@ class Cell:
         return text
 
 
-def rows(text: str, file: str, layouts: tuple[tuple[str, ...], ...]) -> Iterator[dict[str, Cell]]:
-    """Each row as cells by column; the header must be one of ``layouts``."""
-    reader = csv.reader(text.splitlines(), strict=True)
+def rows(text: str, file: str, needed: Sequence[str], known: Sequence[str] = ()) -> Iterator[dict[str, Cell]]:
+    """Each row as cells by column, in whatever order the header names them.
+
+    ``needed`` columns must be there, ``known`` ones may be; others are read over. ``ConfigError``: a column is missing
+    or there twice, or has almost the name of a ``known`` one that is missing: read over, it would be lost silently.
+    """
+    reader = csv.reader(text.removeprefix("\ufeff").splitlines(), strict=True)
     try:
-        header = tuple(name.strip().lstrip("\ufeff") for name in next(reader, []))
-        if header not in layouts:
-            column = _first_difference(header, layouts)
-            raise ConfigError(
-                f"{file}, line 1, column {column}: the header is not one this reads; it must be {','.join(layouts[0])}"
-                + (f" or {','.join(layouts[1])}" if len(layouts) > 1 else "")
-            )
+        header = [name.strip() for name in next(reader, [])]
+        _check_header(header, file, needed, known)
         for row in reader:
             if not row:
                 continue
@@ -86,17 +92,31 @@ def rows(text: str, file: str, layouts: tuple[tuple[str, ...], ...]) -> Iterator
         raise ConfigError(f"{file}, line {reader.line_num}, column 1: {error}; mend the quoting") from None
 
 
-def _first_difference(header: tuple[str, ...], layouts: tuple[tuple[str, ...], ...]) -> str:
-    best = max(layouts, key=lambda layout: sum(a == b for a, b in zip(header, layout, strict=False)))
-    for number, name in enumerate(best):
-        if number >= len(header) or header[number] != name:
-            return f"{number + 1} ({name})"
-    return str(len(best) + 1)
+def _check_header(header: Sequence[str], file: str, needed: Sequence[str], known: Sequence[str]) -> None:
+    missing = [name for name in (*needed, *known) if name not in header]
+    for number, name in enumerate(needed, 1):
+        if name in missing:
+            others = f" and may name {','.join(known)}" if known else ""
+            raise ConfigError(
+                f"{file}, line 1, column {number} ({name}): the header has no such column; "
+                f"it must name {','.join(needed)}{others}"
+            )
+    plain = {_letters(name): name for name in missing}
+    for number, name in enumerate(header, 1):
+        if header.index(name) + 1 < number and name in (*needed, *known):
+            raise ConfigError(f"{file}, line 1, column {number} ({name}): it is there twice; leave one out")
+        if _letters(name) in plain:
+            raise ConfigError(
+                f"{file}, line 1, column {number}: {name[:64]!r} is not read; write {plain[_letters(name)]}"
+            )
 
 
-def unique_name(cell: Cell, seen: dict[str, int]) -> str:
-    """The cell's name, noted in ``seen`` with its line. ``ConfigError``: malformed or seen before."""
-    name = cell.name()
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def unique(name: str, cell: Cell, seen: dict[str, int]) -> str:
+    """``name``, noted in ``seen`` with the line of ``cell``. ``ConfigError``: seen before."""
     if name in seen:
         raise cell.bad(f"the same name is on line {seen[name]}; names must differ")
     seen[name] = cell.line

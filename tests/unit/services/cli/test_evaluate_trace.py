@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from services.cli import evaluate_trace
 from services.cli.__main__ import main
 from services.cli.evaluate_trace import evaluate_files
 from shared.errors import ConfigError
+from shared.evaluation.rehearsal import Rehearsal
 from shared.evaluation.results import silent
 from tests.placements_check import recompute
 from tests.small_trace import node_list, pod_list
@@ -31,6 +33,16 @@ def test_placements_of_all_seeds_recompute_to_the_figures(lists):
     allocated = result.policies["best-fit"]["allocated_130"].values
     found = recompute((lists / "out.csv").read_text(), pod_list(), node_list(24))
     assert found == {42: pytest.approx(allocated[0]), 43: pytest.approx(allocated[1])}
+
+
+@pytest.mark.parametrize(("gain", "placed_by"), [(0.1, "the learned value"), (-0.1, "FGD")])
+def test_frag_places_as_its_rehearsal_says_and_the_report_tells(lists, monkeypatch, gain, placed_by):
+    monkeypatch.setattr(evaluate_trace, "rehearse", lambda *_, **__: Rehearsal(gain, gain, played=2))
+    result = evaluate(lists, policy="frag", placements=lists / "frag.csv")
+    evaluate(lists, policy="fgd", placements=lists / "fgd.csv")
+    assert f"frag: {placed_by} places" in result.notes[-1]
+    same = (lists / "frag.csv").read_text() == (lists / "fgd.csv").read_text()
+    assert same == (placed_by == "FGD")
 
 
 def test_a_bad_cell_leaves_no_placements(lists):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -174,3 +177,26 @@ def test_a_million_batched_choices_never_leave_the_mask():
     assert broken == 0
     unmasked = epsilon_greedy(q, None, 0.05, rng)
     assert not mask[np.arange(len(q)), unmasked].all()
+
+
+FILL = """
+import resource, sys
+import numpy as np
+from pathlib import Path
+from services.learner.checkpoint import load_checkpoint, save_checkpoint
+path = Path(sys.argv[1])
+save_checkpoint(path, {"a": np.zeros(4)}, digest="d")
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    save_checkpoint(path, {"a": np.zeros(100_000)}, digest="d")
+except OSError as error:
+    left = [file.name for file in path.parent.iterdir()]
+    print(type(error).__name__, len(load_checkpoint(path, digest="d")["a"]), left)
+"""
+
+
+def test_a_checkpoint_that_finds_no_room_is_an_os_error_and_leaves_the_one_before(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FILL, tmp_path / "run.ckpt"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "OSError 4 ['run.ckpt']\n"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("torch")
 
-from services.learner.run_files import checkpoint_of, open_folder, recording, spelled_seeds, write_weights
+from services.learner.run_files import checkpoint_of, open_folder, recording, sole_run, spelled_seeds, write_weights
 from shared.errors import ConfigError
 from shared.policy.weights import decode, encode
 from tests.marl_weights import weights
@@ -39,6 +42,59 @@ def test_figures_of_a_step_go_on_after_what_is_there(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "curves-7.jsonl").read_text().splitlines()]
     assert lines == [{"step": 1, "train/loss": 0.5}, {"step": 2, "train/loss": 1.0}]
     assert list((tmp_path / "logs" / "seed-7").iterdir())
+
+
+def test_steps_after_the_checkpoint_are_taken_out_before_they_are_trained_again(tmp_path):
+    curves = tmp_path / "curves-7.jsonl"
+    curves.write_text('{"step": -1, "a": 1}\n{"step": 5, "a": 2}\n{"step": 6, "a": 3}\n{"step": 7, "a"')
+    with recording(tmp_path, 7, label="x", done=5, length=9) as record:
+        record.note(6, {"a": 4.0})
+    assert curves.read_text() == '{"step": -1, "a": 1}\n{"step": 5, "a": 2}\n{"step": 6, "a": 4.0}\n'
+
+
+def test_a_run_begun_anew_keeps_no_figures_of_one_without_a_checkpoint(tmp_path):
+    (tmp_path / "curves-7.jsonl").write_text('{"step": 0, "a": 1}\n')
+    with recording(tmp_path, 7, label="x", done=0, length=9) as record:
+        record.note(0, {"a": 4.0})
+    assert (tmp_path / "curves-7.jsonl").read_text() == '{"step": 0, "a": 4.0}\n'
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from services.learner.run_files import sole_run
+with sole_run(Path(sys.argv[1])):
+    print("at work", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_trainer_is_refused_until_the_first_is_gone_even_if_killed(tmp_path):
+    first = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"at work\n"
+        with pytest.raises(ConfigError, match=r"--out: another trainer is at work in"), sole_run(tmp_path):
+            pytest.fail("two trainers in one folder")
+    finally:
+        first.kill()
+        first.communicate()
+    with sole_run(tmp_path):
+        pass
+
+
+def test_a_folder_made_for_nothing_is_taken_away(tmp_path):
+    with pytest.raises(ConfigError, match="--warm-up"), sole_run(tmp_path / "new"):
+        raise ConfigError("--warm-up: leave it out")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"--out: .*file/sub cannot be made"), sole_run(tmp_path / "file" / "sub"):
+        pass
+
+
+def test_a_full_disk_is_one_line_with_a_remedy(tmp_path):
+    with pytest.raises(ConfigError, match=r"seed-7\.ckpt: No space left on device; make room"), sole_run(tmp_path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), tmp_path / "seed-7.ckpt")
 
 
 def test_sigterm_ends_a_run_as_an_interrupt_does_and_only_then(tmp_path):

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from shared.errors import ConfigError
+from shared.evaluation import openb
 from shared.evaluation.openb import goals_of, read_traces, run_suite
 from shared.evaluation.placement import run_episode
 from shared.evaluation.published_fgd import PUBLISHED
+from shared.evaluation.rehearsal import Rehearsal
 from shared.evaluation.results import Metric
 from shared.evaluation.seeds import TEST_SEEDS
 from shared.evaluation.suites import SuiteInput
@@ -111,6 +113,19 @@ FILES = {"openb_node_list_gpu_node.csv": node_list(24), "openb_pod_list_default.
 
 def suite(**given):
     return SuiteInput((42, 43), "conclave evaluate --suite openb", files=given.pop("files", FILES), **given)
+
+
+def test_in_the_suite_too_frag_places_as_its_rehearsal_says(monkeypatch):
+    asked = []
+
+    def worse(trace, *_, **__):
+        asked.append(trace)
+        return Rehearsal(-1.0, 0.0, played=2)
+
+    monkeypatch.setattr(openb, "rehearse", worse)
+    result = run_suite(suite(policies=("frag", "fgd")), lambda *_: None)
+    assert result.policies["frag"] == result.policies["fgd"]
+    assert [note for note in result.notes if "FGD places" in note] == list(result.notes[-len(asked) :])
 
 
 def test_the_suite_gives_each_policy_its_figures_per_trace():

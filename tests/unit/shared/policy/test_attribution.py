@@ -85,7 +85,8 @@ def test_what_was_no_choice_is_refused(count, row, message):
 def test_marl_dqn_is_explained_by_its_named_features():
     weights = np.zeros((len(FEATURES), 2), np.float32)
     weights[FEATURES.index("requested_above_mean"), 1] = -1.0
-    file = WeightsFile({"l0.w": weights, "l0.b": np.zeros(2, np.float32)}, Card(policy="marl-dqn", version=1))
+    card = Card(policy="marl-dqn", version=1, features=list(FEATURES))
+    file = WeightsFile({"l0.w": weights, "l0.b": np.zeros(2, np.float32)}, card)
     cache = ClusterCache()
     for index, load in enumerate((0, 3, 1)):
         cache.upsert_node(make_node(f"n{index}").node())

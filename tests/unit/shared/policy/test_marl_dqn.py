@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,8 @@ RNG = np.random.default_rng(0)
 def weights(sizes: list[int], policy: str, *, version: int = 3, seed: int = 1) -> WeightsFile:
     rng = np.random.default_rng(seed)
     arrays = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in mlp_shapes(sizes).items()}
-    return WeightsFile(arrays, Card(policy=policy, version=version))
+    names = list(FEATURES) if policy == "marl-dqn" else []
+    return WeightsFile(arrays, Card(policy=policy, version=version, features=names))
 
 
 def marl(store: UtilisationStore | None = None) -> MarlDqn:
@@ -144,6 +147,21 @@ def test_no_input_is_out_of_range_whatever_is_measured() -> None:
 def test_weights_of_another_shape_are_refused_by_name(sizes: list[int]) -> None:
     with pytest.raises(ConfigError, match="weights of marl-dqn"):
         MarlDqn(weights(sizes, "marl-dqn"))
+
+
+def test_weights_whose_layers_do_not_fit_each_other_are_refused_by_the_array() -> None:
+    good = weights([len(FEATURES), 8, 2], "marl-dqn")
+    cut = replace(good, arrays={**good.arrays, "l0.b": np.zeros(4, np.float32)})
+    with pytest.raises(ConfigError, match=r"weights of marl-dqn: array 'l0.b' is \(4,\), the layers need \(8,\)"):
+        MarlDqn(cut)
+    with pytest.raises(ConfigError, match=r"weights of marl-dqn: array 'l1.b' is missing"):
+        MarlDqn(replace(good, arrays={name: one for name, one in good.arrays.items() if name != "l1.b"}))
+
+
+def test_weights_made_for_other_inputs_are_refused_though_their_number_fits() -> None:
+    good = weights([len(FEATURES), 8, 2], "marl-dqn")
+    with pytest.raises(ConfigError, match="weights of marl-dqn: made for inputs"):
+        MarlDqn(replace(good, card=Card(policy="marl-dqn", version=1, features=list(reversed(FEATURES)))))
 
 
 def test_a_policy_names_its_version() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shared.policy.networks import deep_sets, deep_sets_shapes, layer_count, mlp, mlp_shapes
+from shared.policy.networks import deep_sets, deep_sets_shapes, layer_count, mlp, mlp_fault, mlp_shapes
 
 SIZES = [7, 32, 16, 2]
 
@@ -83,3 +83,11 @@ def test_a_prefix_tells_two_networks_in_one_file_apart():
     params = arrays(mlp_shapes(SIZES, "value.") | mlp_shapes([7, 2], "reject."))
     assert (layer_count(params, "value."), layer_count(params, "reject."), layer_count(params)) == (3, 1, 0)
     assert mlp(params, inputs(4, 7), 1, "reject.").shape == (4, 2)
+
+
+def test_an_array_that_fits_no_layer_is_named():
+    params = arrays(mlp_shapes(SIZES))
+    assert mlp_fault(params) == ""
+    assert mlp_fault({}) == "there is no array 'l0.w'"
+    assert mlp_fault(params | {"l1.g": params["l1.w"]}) == "array 'l1.g' is (32, 16), the layers need none"
+    assert mlp_fault(params | {"l1.w": params["l1.w"].ravel()}).startswith("array 'l1.b' is (16,), the layers need")

@@ -113,6 +113,14 @@ def test_failures_of_policies_that_do_not_decide_any_more_change_nothing():
     assert rollout(first_pointer(BUILT_IN)).failed([(BUILT_IN, Failure.NAN)]) is None
 
 
+def test_an_active_policy_that_agents_do_not_have_gives_way_though_it_has_no_weights():
+    unknown = PolicyRef("of-a-later-release", 1)
+    change = rollout(PolicyPointer(active=unknown, previous=OLD)).failed([(unknown, Failure.DIGEST)])
+    assert change is not None
+    assert change.after.active == OLD
+    assert rollout(PolicyPointer(active=unknown)).failed([(unknown, Failure.NAN)]) is None
+
+
 def test_a_window_with_too_few_samples_proves_nothing():
     thin = Window(Kpi(value=0.0), Kpi(value=1.0), samples=SETTINGS.min_samples - 1)
     machine = rollout(shadow())

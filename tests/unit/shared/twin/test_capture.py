@@ -60,6 +60,14 @@ def test_times_that_do_not_ascend_are_refused_by_pod() -> None:
         decode(gzip.compress(json.dumps(document).encode()), "f")
 
 
+def test_a_pod_that_is_there_twice_is_refused_by_name() -> None:
+    document = json.loads(gzip.decompress(encode(make_capture(steps=4, pods=2))))
+    document["pods"].append(document["pods"][0])
+    name = document["pods"][0]["pod"]["metadata"]["name"]
+    with pytest.raises(ConfigError, match=f"f: pod default/{name}: its uid .* is there twice"):
+        decode(gzip.compress(json.dumps(document).encode()), "f")
+
+
 def test_a_file_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.twin.capture.MAX_BYTES", 1000)
     with pytest.raises(ConfigError, match="unpacks to more than 1000"):

@@ -34,6 +34,20 @@ def test_a_model_the_list_lacks_accepts_no_node_and_no_model_accepts_all():
     assert free.models == ANY_MODEL
 
 
+def test_pods_that_name_other_models_are_other_pods_though_the_list_lacks_them():
+    found = pods("x,1,1,1,500,G2", "y,1,1,1,500,G2|H100", "z,1,1,1,500,A10", "w,1,1,1,500,H100", "v,1,1,1,500,H100")
+    assert found.of.tolist() == [0, 1, 2, 3, 3]
+    assert [NODES.states.accepted_by(kind.models).sum() for kind in found.classes] == [1, 1, 0, 0]
+    assert "H100" not in NODES.models
+
+
+def test_models_beyond_what_a_mask_holds_accept_no_node():
+    names = [f"M{number}" for number in range(80)]
+    found = pods(*(f"p{number},1,1,1,500,{name}" for number, name in enumerate(names)), "q,1,1,1,500,M79|G2")
+    assert all(not NODES.states.accepted_by(kind.models).any() for kind in found.classes[:-1])
+    assert NODES.states.accepted_by(found.classes[-1].models).tolist() == [False, False, True]
+
+
 def test_equal_rows_share_a_class():
     found = pods("x,1,1,1,500,", "y,2,1,1,500,", "z,1,1,1,500,")
     assert found.of.tolist() == [0, 1, 0]
@@ -90,3 +104,21 @@ def test_the_seed_alone_decides_the_order():
     one, same, other = (submission(trace.pods, trace.nodes.capacity, seed) for seed in (42, 42, 43))
     assert np.array_equal(one, same)
     assert not np.array_equal(one[: len(trace.pods.of)], other[: len(trace.pods.of)])
+
+
+def test_a_node_may_have_any_name_that_fits_a_cell():
+    assert parse_gpu_nodes(NODES_HEADER + "openb-node-0001_2,64000,262144,2,P100\n", "n.csv").names == (
+        "openb-node-0001_2",
+    )
+
+
+@pytest.mark.parametrize("name", ["", "a b", '"a,b"', "a;b"])
+def test_a_node_name_that_would_garble_the_placements_is_refused(name):
+    with pytest.raises(ConfigError, match=r"n\.csv, line 2, column sn"):
+        parse_gpu_nodes(NODES_HEADER + f"{name},64000,262144,2,P100\n", "n.csv")
+
+
+def test_a_list_that_as_good_as_never_reaches_the_demand_is_refused():
+    idle = [f"c{number},1,1,0,0," for number in range(2_000)]
+    with pytest.raises(ConfigError, match=r"p\.csv, line 2, column num_gpu: 26013000 such pods"):
+        pods(*idle, "x,1,1,1,1,")

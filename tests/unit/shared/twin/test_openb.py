@@ -52,6 +52,8 @@ def test_gpu_spec_becomes_a_required_affinity_on_the_model_label():
         (PODS + '"a,1,1,0,0\n', "line 2"),
         (LONG + "a,1,1,1,1000,V100||T4,LS,Running,0,1,0\n", "line 2, column gpu_spec"),
         (PODS.replace("num_gpu", "gpus") + "a,1,1,0,0\n", "line 1, column 4 (num_gpu)"),
+        (PODS.replace("name", "name,cpu_milli") + "a,1,1,1,0,0\n", "line 1, column 3 (cpu_milli)"),
+        (PODS.strip() + ",GPU Spec\na,1,1,1,1000,T4\n", "line 1, column 6: 'GPU Spec' is not read; write gpu_spec"),
         ("", "line 1, column 1 (name)"),
         (PODS, "line 2, column 1 (name)"),
     ],
@@ -61,6 +63,20 @@ def test_a_malformed_pod_list_names_file_line_and_column(text, where):
         parse_pods(text, "p.csv")
     assert f"p.csv, {where}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpu_spec,gpu_milli,num_gpu,memory_mib,cpu_milli,name\nT4,500,1,2,3,a\n",
+        PODS.strip() + ",gpu_spec\na,3,2,1,500,T4\n",
+        "user," + LONG + "u,a,3,2,1,500,T4,,,,,\n",
+        "\ufeff" + '"name","cpu_milli","memory_mib","num_gpu","gpu_milli","gpu_spec"\r\n"a","3","2","1","500","T4"\r\n',
+    ],
+    ids=["another order", "one optional column", "a column more and empty cells", "quoted, CRLF, byte order mark"],
+)
+def test_columns_are_read_by_their_names(text):
+    assert parse_pods(text, "p.csv") == parse_pods(LONG + "a,3,2,1,500,T4,LS,Running,0,1,0\n", "p.csv")
 
 
 @pytest.mark.parametrize(
