@@ -241,15 +241,31 @@ async def test_an_unreadable_record_does_not_begin_the_numbers_anew(store: Store
 # --- audit ----------------------------------------------------------------------------------------------------------
 
 
-async def note(store: Store, keys: Keys, target: str = "n0", by: str = "anna") -> int:
+async def note(store: Store, keys: Keys, target: str = "n0", by: str = "anna", term: int | None = None) -> int:
+    if term is None:
+        leader = await store.get(keys.coordinator_leader)
+        term = leader.create_revision if leader is not None else await lead(store, keys)
     record = await append_audit(
-        store, keys, by=by, role="operator", route="POST /v1/nodes/{name}/drain", target=target, reason="disk",
-        request_id="r1", now=NOW,
+        store, keys, term=term, by=by, role="operator", route="POST /v1/nodes/{name}/drain", target=target,
+        reason="disk", request_id="r1", now=NOW,
     )  # fmt: skip
     return record.number
 
 
+async def test_a_deposed_leader_notes_nothing(store: Store, keys: Keys) -> None:
+    old = await lead(store, keys)
+    assert await note(store, keys, term=old) == 1
+    new = await lead(store, keys)
+    with pytest.raises(StoreFenced, match="is over"):
+        await note(store, keys, term=old)
+    await store.txn([], [Delete(keys.coordinator_leader)])
+    with pytest.raises(StoreFenced, match="is over"):
+        await note(store, keys, term=new)
+    assert len(await read_audit(store, keys)) == 1
+
+
 async def test_audit_records_are_numbered_without_a_gap_also_at_once(store: Store, keys: Keys) -> None:
+    await lead(store, keys)
     assert sorted(await asyncio.gather(*(note(store, keys, f"n{n}") for n in range(5)))) == [1, 2, 3, 4, 5]
     found = await read_audit(store, keys)
     assert [record.number for record in found] == [5, 4, 3, 2, 1]

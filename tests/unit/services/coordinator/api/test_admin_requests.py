@@ -17,6 +17,7 @@ from services.coordinator.api.pages import PageQuery, page
 from services.coordinator.api.routing import Because, Route
 from services.coordinator.api.table import ROUTES
 from shared.errors import StoreUnknown
+from shared.ports import Delete
 from shared.runtime.admin_records import read_audit
 from shared.runtime.control_store import read_control
 from shared.runtime.http import Refused
@@ -181,6 +182,24 @@ async def test_without_the_record_first_the_change_would_be_made(
     ask = serving.Ask(serving.Caller(caller), "r1", {}, None, body)
     await scheduling.pause(desk, ask)
     assert (await read_control(world.store, KEYS)).paused is not None
+    assert await read_audit(world.store, KEYS) == []
+
+
+async def test_a_change_that_waited_for_a_leader_of_an_earlier_term_is_not_made(world: ApiWorld) -> None:
+    """A coordinator was stopped (SIGSTOP, a frozen machine) with a request on its socket; minutes later it went on and,
+    before it noticed that somebody else leads, paused the mesh for a caller who had given up long ago."""
+    await world.store.txn([], [Delete(KEYS.coordinator_leader)])
+    await world.put(KEYS.coordinator_leader, b"{}")
+    for method, path, body in (
+        ("POST", "/v1/scheduling/pause", {}),
+        ("POST", "/v1/nodes/n0/drain", {}),
+        ("PATCH", "/v1/settings", {"values": {"batch_units": 9}}),
+        ("POST", "/v1/policies/activate", {"name": "fgd"}),
+    ):
+        answered = await world.ask(method, path, json=body)
+        assert (answered.status, answered.code) == (503, "no_leader"), path
+    control = await read_control(world.store, KEYS)
+    assert (control.paused, control.drained, control.settings) == (None, {}, None)
     assert await read_audit(world.store, KEYS) == []
 
 
