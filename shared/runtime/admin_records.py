@@ -77,7 +77,8 @@ async def append_audit(
     """
     for _ in range(APPEND_TRIES):
         last = await store.get(keys.audit_last)
-        number = _number(last.value) + 1 if last is not None else 1
+        number = (_number(last.value) if last is not None else 0) or await _newest(store, keys)
+        number += 1
         record = AuditRecord(
             number=number, time=rfc3339(now), by=clean(by), role=role, route=clean(route), target=clean(target),
             reason=clean(reason), request_id=request_id,
@@ -118,6 +119,12 @@ async def read_audit(store: Store, keys: Keys) -> list[AuditRecord]:
     listing = await store.list_prefix(keys.audit_prefix)
     records = [decode_record(kv.value, AuditRecord) for kv in listing.items if kv.key != keys.audit_last]
     return [record for record in reversed(records) if record is not None]
+
+
+async def _newest(store: Store, keys: Keys) -> int:
+    """Number of the newest record by its key, for when ``audit/last`` is gone or no number; 0: there is none."""
+    listing = await store.list_prefix(keys.audit_prefix)
+    return max((_number(kv.key.removeprefix(keys.audit_prefix).encode()) for kv in listing.items), default=0)
 
 
 def _number(value: bytes) -> int:

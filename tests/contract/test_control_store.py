@@ -264,6 +264,14 @@ async def test_a_deposed_leader_notes_nothing(store: Store, keys: Keys) -> None:
     assert len(await read_audit(store, keys)) == 1
 
 
+@pytest.mark.parametrize("damage", [b"abc", b"", b"9" * 30, None])
+async def test_a_damaged_number_overwrites_no_audit_record(store: Store, keys: Keys, damage: bytes | None) -> None:
+    assert [await note(store, keys, target) for target in ("n0", "n1", "n2")] == [1, 2, 3]
+    await store.txn([], [Delete(keys.audit_last) if damage is None else Put(keys.audit_last, damage)])
+    assert [await note(store, keys, target) for target in ("n3", "n4")] == [4, 5]
+    assert [record.target for record in await read_audit(store, keys)] == ["n4", "n3", "n2", "n1", "n0"]
+
+
 async def test_audit_records_are_numbered_without_a_gap_also_at_once(store: Store, keys: Keys) -> None:
     await lead(store, keys)
     assert sorted(await asyncio.gather(*(note(store, keys, f"n{n}") for n in range(5)))) == [1, 2, 3, 4, 5]
