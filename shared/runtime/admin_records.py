@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from shared.errors import Conflict, StoreFenced
-from shared.ports import CreateRevisionIs, Delete, ModRevisionIs, Op, Put, Store
+from shared.ports import Compare, CreateRevisionIs, Delete, ModRevisionIs, Op, Put, Store
 from shared.runtime.control_store import clean, rfc3339
 from shared.runtime.numbered import newest_number
 from shared.wire.keys import Keys
@@ -60,6 +60,7 @@ async def append_audit(
     store: Store,
     keys: Keys,
     *,
+    term: int,
     by: str,
     role: str,
     route: str,
@@ -69,9 +70,11 @@ async def append_audit(
     now: dt.datetime,
 ) -> AuditRecord:
     """Note what is about to be changed; every ``PRUNE_EVERY`` records some old ones go (``surplus``). Returning
-    means that it is in etcd.
+    means that it is in etcd, and that ``term`` was not over then: a leader that was stopped for minutes finds requests
+    on its sockets whose callers have long given up.
 
-    Refused: ``Conflict`` (too many at once), ``StoreRejected``. Unknown: ``StoreUnknown``; the change must not be made.
+    Refused: ``StoreFenced``, ``Conflict`` (too many at once), ``StoreRejected``. Unknown: ``StoreUnknown``; the change
+    must not be made then.
     """
     for _ in range(APPEND_TRIES):
         last = await store.get(keys.audit_last)
@@ -86,8 +89,15 @@ async def append_audit(
             gone = surplus([*await read_audit(store, keys), record], AUDIT_KEPT)
             ops += [Delete(keys.audit(old)) for old in gone[:PRUNED_AT_ONCE]]
         revision = last.mod_revision if last is not None else 0
-        if (await store.txn([ModRevisionIs(keys.audit_last, revision)], ops)).succeeded:
+        compares: list[Compare] = [
+            ModRevisionIs(keys.audit_last, revision),
+            CreateRevisionIs(keys.coordinator_leader, term),
+        ]
+        if (await store.txn(compares, ops)).succeeded:
             return record
+        leader = await store.get(keys.coordinator_leader)
+        if leader is None or leader.create_revision != term:
+            raise StoreFenced(f"term {term} is over: nothing was noted, and nothing must be changed")
     raise Conflict("audit: too many changes at once; repeat")
 
 

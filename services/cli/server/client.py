@@ -26,6 +26,8 @@ TIMEOUT_S = 10.0
 CONNECT_S = 3.0
 QUIET_S = 45.0
 """A stream says something at least every 15 s: three times nothing, and the connection is dead."""
+ALIVE_S = 2.0
+"""Where there are several servers: how long one may take to say that it is there before the next is asked."""
 MAX_ANSWER_BYTES = 32 << 20
 PAGE = 500
 """Items per page: what the API gives at most."""
@@ -38,7 +40,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
 
 
 class AdminClient:
-    """One server for one command. ``urls`` are tried in turn until one takes a connection, which then is kept."""
+    """One server for one command: the first of ``urls`` that answers, which then is kept."""
 
     def __init__(
         self, urls: Sequence[str], *, token: str = "", tls: ssl.SSLContext | None = None, timeout_s: float = TIMEOUT_S
@@ -48,6 +50,7 @@ class AdminClient:
         self._tls = tls
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
+        self._chosen = len(self._urls) < 2
 
     @property
     def url(self) -> str:
@@ -160,6 +163,9 @@ class AdminClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=READ_BUFFER,
             )
+        if not self._chosen:
+            self._chosen = True
+            await self._choose(self._session)
         failures: list[str] = []
         for url in list(self._urls):
             body = {} if document is None else {"json": document}
@@ -185,6 +191,19 @@ class AdminClient:
             f"{'; '.join(failures)}; is a coordinator running there with --admin-listen? "
             "its address is in its ready line"
         )
+
+    async def _choose(self, session: aiohttp.ClientSession) -> None:
+        """Put first the server that says it is there. One that hangs takes connections all the same, and a change
+        that it was sent may not be sent to another. Where none says so the order stays, and asking tells why."""
+        for url in self._urls:
+            try:
+                async with session.get(
+                    f"{url}/healthz", timeout=aiohttp.ClientTimeout(total=ALIVE_S), allow_redirects=False
+                ):
+                    self._urls = [url, *(other for other in self._urls if other != url)]
+                    return
+            except (aiohttp.ClientError, OSError):  # TimeoutError is one
+                continue
 
     def _answer(self, method: str, path: str, status: int, body: bytes) -> Json:
         try:

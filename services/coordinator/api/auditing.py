@@ -26,7 +26,8 @@ class Auditor:
 
     @asynccontextmanager
     async def recorded(self, route: Route, ask: Ask[Any, Any]) -> AsyncIterator[None]:
-        """Around a change. ``StoreUnknown``: the record may be missing, and the change is not made."""
+        """Around a change, which is not made after ``StoreFenced``: our term is over, nor after ``StoreUnknown``: the
+        record may be missing."""
         target = clean(ask.path.get(route.audit_path, ""))
         reason = getattr(ask.body, "reason", "")
         caller = ask.caller
@@ -34,6 +35,7 @@ class Auditor:
         await append_audit(
             desk.store,
             desk.keys,
+            term=desk.term,
             by=caller.name or caller.role.title,
             role=caller.role.title,
             route=route.name,

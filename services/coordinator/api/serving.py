@@ -170,6 +170,8 @@ class Serving:
         return caller
 
     async def _answer(self, route: Route, request: web.Request, caller: Caller) -> web.StreamResponse:
+        if route.writes and await gone(request):
+            raise ConnectionResetError("the caller has gone")
         if not route.local and not self._desk.leads:
             request_id = request[_REQUEST_ID]
             body = await read_body(request) if route.body is not None else b""
@@ -262,6 +264,13 @@ def _routed(route: Route, handler: Callable[[web.Request], Awaitable[web.StreamR
     # a HEAD would run the handler and throw its answer away, and never end on a stream
     options = {"allow_head": False} if route.method == "GET" else {}
     return web.route(route.method, route.path, handler, **options)
+
+
+async def gone(request: web.Request) -> bool:
+    """Whether the caller has left already. After a stop (SIGSTOP, a frozen machine) there are requests on our sockets
+    of callers who gave up long ago, looked, and went on: to do now what they wanted then would surprise everybody."""
+    await asyncio.sleep(0)  # the end of a connection is read one turn of the loop after its last bytes
+    return request.transport is None or request.transport.is_closing()
 
 
 async def _healthz(_: web.Request) -> web.Response:

@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from services.cli.__main__ import run
+from services.cli.server import client
 from tests.admin_server import AdminServer
 
 TOKEN = "a-token-of-16-characters"
@@ -215,3 +216,27 @@ def test_a_page_after_the_other_is_asked_for_until_the_end(capsys: pytest.Captur
         assert run(["nodes", "--server", server.url, "-o", "json"]) == 0
         assert [asked.query.get("continue") for asked in server.asked] == [None, ["t1"], ["t2"]]
     assert [item["name"] for item in json.loads(capsys.readouterr().out)] == ["n0", "n1", "n2"]
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_a_server_that_hangs_is_passed_over_also_for_a_change(
+    token_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, mended: bool
+) -> None:
+    """A coordinator that is stopped, or its machine frozen, takes connections all the same: nothing could be changed
+    through its context while the other one led. The second case, without asking who is there, is what it was."""
+    monkeypatch.setattr(client, "ALIVE_S", 0.2)
+    monkeypatch.setattr(client, "TIMEOUT_S", 10.0 if mended else 1.0)
+    if not mended:
+
+        async def choose(*_: Any) -> None:
+            """Take them as they come."""
+
+        monkeypatch.setattr(client.AdminClient, "_choose", choose)
+    paused = {"paused": True, "obeyed": True, "by": "ann", "reason": "", "since": ""}
+    with socket.create_server(("127.0.0.1", 0)) as hangs, AdminServer({"POST /v1/scheduling/pause": paused}) as server:
+        urls = f"http://127.0.0.1:{hangs.getsockname()[1]},{server.url}"
+        assert run(["pause", "--server", urls, "--token-file", token_file]) == (0 if mended else 1)
+        changes = [asked for asked in server.asked if asked.method == "POST"]
+        assert len(changes) == (1 if mended else 0)
+    said = capsys.readouterr()
+    assert ("scheduling is paused" in said.out) if mended else ("no answer within" in said.err)

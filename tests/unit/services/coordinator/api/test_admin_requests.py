@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from structlog.testing import capture_logs
@@ -26,11 +28,12 @@ from services.coordinator.api.pages import PageQuery, page
 from services.coordinator.api.routing import Because, Route
 from services.coordinator.api.table import ROUTES
 from shared.errors import StoreUnknown
+from shared.ports import Delete
 from shared.runtime.admin_records import read_audit
 from shared.runtime.control_store import read_control
 from shared.runtime.http import Refused
 from shared.runtime.settings_store import change_settings, read_settings
-from tests.unit.services.coordinator.api.api_world import KEYS, Answered, ApiWorld, api_world
+from tests.unit.services.coordinator.api.api_world import KEYS, TOKENS, Answered, ApiWorld, api_world
 
 
 @pytest.fixture
@@ -191,6 +194,49 @@ async def test_without_the_record_first_the_change_would_be_made(
     await scheduling.pause(desk, ask)
     assert (await read_control(world.store, KEYS)).paused is not None
     assert await read_audit(world.store, KEYS) == []
+
+
+async def test_a_change_that_waited_for_a_leader_of_an_earlier_term_is_not_made(world: ApiWorld) -> None:
+    """A coordinator was stopped (SIGSTOP, a frozen machine) with a request on its socket; minutes later it went on and,
+    before it noticed that somebody else leads, paused the mesh for a caller who had given up long ago."""
+    await world.store.txn([], [Delete(KEYS.coordinator_leader)])
+    await world.put(KEYS.coordinator_leader, b"{}")
+    for method, path, body in (
+        ("POST", "/v1/scheduling/pause", {}),
+        ("POST", "/v1/nodes/n0/drain", {}),
+        ("PATCH", "/v1/settings", {"values": {"batch_units": 9}}),
+        ("POST", "/v1/policies/activate", {"name": "fgd"}),
+    ):
+        answered = await world.ask(method, path, json=body)
+        assert (answered.status, answered.code) == (503, "no_leader"), path
+    control = await read_control(world.store, KEYS)
+    assert (control.paused, control.drained, control.settings) == (None, {}, None)
+    assert await read_audit(world.store, KEYS) == []
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("at", ["c0", "c1"])
+async def test_a_change_whose_caller_has_gone_is_not_made(
+    world: ApiWorld, monkeypatch: pytest.MonkeyPatch, at: str, asked: bool
+) -> None:
+    """As it is found on the socket by a process that was stopped meanwhile. The second case, without asking, is what
+    it was; a standby passed it on to the leader."""
+    if not asked:
+
+        async def never(_: Any) -> bool:
+            return False
+
+        monkeypatch.setattr(serving, "gone", never)
+    listener = urlsplit(world.listeners[at].url)
+    with socket.create_connection((str(listener.hostname), listener.port or 0)) as caller:
+        caller.sendall(
+            b"POST /v1/scheduling/pause HTTP/1.1\r\nHost: c\r\nContent-Length: 0\r\n"
+            b"Authorization: Bearer %s\r\n\r\n" % TOKENS["admin"].encode()
+        )
+    counted = f'admin_requests_total{{code="{"gone" if asked else "ok"}",route="POST /v1/scheduling/pause"}} 1.0'
+    await world.until(lambda: counted.encode() in world.desks["c0" if not asked else at].metrics.exposition())
+    paused = (await read_control(world.store, KEYS)).paused
+    assert (paused is None) is asked
 
 
 async def no_audit(world: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
