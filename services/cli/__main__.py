@@ -22,7 +22,7 @@ import click
 from services.cli.app import conclave
 from services.cli.server.errors import ServerFailed
 from services.cli.server.options import KUBECTL
-from shared.errors import ConfigError
+from shared.errors import ConfigError, Conflict
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -63,7 +63,7 @@ def run(arguments: list[str], *, name: str = "conclave", obj: str | None = None)
     except ConfigError as error:
         _complain(f"conclave: {error}")
         return EXIT_BAD_INPUT
-    except ServerFailed as error:
+    except (ServerFailed, Conflict) as error:
         _complain(f"conclave: {error}")
         return EXIT_FAILED
     except (click.Abort, KeyboardInterrupt):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from services.cli.server.errors import ServerFailed
 from shared.errors import ConfigError, StoreError
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 
@@ -50,7 +51,7 @@ def settings_of(
 
 
 async def with_store(settings: ProcessSettings, work: Callable[[Store, Keys], Awaitable[T]]) -> T:
-    """Do ``work`` with a connection. ``ConfigError``: etcd does not answer."""
+    """Do ``work`` with a connection. ``ServerFailed``: etcd does not answer; a change may have been made."""
     from shared.runtime.process import keys_of, store_opener
 
     keys = keys_of(settings)
@@ -58,7 +59,7 @@ async def with_store(settings: ProcessSettings, work: Callable[[Store, Keys], Aw
     try:
         return await work(store, keys)
     except StoreError as error:
-        raise ConfigError(
+        raise ServerFailed(
             f"--etcd: no answer from {','.join(settings.etcd)} ({error}); start it or mend --etcd"
         ) from None
     finally:

@@ -144,8 +144,9 @@ def activate(
                 "or give --new-mesh to prepare one before it starts"
             )
         return await activate(
-            store, keys, name, stage=Stage(stage), percent=percent, by=_me(), reason=reason, weights=given, say=_say
-        )
+            store, keys, name, stage=Stage(stage), percent=percent, by=_me(), reason=reason, weights=given,
+            new_mesh=new_mesh, say=_say,
+        )  # fmt: skip
 
     _show_changed(output, asyncio.run(with_store(settings_of(**etcd_part(options)), work)))
 

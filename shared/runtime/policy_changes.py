@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from shared.errors import ConfigError
+from shared.errors import ConfigError, Conflict
 from shared.policy.numbering import numbered
 from shared.policy.registry import HEURISTICS, load_policy, ref_of
 from shared.policy.rollout import BUILT_IN, Change, Stage, first_pointer, publish, roll_back, to_stage
@@ -50,19 +50,26 @@ async def activate(
     by: str,
     reason: str = "",
     weights: tuple[PolicyRef, bytes] | None = None,
+    new_mesh: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> PolicyPointer:
     """Let the policy ``name`` (NAME, NAME@VERSION or a digest) decide; the pointer afterwards.
 
     ``percent``: of a canary, None for all; ``weights``: from a file (``from_bytes``), None: published or shipped;
     ``say`` is told when they are numbered on, since others have their title. Weights and pointer are one transaction.
-    Refused: ``PolicyUnknown``; ``ConfigError`` for what the rollout does not allow now. Unknown: ``StoreUnknown``.
+    ``new_mesh``: nobody has led yet; what decides beside a candidate is ``kube-default``.
+    Refused: ``PolicyUnknown``; ``ConfigError`` for what the rollout does not allow now; ``Conflict`` before the leader
+    has written the mesh's own policy. Unknown: ``StoreUnknown``.
     """
     if percent is not None and stage is not Stage.CANARY:
         raise ConfigError(f"percent: belongs to the stage canary; leave it out with {stage}")
 
     async def change(pointer: PolicyPointer | None) -> tuple[Change | None, bytes | None]:
         ref, data = await _chosen(store, keys, name, weights, pointer, say)
+        if pointer is None and not new_mesh:
+            raise Conflict(
+                "policies/active: the leader has not written yet which policy is the mesh's own; repeat in a moment"
+            )
         before = pointer or first_pointer(BUILT_IN, number=await newest_change(store, keys))
         if ref == before.active and before.candidate is None:
             kept = data is None or await get_weights(store, keys, ref.sha256) is not None

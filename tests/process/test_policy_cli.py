@@ -68,7 +68,11 @@ async def test_a_policy_is_activated_seen_and_rolled_back(etcd: str) -> None:
     code, out, _ = await conclave("policy", "show", "--etcd", etcd)
     assert (code, out) == (0, "no policy has been activated: every agent decides by its own --policy\n")
 
-    code, out, _ = await conclave("policy", "activate", "least-allocated", "--etcd", etcd, "-o", "json")
+    activate = ["policy", "activate", "least-allocated", "--etcd", etcd]
+    code, out, error = await conclave(*activate)
+    assert (code, out) == (1, "")
+    assert "the leader has not written yet which policy is the mesh's own; repeat in a moment" in error
+    code, out, _ = await conclave(*activate, "--new-mesh", "-o", "json")
     pointer = json.loads(out)["pointer"]
     assert code == 0
     assert (pointer["active"]["name"], pointer["candidate"]["name"]) == ("kube-default", "least-allocated")
@@ -229,7 +233,7 @@ async def test_weights_of_a_refused_change_are_not_kept(store) -> None:
 async def test_other_weights_under_a_title_that_is_taken_are_numbered_on(etcd, store, tmp_path) -> None:
     for name, kind in (("good", "good"), ("other", "terrible")):
         (tmp_path / f"{name}.npz").write_bytes(encode(weights(kind)))
-    activate = ["policy", "activate", "marl-dqn", "--stage", "active", "--etcd", etcd, "--weights"]
+    activate = ["policy", "activate", "marl-dqn", "--new-mesh", "--stage", "active", "--etcd", etcd, "--weights"]
     titles = []
     for name in ("good", "other", "good"):
         code, _, error = await conclave(*activate, str(tmp_path / f"{name}.npz"))
