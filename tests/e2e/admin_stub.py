@@ -26,6 +26,7 @@ class Stub:
     def __init__(self, *, nodes: int = 120, text: str = "", role: str = "admin") -> None:
         self.figures = Figures(nodes=nodes, text=text, role=role)
         self.streams = True
+        self.obeyed = True
         self.posts: list[tuple[str, Json]] = []
         self.url = ""
         self._port = 0
@@ -80,7 +81,7 @@ class Stub:
         self.posts.append((request.path, await request.json()))
         if request.path.startswith("/v1/scheduling/"):
             self.figures.paused = request.path.endswith("pause")
-        return web.json_response({"paused": self.figures.paused})
+        return web.json_response({"paused": self.figures.paused, "obeyed": self.obeyed})
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         if (no := self._refused(request)) is not None:

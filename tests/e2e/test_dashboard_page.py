@@ -173,6 +173,15 @@ async def test_a_viewer_is_offered_no_change_and_an_operator_confirms_with_a_rea
         assert stub.posts == [("/v1/nodes/node-0003/resume", {"reason": "disk replaced"})]
 
 
+async def test_a_change_that_the_leader_has_not_confirmed_is_told_as_such() -> None:
+    stub = Stub(role="operator")
+    stub.obeyed = False
+    async with page_of(stub) as tab:
+        await tab.page.get_by_role("button", name="Pause …").click()
+        await tab.page.get_by_role("button", name="Pause", exact=True).click()
+        await expect(tab.page.get_by_role("alert").filter(has_text="was not confirmed in time")).to_be_visible()
+
+
 async def test_a_refusal_stays_in_the_dialog() -> None:
     stub = Stub(role="operator")
     async with page_of(stub) as tab:

@@ -1,7 +1,7 @@
 // What must not be missed: no leader, no answer, paused. One line each, announced when it comes and when it goes.
 
 import { get, post, told } from "./api.js";
-import { ask, say } from "./dialogs.js";
+import { ask, say, sayDone } from "./dialogs.js";
 import { fill, h, icon, ICONS, setText } from "./dom.js";
 import { seconds, since } from "./format.js";
 import { may } from "./session.js";
@@ -68,7 +68,7 @@ export function askPause(paused) {
     danger: !paused,
     act: async ({ reason }) => {
       const state = await post(`/v1/scheduling/${paused ? "resume" : "pause"}`, { reason });
-      say(paused ? "Scheduling goes on" : "Scheduling is paused");
+      sayDone(paused ? "Scheduling goes on" : "Scheduling is paused", state);
       return state;
     },
   }).catch((error) => say(told(error), true));

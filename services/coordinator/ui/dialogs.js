@@ -79,6 +79,12 @@ export function ask({ title, text, verb, danger = false, fields = [], reason = t
   });
 }
 
+/** Says that a change was made, or that it is stored and the leader has not said yet that it goes by it. */
+export function sayDone(text, answer) {
+  if (answer.obeyed) say(text);
+  else say(`${text}, as soon as the leader hears of it: it is stored, and was not confirmed in time`, true);
+}
+
 let toast = null;
 
 /** One line at the edge for a few seconds; announced. */

@@ -1,7 +1,7 @@
 // One node: what is requested of it, who decides for it, what runs there; drain and resume for operators.
 
 import { get, post, segment, told } from "./api.js";
-import { ask, say } from "./dialogs.js";
+import { ask, sayDone } from "./dialogs.js";
 import { fill, h } from "./dom.js";
 import { amount, bytes, cores, percent, seconds, since } from "./format.js";
 import { may } from "./session.js";
@@ -43,7 +43,7 @@ export function askDrain(name, drained) {
     verb,
     act: async ({ reason }) => {
       const node = await post(`/v1/nodes/${segment(name)}/${drained ? "resume" : "drain"}`, { reason });
-      say(`${name} ${drained ? "takes pods again" : "takes no new pods"}`);
+      sayDone(`${name} ${drained ? "takes pods again" : "takes no new pods"}`, node);
       return node;
     },
   });
