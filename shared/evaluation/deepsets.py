@@ -22,7 +22,6 @@ from shared.evaluation.suites import SuiteInput
 from shared.policy.deepsets import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated
 from shared.policy.observation import Policy
-from shared.policy.weights import shipped
 from shared.twin.placement_env import Scenario
 from shared.twin.placement_rewards import REWARDS, Reward, el_reward
 from shared.twin.placement_scenarios import moving_latency, replacing, waves
@@ -127,7 +126,7 @@ def _sized(objective: str, nodes: int, share: float) -> list[Experiment]:
 
 
 def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
-    """The suite with the weights that come with the package; ``given.policies`` empty: all three.
+    """The suite with the weights given, else those of the package; ``given.policies`` empty: all three.
 
     Raises ``ConfigError`` for a policy that is none of them, or whose weights are missing.
     """
@@ -135,7 +134,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
     for name in names:
         if name not in DEEP_SETS_POLICIES:
             raise ConfigError(f"--policies: {name!r} is not compared here; choose from {', '.join(DEEP_SETS_POLICIES)}")
-    files = {name: shipped(name) for name in names}
+    files = given.learned(names)
     policies = {name: DeepSetsPolicy(file) for name, file in files.items()}
     digests = {name: file.sha256 for name, file in files.items()}
     return run(given.seeds, policies, progress=progress, command=given.command, digests=digests)
