@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from shared.errors import ConfigError
 from shared.evaluation.placement_oracles import ORACLES, BalancedAllocation, GreedyLatency, el_published_oracle
-from shared.evaluation.placement_rollout import Decider, policy_decider, roll_out
+from shared.evaluation.placement_rollout import Decider, Rollout, policy_decider, roll_out
 from shared.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
 from shared.evaluation.suites import SuiteInput
 from shared.policy.deepsets import DEEP_SETS_POLICIES, DeepSetsPolicy
@@ -149,9 +150,14 @@ def run(
     progress: Progress = silent,
     command: str = "",
     digests: Mapping[str, str] | None = None,
+    planned: Sequence[Experiment] | None = None,
 ) -> SuiteResult:
-    """Run every experiment of the given learned policies on every seed. ``digests``: sha256 of their weights."""
-    planned = experiments(sizes, share=share, objectives=[name for name in DEEP_SETS_POLICIES if name in policies])
+    """Run every experiment of the given learned policies on every seed. ``digests``: sha256 of their weights.
+
+    ``planned``: these experiments, of those policies and with the oracle among the deciders, instead of all.
+    """
+    if planned is None:
+        planned = experiments(sizes, share=share, objectives=[name for name in DEEP_SETS_POLICIES if name in policies])
     total = sum(len(experiment.deciders) for experiment in planned) * len(seeds)
     values: dict[str, dict[str, list[float]]] = {}
     done = decisions = 0
@@ -160,8 +166,10 @@ def run(
         for name in experiment.deciders:
             for seed in seeds:
                 progress(done, total, f"{experiment.objective}/{experiment.name} {name} seed {seed}")
-                decider = experiment.oracle if name == "oracle" else _decider(name, policies, seed)
-                found = roll_out(experiment.scenario, seed, decider, experiment.reward)
+                if name == "oracle":
+                    found = _best(experiment, seed)
+                else:
+                    found = roll_out(experiment.scenario, seed, _decider(name, policies, seed), experiment.reward)
                 done += 1
                 decisions += found.decisions if name in policies else 0
                 rewards.setdefault(name, []).append(found.reward)
@@ -191,6 +199,12 @@ def run(
             "counts (hard_avoidable, decisions_to_move, infeasible) are judged by the worst seed, all else by the mean",
         ),
     )
+
+
+@lru_cache(maxsize=1024)
+def _best(experiment: Experiment, seed: int) -> Rollout:
+    """The oracle's run, once for all the weights that are measured one after the other."""
+    return roll_out(experiment.scenario, seed, experiment.oracle, experiment.reward)
 
 
 def _decider(name: str, policies: Mapping[str, DeepSetsPolicy], seed: int) -> Decider:
