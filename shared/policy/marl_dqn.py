@@ -12,7 +12,7 @@ import numpy as np
 
 from shared.errors import ConfigError
 from shared.policy.marl_features import FEATURES, Observer
-from shared.policy.networks import Floats, layer_count, mlp
+from shared.policy.networks import Floats, is_mlp, layer_count, mlp
 from shared.policy.observation import Observation, Rng, Verdicts
 from shared.policy.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile, shipped
@@ -38,6 +38,8 @@ class MarlDqn:
                 f"weights of {NAME}: they are for {None if first is None else first.shape[0]} inputs, this release has "
                 f"{len(FEATURES)} and two actions; train again, or use the release that wrote them"
             )
+        if not is_mlp(self._params):
+            raise ConfigError(f"weights of {NAME}: their layers do not fit each other; train again")
         self.version = weights.card.version
         self.observer = Observer(store)
 

@@ -39,6 +39,15 @@ def mlp_shapes(sizes: list[int], prefix: str = "") -> dict[str, tuple[int, ...]]
     return shapes
 
 
+def is_mlp(params: Params) -> bool:
+    """Whether the arrays are an MLP's and nothing else, each layer taking what the one before gives."""
+    layers = layer_count(params)
+    if not layers or any(f"l{index}.b" not in params for index in range(layers)) or params["l0.w"].ndim != 2:
+        return False
+    sizes = [params["l0.w"].shape[0], *(params[f"l{index}.b"].size for index in range(layers))]
+    return {name: array.shape for name, array in params.items()} == mlp_shapes(sizes)
+
+
 def deep_sets_shapes(sizes: list[int], prefix: str = "") -> dict[str, tuple[int, ...]]:
     """The arrays' shapes of Deep Sets layers with ``sizes`` = [inputs, hidden ..., outputs]: an MLP's and ``.g``."""
     shapes = mlp_shapes(sizes, prefix)

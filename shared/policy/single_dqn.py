@@ -11,7 +11,7 @@ import numpy as np
 
 from shared.errors import ConfigError
 from shared.policy.marl_features import MAGNIFY, node_view, pod_view
-from shared.policy.networks import Floats, layer_count, mlp
+from shared.policy.networks import Floats, is_mlp, layer_count, mlp
 from shared.policy.observation import Observation, Rng, Verdicts
 from shared.policy.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile, shipped
@@ -46,6 +46,8 @@ class SingleDqn:
 
     def __init__(self, weights: WeightsFile, store: UtilisationStore | None = None) -> None:
         self._params = weights.arrays
+        if not is_mlp(self._params):
+            raise ConfigError(f"weights of {NAME}: their layers do not fit each other; train again")
         self._layers = layer_count(weights.arrays)
         self.nodes = int(self._params[f"l{self._layers - 1}.b"].shape[0]) if self._layers else 0
         inputs = int(self._params["l0.w"].shape[0]) if self._layers else 0
