@@ -52,7 +52,7 @@ def train(policy: str, seed: int, folder: Path) -> Path:
     if not weights.exists():
         again = ["--resume"] if any(folder.glob("*.ckpt")) else []
         order = ["train", policy, "--seeds", str(seed), "--out", str(folder), *again]
-        subprocess.run([sys.executable, "-m", "services.cli", *order], check=True)
+        subprocess.run([sys.executable, "-m", "services.cli", *order], check=True, stdout=sys.stderr)
     return weights
 
 

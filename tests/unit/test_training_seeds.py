@@ -145,7 +145,7 @@ def test_a_run_whose_weights_are_there_is_not_trained_again(tmp_path, monkeypatc
 
 def test_a_run_that_was_interrupted_is_resumed_with_the_same_seed(tmp_path, monkeypatch) -> None:
     orders: list[list[str]] = []
-    monkeypatch.setattr(training_seeds.subprocess, "run", lambda order, check: orders.append(order[3:]))
+    monkeypatch.setattr(training_seeds.subprocess, "run", lambda order, **named: orders.append(order[3:]))
     training_seeds.train("lb", 1001, tmp_path)
     (tmp_path / "seed-1001.ckpt").touch()
     training_seeds.train("lb", 1001, tmp_path)
