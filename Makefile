@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo reference test test-scenarios test-e2e screenshots lint audit bench chaos train-all evaluate-all wheels images lock clean
+.PHONY: env demo reference test test-scenarios test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
 
 .venv/.installed: requirements-dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -77,6 +77,11 @@ train-all: .venv/.learn
 		again=$$(ls training/$$policy/*.ckpt >/dev/null 2>&1 && echo --resume); \
 		nice -n 10 $(BIN)/conclave train $$policy --out training/$$policy --workers $(WORKERS) $$again || exit $$?; \
 	done
+
+# The same with other training seeds, measured on the test seeds: the tables of docs/policies, an hour on a quiet core.
+TRAINING_SEEDS ?= 1001-1004
+train-seeds: .venv/.learn
+	nice -n 10 $(BIN)/python -m bench.training_seeds --seeds $(TRAINING_SEEDS)
 
 # The figures of the shipped weights, with a report each.
 SUITES ?= thesis deepsets openb

@@ -21,6 +21,7 @@ import click
 from services.cli.output_file import check_distinct, check_writable, write_whole
 from services.cli.run_progress import RunProgress
 from services.cli.trace_file import is_trace, read_trace
+from services.cli.weights_files import read_weights
 from shared.errors import ConfigError
 from shared.evaluation.curves import Curves, parse_curves
 from shared.evaluation.results import SuiteResult
@@ -44,6 +45,10 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--trace", type=FILE, help="Instead of a suite: a pod list in openb's format; .csv or .csv.gz.")
 @click.option("--nodes", type=FILE, help="The node list of --trace.")
 @click.option("--policy", help="Which policy places the pods of --trace.")
+@click.option("--weights", type=FILE, multiple=True, help="Not the shipped weights of a policy but these; repeatable.")
+@click.option(
+    "--no-rehearsal", is_flag=True, help="frag by its learned value alone, on traces too that FGD places better."
+)
 @click.option("--seeds", default="42-51", show_default=True, help="Numbers and ranges, as in 42-51,60.")
 @click.option("--json", "json_file", type=FILE, help="Write the figures here.")
 @click.option("--html", "html_file", type=FILE, help="Write the report here: one file that needs no other.")
@@ -59,6 +64,8 @@ def evaluate(
     trace: Path | None,
     nodes: Path | None,
     policy: str | None,
+    weights: tuple[Path, ...],
+    no_rehearsal: bool,
     seeds: str,
     json_file: Path | None,
     html_file: Path | None,
@@ -85,6 +92,11 @@ def evaluate(
     _check_fitting(suite is not None, given={"--policies": policies, "--trace-dir": trace_dir}, belongs_to="--suite")
     of_trace = {"--nodes": nodes, "--policy": policy, "--placements": placements}
     _check_fitting(trace is not None, given=of_trace, belongs_to="--trace")
+    if weights and watched:
+        raise ConfigError("--weights: --behaviour watches what is shipped; leave one of them out")
+    if no_rehearsal and suite != "openb" and (trace is None or policy != "frag"):
+        raise ConfigError("--no-rehearsal: only frag rehearses, in --suite openb and on --trace; leave it out")
+    learned = read_weights(weights)
     outputs = {"--json": json_file, "--html": html_file, "--placements": placements}
     check_distinct(outputs, {"--trace": trace, "--nodes": nodes})
     for flag, file in outputs.items():
@@ -92,7 +104,10 @@ def evaluate(
     learnt = [_curves(file) for file in curves]
     with RunProgress(quiet=quiet) as progress:
         if suite is not None:
-            given = SuiteInput(chosen, _command(), wanted, _trace_files(suite, trace_dir), clock=time.thread_time)
+            files = _trace_files(suite, trace_dir)
+            given = SuiteInput(
+                chosen, _command(), wanted, files, clock=time.thread_time, weights=learned, rehearse=not no_rehearsal
+            )
             result = find_suite(suite)(given, progress)
         elif trace is not None:
             if nodes is None or policy is None:
@@ -101,7 +116,15 @@ def evaluate(
             from services.cli.evaluate_trace import evaluate_files
 
             result = evaluate_files(
-                trace, nodes, policy=policy, seeds=chosen, command=_command(), placements=placements, progress=progress
+                trace,
+                nodes,
+                policy=policy,
+                seeds=chosen,
+                command=_command(),
+                placements=placements,
+                progress=progress,
+                learned=learned,
+                rehearses=not no_rehearsal,
             )
         else:
             result = SuiteResult("behaviour", _command(), chosen, {})

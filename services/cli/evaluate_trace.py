@@ -6,7 +6,7 @@ there is whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,16 +15,17 @@ from services.cli.trace_file import read_trace
 from shared.evaluation.placement import Episode
 from shared.evaluation.rehearsal import rehearse
 from shared.evaluation.results import Progress, SuiteResult
+from shared.evaluation.suites import SuiteInput
 from shared.evaluation.trace_run import (
     PLACEMENTS_HEADER,
     Trace,
-    frag_weights,
     metrics_of,
     placement_rows,
     play,
     scorer_of,
 )
 from shared.policy.frag_value import NAME as FRAG
+from shared.policy.weights import WeightsFile
 
 REMEDY = "give a file of openb's format"
 NOTES = (
@@ -42,19 +43,24 @@ def evaluate_files(
     command: str,
     placements: Path | None,
     progress: Progress,
+    learned: Mapping[str, WeightsFile] | None = None,
+    rehearses: bool = True,
 ) -> SuiteResult:
     """Place the pods of ``trace`` on ``nodes`` by ``policy``, once per seed; rows of all seeds go to ``placements``.
+
+    ``learned``: weights by policy, in place of the shipped ones. ``rehearses``: frag may leave the trace to FGD.
 
     Raises ``ConfigError`` naming the file, line and column it cannot use, or the policy.
     """
     parsed = Trace.parse(
         read_trace("--trace", trace, REMEDY), str(trace), read_trace("--nodes", nodes, REMEDY), str(nodes)
     )
-    weights = frag_weights() if policy == FRAG else None
+    given = SuiteInput(seeds, command, weights=learned or {})
+    weights = given.learned([policy] if policy == FRAG else []).get(FRAG)
     scorer_of(policy, parsed, weights)
     placed_by = policy
     notes: tuple[str, ...] = NOTES
-    if weights is not None:
+    if weights is not None and rehearses:
         rehearsal = rehearse(parsed, weights, tick=partial(progress, 0, len(seeds), f"{policy}, rehearsal"))
         placed_by, notes = rehearsal.policy, (*NOTES, rehearsal.told())
     episodes: list[Episode] = []

@@ -93,10 +93,7 @@ class FragRun:
 
     def __post_init__(self) -> None:
         self._pools = pools_of(self.lists)
-        self._checks = {name: Case(self.nodes, pods, UNPRICED) for name, pods in self.lists.items()}
-        rng = np.random.default_rng(VARIANT_SEED)
-        for name, mix, amount in VARIANTS:
-            self._checks[name] = Case(self.nodes, variant(self._pools, rng, mix, amount), UNPRICED)
+        self._checks = check_cases(self.nodes, self.lists, UNPRICED)
         self._fgd = {name: _mean(case, None) for name, case in self._checks.items()}
 
     def run(self) -> Iterator[Report]:
@@ -178,6 +175,15 @@ class FragRun:
         if self.best_validation is None or found.gain > self.best_validation.gain:
             self.best, self.best_validation, self.best_step = weights.copy(), found, step
         return found
+
+
+def check_cases(nodes: GpuNodes, lists: Mapping[str, GpuPods], prices: tuple[float, float]) -> dict[str, Case]:
+    """What weights are judged on, by name: the given traces and four fixed variants of them, on all nodes."""
+    cases = {name: Case(nodes, pods, prices) for name, pods in lists.items()}
+    pools, rng = pools_of(lists), np.random.default_rng(VARIANT_SEED)
+    for name, mix, amount in VARIANTS:
+        cases[name] = Case(nodes, variant(pools, rng, mix, amount), prices)
+    return cases
 
 
 def _mean(case: Case, weights: Floats | None) -> float:

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from shared.errors import ConfigError
 from shared.evaluation.placement_oracles import ORACLES, BalancedAllocation, GreedyLatency, el_published_oracle
-from shared.evaluation.placement_rollout import Decider, policy_decider, roll_out
+from shared.evaluation.placement_rollout import Decider, Rollout, policy_decider, roll_out
 from shared.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
 from shared.evaluation.suites import SuiteInput
 from shared.policy.deepsets import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated
 from shared.policy.observation import Policy
-from shared.policy.weights import shipped
 from shared.twin.placement_env import Scenario
 from shared.twin.placement_rewards import REWARDS, Reward, el_reward
 from shared.twin.placement_scenarios import moving_latency, replacing, waves
@@ -127,7 +127,7 @@ def _sized(objective: str, nodes: int, share: float) -> list[Experiment]:
 
 
 def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
-    """The suite with the weights that come with the package; ``given.policies`` empty: all three.
+    """The suite with the weights given, else those of the package; ``given.policies`` empty: all three.
 
     Raises ``ConfigError`` for a policy that is none of them, or whose weights are missing.
     """
@@ -135,7 +135,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
     for name in names:
         if name not in DEEP_SETS_POLICIES:
             raise ConfigError(f"--policies: {name!r} is not compared here; choose from {', '.join(DEEP_SETS_POLICIES)}")
-    files = {name: shipped(name) for name in names}
+    files = given.learned(names)
     policies = {name: DeepSetsPolicy(file) for name, file in files.items()}
     digests = {name: file.sha256 for name, file in files.items()}
     return run(given.seeds, policies, progress=progress, command=given.command, digests=digests)
@@ -150,9 +150,14 @@ def run(
     progress: Progress = silent,
     command: str = "",
     digests: Mapping[str, str] | None = None,
+    planned: Sequence[Experiment] | None = None,
 ) -> SuiteResult:
-    """Run every experiment of the given learned policies on every seed. ``digests``: sha256 of their weights."""
-    planned = experiments(sizes, share=share, objectives=[name for name in DEEP_SETS_POLICIES if name in policies])
+    """Run every experiment of the given learned policies on every seed. ``digests``: sha256 of their weights.
+
+    ``planned``: these experiments, of those policies and with the oracle among the deciders, instead of all.
+    """
+    if planned is None:
+        planned = experiments(sizes, share=share, objectives=[name for name in DEEP_SETS_POLICIES if name in policies])
     total = sum(len(experiment.deciders) for experiment in planned) * len(seeds)
     values: dict[str, dict[str, list[float]]] = {}
     done = decisions = 0
@@ -161,8 +166,10 @@ def run(
         for name in experiment.deciders:
             for seed in seeds:
                 progress(done, total, f"{experiment.objective}/{experiment.name} {name} seed {seed}")
-                decider = experiment.oracle if name == "oracle" else _decider(name, policies, seed)
-                found = roll_out(experiment.scenario, seed, decider, experiment.reward)
+                if name == "oracle":
+                    found = _best(experiment, seed)
+                else:
+                    found = roll_out(experiment.scenario, seed, _decider(name, policies, seed), experiment.reward)
                 done += 1
                 decisions += found.decisions if name in policies else 0
                 rewards.setdefault(name, []).append(found.reward)
@@ -192,6 +199,12 @@ def run(
             "counts (hard_avoidable, decisions_to_move, infeasible) are judged by the worst seed, all else by the mean",
         ),
     )
+
+
+@lru_cache(maxsize=1024)
+def _best(experiment: Experiment, seed: int) -> Rollout:
+    """The oracle's run, once for all the weights that are measured one after the other."""
+    return roll_out(experiment.scenario, seed, experiment.oracle, experiment.reward)
 
 
 def _decider(name: str, policies: Mapping[str, DeepSetsPolicy], seed: int) -> Decider:

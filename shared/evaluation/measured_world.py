@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shared.errors import ConfigError
 from shared.evaluation.table_run import Step
-from shared.evaluation.thesis import LEARNED
+from shared.evaluation.thesis import LEARNED, maker
 from shared.policy.observation import Policy
 from shared.policy.registry import POLICIES, make_policy
 from shared.policy.single_dqn import NAME as SINGLE
@@ -32,7 +32,7 @@ def named_policy(name: str, store: UtilisationStore) -> Policy:
     if name == SINGLE:
         raise ConfigError(f"policy: {name} is made for 4 nodes of its own; --suite thesis measures it")
     if name in LEARNED:
-        return LEARNED[name](store)
+        return maker(name)(store)
     if name not in POLICIES:
         known = sorted({*LEARNED, *POLICIES} - {SINGLE})
         raise ConfigError(f"policy: {name!r} is not known; choose among {', '.join(known)}")

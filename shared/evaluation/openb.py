@@ -16,7 +16,7 @@ from shared.evaluation.rehearsal import rehearse
 from shared.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
 from shared.evaluation.seeds import TEST_SEEDS
 from shared.evaluation.suites import SuiteInput
-from shared.evaluation.trace_run import POLICIES, Trace, frag_weights, metrics_of, play
+from shared.evaluation.trace_run import POLICIES, Trace, metrics_of, play
 from shared.policy.frag_value import NAME as FRAG
 from shared.twin.gpu_trace import parse_gpu_nodes
 
@@ -37,14 +37,14 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
     if unknown:
         raise ConfigError(f"--policies: {unknown[0]!r} does not place GPU traces; choose of {', '.join(POLICIES)}")
     traces = read_traces(given.files)
-    weights = frag_weights() if FRAG in policies else None
+    weights = given.learned([FRAG] if FRAG in policies else []).get(FRAG)
     total, done = len(traces) * len(policies) * len(given.seeds), 0
     found: dict[str, dict[str, Metric]] = {policy: {} for policy in policies}
     notes = list(NOTES)
     for name, trace in traces.items():
         for policy in policies:
             episodes, placed_by = [], policy
-            if policy == FRAG and weights is not None:
+            if policy == FRAG and weights is not None and given.rehearse:
                 rehearsal = rehearse(
                     trace, weights, tick=partial(progress, done, total, f"{policy} on {name}, rehearsal")
                 )

@@ -12,18 +12,30 @@ from typing import Protocol
 
 from shared.errors import ConfigError
 from shared.evaluation.results import Progress, SuiteResult
+from shared.policy.weights import WeightsFile, shipped
 
 
 @dataclass(frozen=True)
 class SuiteInput:
     """What a suite is handed. ``policies`` empty: all that it compares. ``files``: text of trace files by name.
-    ``clock``: CPU seconds of the calling thread, for suites that time decisions; None: they do not."""
+    ``clock``: CPU seconds of the calling thread, for suites that time decisions; None: they do not. ``weights`` by
+    policy: in place of those that are shipped. ``rehearse``: frag may leave a trace to FGD (``rehearsal.py``)."""
 
     seeds: Sequence[int]
     command: str
     policies: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     clock: Callable[[], float] | None = None
+    weights: Mapping[str, WeightsFile] = field(default_factory=dict)
+    rehearse: bool = True
+
+    def learned(self, policies: Sequence[str]) -> dict[str, WeightsFile]:
+        """The weights of each of these policies: what was given, else what is shipped.
+
+        Raises ``ConfigError`` for weights of another policy, which nobody would use, and where none are shipped.
+        """
+        check_used(self.weights, policies)
+        return {name: self.weights[name] if name in self.weights else shipped(name) for name in policies}
 
 
 class Suite(Protocol):
@@ -47,6 +59,16 @@ SUITES: Mapping[str, SuiteEntry] = {
     "deepsets": SuiteEntry("shared.evaluation.deepsets", "ee, lb and el on the experiments of targets T2"),
     "openb": SuiteEntry("shared.evaluation.openb", "placement on the openb GPU trace (targets T1)", needs_trace=True),
 }
+
+
+def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> None:
+    """Raises ``ConfigError`` for weights of a policy that is not among those measured."""
+    for name in weights:
+        if name not in policies:
+            raise ConfigError(
+                f"--weights: of {name!r}, which is not measured here ({', '.join(policies) or 'nothing learned'} is);"
+                " leave them out"
+            )
 
 
 def find_suite(name: str) -> Suite:

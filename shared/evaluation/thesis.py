@@ -10,21 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from shared.errors import ConfigError
 from shared.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
 from shared.evaluation.statistics import mean
-from shared.evaluation.suites import SuiteInput
+from shared.evaluation.suites import SuiteInput, check_used
 from shared.evaluation.thesis_deciders import Clock, Decider, Tally, clairvoyant, greedy, policy_decider
 from shared.evaluation.thesis_session import Session
 from shared.policy.heuristics import KubeDefault, LeastAllocated, Random
-from shared.policy.marl_dqn import PUBLISHED, MarlDqn
+from shared.policy.marl_dqn import NAME, PUBLISHED, MarlDqn
 from shared.policy.observation import Policy
+from shared.policy.single_dqn import NAME as SINGLE
 from shared.policy.single_dqn import SingleDqn
 from shared.policy.utilisation import UtilisationStore
-from shared.policy.weights import digest, shipped_bytes
+from shared.policy.weights import WeightsFile, shipped
 from shared.twin.thesis_env import EpisodeResult, NodeFault, ThesisSettings
 
 SUITE = "thesis"
@@ -39,10 +41,10 @@ TIMED_DECISIONS = 500
 """How many decisions are timed at 1,000 nodes, per seed."""
 
 Make = Callable[[UtilisationStore], Policy]
-LEARNED: Mapping[str, Make] = {
-    "marl-dqn": MarlDqn.from_shipped,
-    "single-dqn": SingleDqn.from_shipped,
-    PUBLISHED: MarlDqn.published,
+LEARNED: Mapping[str, Callable[[WeightsFile, UtilisationStore], Policy]] = {
+    NAME: MarlDqn,
+    SINGLE: SingleDqn,
+    PUBLISHED: MarlDqn,
 }
 HEURISTICS: Mapping[str, Make] = {
     "kube-default": lambda store: KubeDefault(),  # noqa: ARG005
@@ -80,8 +82,16 @@ CONDITIONS = (
 
 
 def run_suite(given: SuiteInput, progress: Progress = silent) -> SuiteResult:
-    """The suite on the seeds given. A policy it does not compare: ``ConfigError``."""
-    return run(given.seeds, command=given.command, policies=given.policies, clock=given.clock, progress=progress)
+    """The suite on the seeds given. A policy it does not compare, or weights of one: ``ConfigError``."""
+    check_used(given.weights, [name for name in given.policies or POLICIES if name in LEARNED])
+    return run(
+        given.seeds,
+        command=given.command,
+        policies=given.policies,
+        clock=given.clock,
+        progress=progress,
+        weights=given.weights,
+    )
 
 
 def run(
@@ -92,12 +102,19 @@ def run(
     conditions: Sequence[Condition] = CONDITIONS,
     clock: Clock | None = None,
     progress: Progress = silent,
+    weights: Mapping[str, WeightsFile] | None = None,
 ) -> SuiteResult:
-    """``policies`` empty: all. ``clock``: CPU seconds of this thread, for decision times; None: not timed."""
+    """``policies`` empty: all. ``clock``: CPU seconds of this thread, for decision times; None: not timed.
+
+    ``weights`` by policy: in place of those that are shipped.
+    """
     wanted = tuple(policies) or POLICIES
     for name in wanted:
         if name not in POLICIES:
             raise ConfigError(f"--policies: {name!r} is not compared here; choose among {', '.join(POLICIES)}")
+    given = weights or {}
+    files = {name: given[name] if name in given else shipped(name) for name in wanted if name in LEARNED}
+    makers = {**HEURISTICS, **{name: maker(name, file) for name, file in files.items()}}
     jobs = [
         (condition, workload, name)
         for condition in conditions
@@ -109,7 +126,7 @@ def run(
     infeasible: dict[str, list[int]] = {name: [0] * len(seeds) for name in wanted}
     for done, (condition, workload, name) in enumerate(jobs):
         progress(done, len(jobs), f"{name}, {workload}, {condition.name.rstrip('/') or 'as fixed'}")
-        episodes = [episode(name, workload, seed, condition, clock) for seed in seeds]
+        episodes = [episode(name, workload, seed, condition, clock, makers=makers) for seed in seeds]
         found[name] |= _metrics(workload, condition, episodes, timed=clock is not None)
         for index, (_, tally) in enumerate(episodes):
             infeasible[name][index] += tally.infeasible + tally.unusable
@@ -117,7 +134,8 @@ def run(
         found[name]["infeasible or unusable"] = Metric.of(infeasible[name])
     if clock is not None and "marl-dqn" in wanted:
         progress(len(jobs), len(jobs), f"marl-dqn, decision time at {MANY_NODES} nodes")
-        found["marl-dqn"]["decision p99 ms, 1000 nodes"] = Metric.of([_p99_ms(_many(seed, clock)) for seed in seeds])
+        times = [_p99_ms(_many(seed, clock, makers)) for seed in seeds]
+        found["marl-dqn"]["decision p99 ms, 1000 nodes"] = Metric.of(times)
     return SuiteResult(
         suite=SUITE,
         command=command,
@@ -125,7 +143,7 @@ def run(
         policies=found,
         paired=_paired(found) if len(seeds) > 1 else (),
         goals=tuple(_goals(found)),
-        card_digests={name: digest(shipped_bytes(name)) for name in wanted if name in LEARNED},
+        card_digests={name: file.sha256 for name, file in files.items()},
         notes=(
             "imbalance: time mean of the s.d. over nodes of the highest of cpu, memory, disk and network utilisation",
             "greedy and clairvoyant see true use (clairvoyant: ends too) and are bounds, not policies",
@@ -133,22 +151,35 @@ def run(
     )
 
 
+def maker(name: str, weights: WeightsFile | None = None) -> Make:
+    """Makes the learned policy ``name`` with ``weights``, None: the shipped ones."""
+    return partial(LEARNED[name], weights if weights is not None else shipped(name))
+
+
 def episode(
-    name: str, workload: str, seed: int, condition: Condition, clock: Clock | None = None
+    name: str,
+    workload: str,
+    seed: int,
+    condition: Condition,
+    clock: Clock | None = None,
+    *,
+    makers: Mapping[str, Make] | None = None,
 ) -> tuple[EpisodeResult, Tally]:
-    """One policy's episode of one seed."""
+    """One policy's episode of one seed. ``makers``: of the policies; None: heuristics, and learned ones as shipped."""
     tally = Tally()
     session = Session.of(workload, seed, condition.settings, metrics=condition.metrics)
-    decide, rng = _decider(name, tally, clock), np.random.default_rng(seed)
+    decide, rng = _decider(name, tally, clock, makers), np.random.default_rng(seed)
     while not session.over:
         session.place(decide(session, rng))
     return session.env.result(), tally
 
 
-def _decider(name: str, tally: Tally, clock: Clock | None) -> Decider:
+def _decider(name: str, tally: Tally, clock: Clock | None, makers: Mapping[str, Make] | None) -> Decider:
     if name in BOUNDS:
         return BOUNDS[name]
-    return policy_decider({**LEARNED, **HEURISTICS}[name], tally, clock)
+    if makers is not None:
+        return policy_decider(makers[name], tally, clock)
+    return policy_decider(HEURISTICS[name] if name in HEURISTICS else maker(name), tally, clock)
 
 
 def _metrics(
@@ -169,11 +200,11 @@ def _metrics(
     return metrics
 
 
-def _many(seed: int, clock: Clock) -> list[float]:
+def _many(seed: int, clock: Clock, makers: Mapping[str, Make]) -> list[float]:
     """CPU seconds of the first decisions at 1,000 nodes."""
     tally = Tally()
     session = Session.of("uniform", seed, ThesisSettings(nodes=MANY_NODES))
-    decide, rng = _decider("marl-dqn", tally, clock), np.random.default_rng(seed)
+    decide, rng = _decider("marl-dqn", tally, clock, makers), np.random.default_rng(seed)
     while len(tally.cpu_s) < TIMED_DECISIONS:
         session.place(decide(session, rng))
     return tally.cpu_s

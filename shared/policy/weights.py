@@ -135,6 +135,14 @@ def decode(data: bytes, *, policy: str, expect_shapes: Shapes | None = None, sha
     return WeightsFile(members, card, found)
 
 
+def policy_of(data: bytes, name: str) -> str:
+    """Whose weights ``data`` holds, by the card alone: ``decode`` checks all else. ``name``: of the file, for errors.
+
+    Raises ``ConfigError`` where there is no card that can be read.
+    """
+    return _card(_members(data, name).pop(CARD, None), name).policy
+
+
 def shipped(policy: str) -> WeightsFile:
     """The weights that come with the package. Raises ``ConfigError`` when there are none for ``policy``."""
     return decode(shipped_bytes(policy), policy=policy)

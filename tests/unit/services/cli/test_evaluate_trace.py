@@ -7,7 +7,7 @@ import json
 import pytest
 
 from services.cli import evaluate_trace
-from services.cli.__main__ import main
+from services.cli.__main__ import main, run
 from services.cli.evaluate_trace import evaluate_files
 from shared.errors import ConfigError
 from shared.evaluation.rehearsal import Rehearsal
@@ -43,6 +43,20 @@ def test_frag_places_as_its_rehearsal_says_and_the_report_tells(lists, monkeypat
     assert f"frag: {placed_by} places" in result.notes[-1]
     same = (lists / "frag.csv").read_text() == (lists / "fgd.csv").read_text()
     assert same == (placed_by == "FGD")
+
+
+def test_without_a_rehearsal_the_learned_value_places_though_it_would_lose(lists, monkeypatch):
+    monkeypatch.setattr(evaluate_trace, "rehearse", lambda *_, **__: Rehearsal(-1.0, -1.0, played=2))
+    result = evaluate(lists, policy="frag", placements=lists / "frag.csv", rehearses=False)
+    evaluate(lists, policy="fgd", placements=lists / "fgd.csv")
+    assert not any("places, since" in note for note in result.notes)
+    assert (lists / "frag.csv").read_text() != (lists / "fgd.csv").read_text()
+
+
+@pytest.mark.parametrize("asked", [["--suite", "thesis"], ["--trace", "p.csv", "--nodes", "n.csv", "--policy", "fgd"]])
+def test_no_rehearsal_is_refused_where_nobody_rehearses(capsys, asked):
+    assert run(["evaluate", *asked, "--no-rehearsal"]) == 2
+    assert "--no-rehearsal: only frag rehearses" in capsys.readouterr().err
 
 
 def test_a_bad_cell_leaves_no_placements(lists):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,18 @@ def test_an_untrained_network_meets_no_promise_but_never_chooses_an_infeasible_n
     assert not met["el/test2-3/within_soft"]
     assert {"kube-default", "most-allocated", "greedy-latency", "oracle"} <= result.policies.keys()
     assert from_json(result.to_json()) == result
+
+
+def test_a_part_of_the_experiments_gives_the_figures_that_the_whole_gives():
+    policies = {"ee": untrained("ee")}
+    whole = run((42, 43), policies, sizes=(3,), share=0.01)
+    part = [replace(e, deciders=("ee", "oracle")) for e in experiments((3,), share=0.01, objectives=["ee"])][:2]
+    found = run((42, 43), policies, planned=part)
+    assert {name.split("/")[1] for name in found.policies["ee"]} == {"test1-3", "test2-3"}
+    assert found.policies.keys() == {"ee", "oracle"}
+    for name, metric in found.policies["ee"].items():
+        assert metric == whole.policies["ee"][name]
+    assert found.goals == whole.goals
 
 
 def test_a_policy_that_is_not_compared_is_refused_by_name():

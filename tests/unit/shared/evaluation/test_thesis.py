@@ -100,8 +100,7 @@ def test_decisions_are_timed_only_by_a_clock_that_is_handed_in() -> None:
 def test_goals_are_met_or_not_by_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     from shared.evaluation import thesis
 
-    monkeypatch.setattr(thesis, "LEARNED", {"marl-dqn": lambda store: KubeDefault()})
-    monkeypatch.setattr(thesis, "shipped_bytes", lambda name: b"")
+    monkeypatch.setattr(thesis, "LEARNED", {"marl-dqn": lambda weights, store: KubeDefault()})
     result = run(SEEDS, policies=("marl-dqn", "kube-default", "greedy"), conditions=AS_FIXED)
     unmet = {goal.goal for goal in result.unmet}
     assert "uniform: imbalance over kube-default's" in unmet

@@ -164,6 +164,25 @@ def test_weights_made_for_other_inputs_are_refused_though_their_number_fits() ->
         MarlDqn(replace(good, card=Card(policy="marl-dqn", version=1, features=list(reversed(FEATURES)))))
 
 
+@pytest.mark.parametrize("policy", ["marl-dqn", "single-dqn"])
+@pytest.mark.parametrize("change", ["narrower", "missing", "extra", "flat"])
+def test_layers_that_do_not_fit_each_other_are_refused_before_they_decide(policy: str, change: str) -> None:
+    sizes = [len(FEATURES), 8, 2] if policy == "marl-dqn" else [len(feature_names(4)), 8, 4]
+    file = weights(sizes, policy)
+    arrays = dict(file.arrays)
+    match change:
+        case "narrower":
+            arrays["l1.w"] = arrays["l1.w"][1:]
+        case "missing":
+            del arrays["l0.b"]
+        case "extra":
+            arrays["l0.g"] = arrays["l0.w"]
+        case "flat":
+            arrays["l1.b"] = arrays["l1.b"][None]
+    with pytest.raises(ConfigError, match=f"weights of {policy}"):
+        {"marl-dqn": MarlDqn, "single-dqn": SingleDqn}[policy](WeightsFile(arrays, file.card))
+
+
 def test_a_policy_names_its_version() -> None:
     policy = marl()
     assert (policy.name, policy.version) == ("marl-dqn", 3)
