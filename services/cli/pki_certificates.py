@@ -59,9 +59,9 @@ def wanted_of(kind: str, name: str, names: Sequence[str]) -> Wanted:
         raise ConfigError(
             f"name: {name[:64]!r} has characters beyond letters, digits and . _ - : within; choose another"
         )
-    if kind in ETCD_KINDS and ":" in name:
-        # where one CA signs for etcd and for us, ROLE:NAME would open our doors
-        raise ConfigError(f"name: {name[:64]!r} would name a role of ours; a certificate for etcd has no : in its name")
+    if kind in ETCD_KINDS and ":" in name and not (kind == "etcd-client" and name.startswith("agent:")):
+        # where one CA signs for etcd and for us, ROLE:NAME opens our doors too; an agent's etcd user is that agent
+        raise ConfigError(f"name: {name[:64]!r} would name a role of ours; of etcd's users only agent:ID is called so")
     if kind in SERVICE_ROLES:
         made = Wanted(common_name(kind, name), (identity_of(kind), *LOOPBACK, *names), server=True, client=True)
     elif kind in USER_ROLES:

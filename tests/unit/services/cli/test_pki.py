@@ -87,6 +87,7 @@ def test_a_service_is_known_by_role_and_id_and_not_by_address(ca: Path, tmp_path
         pytest.param(["admin"], "needs the person's name", id="nobody"),
         pytest.param(["etcd-client"], "names its etcd user", id="no user"),
         pytest.param(["etcd-client", "admin:eve"], "would name a role of ours", id="a role through etcd's door"),
+        pytest.param(["etcd-peer", "agent:x"], "would name a role of ours", id="an agent that is a member"),
         pytest.param(["etcd-server", "coordinator:x"], "would name a role of ours", id="a service through etcd's door"),
         pytest.param(["etcd-peer"], "names the members", id="no members"),
         pytest.param(["agent", "x" * 60], "more than 64 characters", id="long"),
