@@ -7,8 +7,6 @@ from contextlib import suppress
 
 import pytest
 
-pytest.importorskip("torch")
-
 from services.learner.core import LearnerCore
 from services.learner.online import OnlineTrainer
 from services.learner.publishing import Publisher, Unpublished

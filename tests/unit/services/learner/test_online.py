@@ -7,8 +7,6 @@ import threading
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-
 from services.learner import gate
 from services.learner.gate import balance_gate, gate_of
 from services.learner.online import OnlineTrainer

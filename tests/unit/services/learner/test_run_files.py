@@ -11,8 +11,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("torch")
-
 from services.learner.run_files import checkpoint_of, open_folder, recording, sole_run, spelled_seeds, write_weights
 from shared.errors import ConfigError
 from shared.policy.weights import decode, encode

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from shared.policy.networks import deep_sets, deep_sets_shapes, layer_count, mlp, mlp_fault, mlp_shapes
 
@@ -18,7 +19,6 @@ def inputs(*shape, seed=2):
 
 
 def test_an_mlp_equals_torch_within_1e_5():
-    torch = pytest.importorskip("torch")
     params, x = arrays(mlp_shapes(SIZES)), inputs(100, 7)
     layers = []
     for index in range(3):
@@ -33,7 +33,6 @@ def test_an_mlp_equals_torch_within_1e_5():
 
 @pytest.mark.parametrize("pool", ["mean", "max"])
 def test_deep_sets_equals_torch_within_1e_5(pool):
-    torch = pytest.importorskip("torch")
     params, x = arrays(deep_sets_shapes(SIZES)), inputs(100, 7)
     y = torch.from_numpy(x)
     for index in range(3):
