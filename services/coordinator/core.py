@@ -52,13 +52,14 @@ from services.coordinator.notices import Notices
 from services.coordinator.outcomes import Outcomes
 from services.coordinator.plans import Ledger
 from services.coordinator.preempting import Preemptor
+from services.coordinator.requeueing import Requeuer
 from services.coordinator.rolling import Rolling
 from services.coordinator.roster import Roster
 from services.coordinator.rounds import Rounds
 from services.coordinator.state import CoreSettings, State
 from services.coordinator.steering import Steering
 from services.coordinator.takeover import Takeover
-from shared.scheduling.queue import ClusterEvent, Place
+from shared.scheduling.queue import Place
 
 SWEEP_QUEUE_S = 30.0
 
@@ -87,6 +88,7 @@ class Core:
         self.losses = Losses(self.state)
         self.guiding = Guiding(self.state)
         self.preemptor = Preemptor(self.state, self.ledger, self.notices, self.guiding)
+        self.requeuer = Requeuer(self.state, self.guiding, self.preemptor)
         self.intake = Intake(
             self.state,
             self.roster,
@@ -94,14 +96,14 @@ class Core:
             self.takeover,
             self.notices,
             self.losses,
-            self.guiding,
+            self.requeuer,
             self.preemptor,
         )
         self.lanes = Lanes(self.state)
         self.rolling = Rolling(self.state, self.lanes)
         self.rounds = Rounds(
             self.state, self.roster, self.ledger, self.notices, self.losses, self.guiding, self.preemptor,
-            self.lanes, self.rolling,
+            self.requeuer, self.lanes, self.rolling,
         )  # fmt: skip
         self.outcomes = Outcomes(
             self.state, self.ledger, self.intake, self.takeover, self.notices, self.losses, self.preemptor
@@ -184,9 +186,7 @@ class Core:
         after = {agent: view.record.incarnation for agent, view in self.roster.views.items()}
         self.rounds.leave({agent for agent, incarnation in before.items() if after.get(agent) != incarnation})
         if joined:
-            # helps those that waited for an agent; the others wait for room or for a node
-            entries = self.state.queue.entries
-            self.state.queue.wake(ClusterEvent.AGENT_JOINED, self.state.now, lambda pod: entries[pod.uid].plugins)
+            self.requeuer.agents_joined()
 
     def _advance(self) -> None:
         state = self.state
@@ -200,8 +200,8 @@ class Core:
             self.takeover.start()
             self.roster.publish()
         if state.now >= self._queue_swept_at + SWEEP_QUEUE_S:
-            self._queue_swept_at = state.now
-            state.queue.sweep(state.now)
+            if not state.queue.sweep(state.now):
+                self._queue_swept_at = state.now
             self.roster.rebalance()
         self.takeover.ask()
         self.ledger.sweep()
@@ -209,10 +209,13 @@ class Core:
         self.ledger.ask_again()
         self.rounds.finish()
         self.roster.push_views()
+        self.requeuer.step()
+        self._again = False
         for _ in range(STARTS_PER_TURN):
-            self._again = self.rounds.start()
-            if not (self._again and self.rounds.finish()):
-                self._again = False
+            if not self.rounds.start():
+                self._again = self.rounds.cut_short
+                break
+            if not self.rounds.finish():
                 break
         if state.paused is None:
             self.preemptor.step()
@@ -229,7 +232,8 @@ class Core:
             self.roster.wake_at(),
             self.rolling.wake_at(),
         ]
-        if self._again or (self.preemptor.busy and self.state.paused is None):
+        searching = self.preemptor.busy and self.state.paused is None
+        if self._again or searching or self.requeuer.busy:
             times.append(self.state.now)
         if not self.state.started:
             times.append(self.takeover.grace_over_at())

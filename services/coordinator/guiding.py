@@ -20,12 +20,16 @@ from services.coordinator.recent import Considered
 from services.coordinator.state import State
 from shared.model.pod import Pod
 from shared.scheduling.cluster_rules import ClusterRule
-from shared.scheduling.conflicts import fits
+from shared.scheduling.conflicts import check_placement, fits
+from shared.scheduling.curable import Openable, openable
+from shared.scheduling.dry_run import DryRun
 from shared.scheduling.feasibility import Diagnosis
 from shared.scheduling.filtering import diagnose, run_filters
 from shared.scheduling.filters.topology_spread import TopologySpread
 from shared.scheduling.guidance import Guidance, guidance_for, needs_guidance
 from shared.scheduling.node_table import BoolArray, IntArray
+from shared.scheduling.prefilter import NODE_AFFINITY, Prefiltered, prefilter
+from shared.scheduling.waiting import group_key
 from shared.wire.messages import SCORE_SCALE, Answer
 
 DISTINCT_SHARE, DISTINCT_SLACK, MOST_DISTINCT = 2, 16, 1024
@@ -40,12 +44,14 @@ class Guiding:
         self._state = state
         self._stamp: tuple[int, int, int] = (-1, -1, -1)
         self._guidance: dict[Hashable, Guidance] = {}
+        self._prefiltered: dict[Hashable, Prefiltered] = {}
         self._diagnoses: dict[Hashable, Diagnosis] = {}
+        self._openable: dict[Hashable, Openable] = {}
         self._waits: dict[Hashable, frozenset[str]] = {}
 
     def template(self, pod: Pod) -> Hashable | None:
         """What pods must share to be judged alike; None for a pod that its nodes alone decide about."""
-        if not needs_guidance(self._state.cluster, pod):
+        if not needs_guidance(self._state.cluster, self._state.feasibility, pod):
             return None
         return template_of(pod)
 
@@ -69,11 +75,48 @@ class Guiding:
             return not bool(guidance.mask.any())
         return not bool(self._state.feasibility.of(pod.pod_class).mask.any())
 
-    def rejecting(self, pod: Pod) -> frozenset[str]:
-        """The plugins that reject the pod everywhere; none where some node takes it."""
-        if not self.takes_nobody(pod, self.judge(pod)):
-            return frozenset()
-        return frozenset(self.diagnosis(pod).plugins)
+    def fits_nowhere(self, pod: Pod, *, guided: bool) -> bool:
+        """Whether no node takes the pod now. ``guided``: more than the nodes themselves may decide about it."""
+        if guided:
+            return self.takes_nobody(pod, self.judge(pod))
+        return not bool(self._state.feasibility.of(pod.pod_class).mask.any())
+
+    def rejecting_at(self, pod: Pod, row: int) -> str:
+        """The plugin that keeps the pod from one node now; "" if it takes the pod."""
+        state = self._state
+        local = check_placement(state.feasibility, pod.pod_class, state.cache.table.names[row])
+        if local is not None:
+            return local.plugin
+        prefiltered = self.prefiltered(pod)
+        if prefiltered.rejection is not None:
+            return prefiltered.rejection.plugin
+        if prefiltered.named is not None and state.cache.table.names[row] not in prefiltered.named:
+            return NODE_AFFINITY
+        for rule in prefiltered.rules:
+            if rule.verdict(row) is not None:
+                return rule.name
+        if state.cluster.has_nominated and state.cluster.nominated_on(state.cache.table.names[row], pod):
+            dry_run = DryRun(state.cluster, state.feasibility, prefiltered, row)
+            return "" if dry_run.takes_beside_nominated() else "NodeResourcesFit"
+        return ""
+
+    def prefiltered(self, pod: Pod) -> Prefiltered:
+        """The rules that need the whole cluster, prepared for the pod as everything stands now."""
+        self._renew()
+        key = group_key(pod)
+        known = self._prefiltered.get(key)
+        if known is None:
+            known = self._prefiltered[key] = prefilter(self._state.cluster, pod)
+        return known
+
+    def openable(self, pod: Pod) -> Openable:
+        """The nodes that evicting may open for the pod, which none takes, as everything stands now."""
+        prefiltered, key = self.prefiltered(pod), group_key(pod)
+        known = self._openable.get(key)
+        if known is None:
+            state = self._state
+            known = self._openable[key] = openable(state.cluster, state.feasibility, prefiltered)
+        return known
 
     def waits(self, pod: Pod) -> frozenset[str]:
         """The plugins that only keep the pod until the units on their way have landed; none if more is in its way."""
@@ -102,11 +145,9 @@ class Guiding:
 
     def diagnosis(self, pod: Pod) -> Diagnosis:
         """Why no node takes the pod, over all nodes."""
-        self._renew()
-        key = template_of(pod)
+        prefiltered, key = self.prefiltered(pod), group_key(pod)
         known = self._diagnoses.get(key)
         if known is None:
-            prefiltered = self.judge(pod).prefiltered
             known = self._diagnoses[key] = diagnose(self._state.cluster, self._state.feasibility, prefiltered)
         return known
 
@@ -116,6 +157,8 @@ class Guiding:
         if stamp != self._stamp:
             self._stamp = stamp
             self._guidance.clear()
+            self._prefiltered.clear()
+            self._openable.clear()
             self._diagnoses.clear()
             self._waits.clear()
 
@@ -189,7 +232,7 @@ def deal(
         )
         candidates = others[: state.settings.extra_candidates]
         best = [chosen, *(head for head in ranked if head is not chosen)][:MAX_CONSIDERED]
-        considered = tuple(Considered(head.name, head.answer.score, head.answer.accept) for head in best)
+        considered = tuple(Considered(head.name, head.answer.score / SCORE_SCALE, head.answer.accept) for head in best)
         choices.append(Choice(unit, chosen.name, chosen.answer, candidates, considered, policy=chosen.policy))
     return choices, left
 

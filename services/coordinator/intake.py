@@ -2,29 +2,29 @@
 
 Every pod that is bound to any node is accounted, ours or not (reliability.md 3.6). A pod is queued if it names this
 scheduler, is not bound, terminating, gated or finished, and can be read; one that cannot be read is told so and left
-aside until it changes. What frees room or changes nodes wakes the parked pods it helps, once per batch of events.
+aside until it changes. What may help parked pods is noted (``requeueing.py``), which looks into it once per turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from services.coordinator.guiding import Guiding, template_of
 from services.coordinator.losses import Losses
 from services.coordinator.notices import SCHEDULER_ERROR, Notices
 from services.coordinator.plans import Ledger
 from services.coordinator.preempting import Preemptor
+from services.coordinator.requeueing import Requeuer
 from services.coordinator.roster import Roster
 from services.coordinator.state import State
 from services.coordinator.takeover import Takeover
-from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.scheduling.conflicts import check_placement
 from shared.scheduling.object_changes import drop_object, put_object
 from shared.scheduling.queue import ClusterEvent
+
+BUDGETS = "poddisruptionbudgets"
 
 EVENT_OF_KIND = {
     "persistentvolumeclaims": ClusterEvent.CLAIM_CHANGED,
@@ -34,15 +34,6 @@ EVENT_OF_KIND = {
     "namespaces": ClusterEvent.NAMESPACE_LABELS,
 }
 """What may help parked pods; services and controllers decide scores only, budgets only whom to evict."""
-
-NOBODY: frozenset[str] = frozenset()
-"""No plugin rejects the pod any more."""
-
-TEMPLATES_JUDGED = 32
-"""Templates for which one batch of events is looked into before pods are woken unjudged."""
-
-DRY_RUNS_JUDGED = 64
-"""Pods on nodes for which one batch of events is looked into whether preemption would help now; then likewise."""
 
 
 class Intake:
@@ -56,12 +47,12 @@ class Intake:
         takeover: Takeover,
         notices: Notices,
         losses: Losses,
-        guiding: Guiding,
+        requeuer: Requeuer,
         preemptor: Preemptor,
     ) -> None:
         self._state = state
         self._preemptor = preemptor
-        self._guiding = guiding
+        self._requeuer = requeuer
         self._roster = roster
         self._ledger = ledger
         self._takeover = takeover
@@ -69,7 +60,6 @@ class Intake:
         self._losses = losses
         self._invalid: dict[str, str] = {}
         self._new_nodes: list[str] = []
-        self._changed: dict[ClusterEvent, set[str]] = {}
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
@@ -111,9 +101,12 @@ class Intake:
 
     def release(self, uid: str) -> None:
         """What the pod held is given up; parked pods that fit there now are woken."""
+        stood = self._state.cluster.index.get(uid)
         held = self._state.cluster.forget(uid)
         if held is not None:
             self._freed(held.node_name)
+        if stood is not None:
+            self._requeuer.pod_changed(stood, ClusterEvent.POD_DELETED)
 
     def _settled(self, pod: Pod) -> None:
         """Bound (by anybody) or finished: it is not pending any more, and counts where it runs."""
@@ -127,13 +120,14 @@ class Intake:
         state.cluster.observe(pod)
         self._drop(pod.uid)
         if before is None or before.assumed_at is not None:
-            self._mark(ClusterEvent.POD_ADDED, pod.node_name)
-        elif stood is not None and stood.labels != pod.labels:
-            self._mark(ClusterEvent.POD_LABELS, pod.node_name)
-        elif stood is not None and stood.terminating != pod.terminating:
-            self._mark(ClusterEvent.POD_LABELS, pod.node_name)  # a terminating pod counts for spread no longer
+            self._requeuer.pod_changed(pod, ClusterEvent.POD_ADDED)
+        elif stood is not None and (stood.labels, stood.terminating) != (pod.labels, pod.terminating):
+            self._requeuer.pod_changed(stood, ClusterEvent.POD_LABELS)  # a terminating one counts for spread no longer
+            self._requeuer.pod_changed(pod, ClusterEvent.POD_LABELS)
         if before is not None and (before.node_name != pod.node_name or before.pod_class != pod.pod_class):
             self._freed(before.node_name)
+        elif stood is not None and stood.preemptible != pod.preemptible:
+            self._freed(pod.node_name)  # it may be evicted now
 
     def _is_ours(self, pod: Pod) -> bool:
         return pod.scheduler_name == self._state.scheduler_name and not pod.terminating and not pod.gates
@@ -159,6 +153,7 @@ class Intake:
         self._notices.forget(uid)
         self._losses.won(uid)
         self._preemptor.forget(uid)
+        self._requeuer.attempt_ended(uid)
         self._invalid.pop(uid, None)
 
     # --- nodes --------------------------------------------------------------------------------------------------
@@ -181,7 +176,7 @@ class Intake:
         if known is None:
             self._state.cluster.upsert_node(node)
             self._new_nodes.append(node.name)
-            self._mark(ClusterEvent.NODE_ADDED, node.name)
+            self._requeuer.node_changed(node.name, ClusterEvent.NODE_ADDED)
             return
         events = changes_of(known, node)
         if not events and known.latency_us == node.latency_us:
@@ -190,13 +185,13 @@ class Intake:
             self._state.log("node_recreated", node=node.name)
         self._state.cluster.upsert_node(node)
         for event in events:
-            self._mark(event, node.name)
+            self._requeuer.node_changed(node.name, event)
 
     def delete_node(self, name: str) -> None:
         """A node is gone; its pods' accounts wait for their deletion."""
         if name in self._state.cache.table.row_of:
             self._state.cluster.remove_node(name)
-            self._mark(ClusterEvent.NODE_DELETED, name)
+            self._requeuer.node_changed(name, ClusterEvent.NODE_DELETED)
             if name in self._new_nodes:
                 self._new_nodes.remove(name)
             self._roster.remove_node(name)
@@ -213,7 +208,10 @@ class Intake:
         state.objects_version += 1
         event = EVENT_OF_KIND.get(kind)
         if event is not None:
-            self._mark(event, "")
+            self._requeuer.object_changed(event, key)
+        elif kind == BUDGETS:
+            state.budgets_version += 1
+            self._requeuer.budgets_changed()
 
     def _nominate(self, pod: Pod) -> None:
         """Take over to which node the API server shows the pod nominated, if that changed."""
@@ -227,7 +225,7 @@ class Intake:
     # --- what may help parked pods ------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """After a batch of events: deal the new nodes, wake what was helped."""
+        """After a batch of events: deal the new nodes, offer what nominated pods gave up."""
         if self._new_nodes:
             names, self._new_nodes = self._new_nodes, []
             self._roster.add_nodes(names)
@@ -235,62 +233,9 @@ class Intake:
         for node_name in state.cluster.nominations_given_up():
             state.objects_version += 1
             self._freed(node_name)  # pods that yielded to the nominated one may have its room
-        if self._changed:
-            changed, self._changed = self._changed, {}
-            for event, names_of_event in changed.items():
-                state.stats.woken += state.queue.wake(event, state.now, self._judge(sorted(names_of_event)))
-
-    def _judge(self, names: list[str]) -> Callable[[Pod], frozenset[str]]:
-        """Which plugins reject a pod on all of the nodes as they are now (none: it is helped); once per class.
-
-        A pod that other pods or volumes decide about may be helped anywhere: it is judged on all nodes, once per
-        template, and after so many templates it is woken unjudged (its backoff bounds what that costs). A pod that
-        may evict others is helped too by what a node frees beside them: it would evict there now.
-        """
-        preemptor, dry_runs, opened = self._preemptor, DRY_RUNS_JUDGED, dict[Hashable, bool]()
-        verdicts: dict[PodClass, frozenset[str]] = {}
-        feasibility, guiding, judged = self._state.feasibility, self._guiding, dict[Hashable, frozenset[str]]()
-
-        def opens(pod: Pod) -> bool:
-            nonlocal dry_runs
-            if names == [""]:
-                return False
-            if pod.nominated_node and preemptor.waited_in_vain(pod, names):
-                return True
-            if not preemptor.may_preempt(pod):
-                return False
-            key = template_of(pod)
-            if key not in opened:
-                dry_runs -= len(names)
-                opened[key] = dry_runs < 0 or any(preemptor.opens(pod, name) for name in names)
-            return opened[key]
-
-        def judge(pod: Pod) -> frozenset[str]:
-            still = filtered(pod)
-            return NOBODY if still and opens(pod) else still
-
-        def filtered(pod: Pod) -> frozenset[str]:
-            template = guiding.template(pod)
-            if template is not None:
-                if template not in judged and len(judged) < TEMPLATES_JUDGED:
-                    judged[template] = guiding.rejecting(pod)
-                return judged.get(template, NOBODY)
-            if names == [""]:
-                return NOBODY
-            verdict = verdicts.get(pod.pod_class)
-            if verdict is None:
-                found = [check_placement(feasibility, pod.pod_class, name) for name in names]
-                verdict = NOBODY if None in found else frozenset(no.plugin for no in found if no is not None)
-                verdicts[pod.pod_class] = verdict
-            return verdict
-
-        return judge
 
     def _freed(self, node_name: str) -> None:
-        self._mark(ClusterEvent.POD_DELETED, node_name)
-
-    def _mark(self, event: ClusterEvent, node_name: str) -> None:
-        self._changed.setdefault(event, set()).add(node_name)
+        self._requeuer.node_changed(node_name, ClusterEvent.POD_DELETED)
 
 
 def oversize(node: Node) -> str:

@@ -3,17 +3,20 @@
     parked --rows that evicting may open--> SEARCHING (some dry runs per turn) --none--> told so
         --best candidate--> STORING (nominatedNodeName patched) --> EVICTING (the binder evicts) --> LEAVING --> woken
 
-The nomination is in the pod's status before anybody is evicted, so a crash in between leaves either no victim touched
-or a nomination that the next leader reads back: while a pod of lower priority is still leaving the nominated node, no
-second victim is chosen. Only pods of lower priority are victims, and none that opted out by annotation.
+One search serves a whole group of pods that are judged alike (``waiting.py``), the first of them first; a node is tried
+again only when something changed on it. The nomination is in the pod's status before anybody is evicted, so a crash in
+between leaves either no victim touched or a nomination that the next leader reads back: while a pod of lower priority
+is still leaving the nominated node, no second victim is chosen. Only pods of lower priority are victims, and none that
+opted out by annotation.
 
 Refuses to do: evict (the binder's), wait for anything while it searches.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+import heapq
+from collections import Counter, OrderedDict, deque
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -23,10 +26,11 @@ from services.coordinator.instructions import EmitEvent
 from services.coordinator.notices import UNSCHEDULABLE, Notices
 from services.coordinator.plans import Ledger
 from services.coordinator.state import State
+from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.scheduling.curable import curable_rows
+from shared.scheduling.curable import NO_VICTIMS, NOT_HELPFUL
 from shared.scheduling.dry_run import DryRun
-from shared.scheduling.feasibility import unavailable_message
+from shared.scheduling.feasibility import failure_message, unavailable_message
 from shared.scheduling.filtering import rejection_of, run_filters
 from shared.scheduling.framework import Code
 from shared.scheduling.preemption import (
@@ -40,29 +44,51 @@ from shared.scheduling.preemption import (
     select_victims,
 )
 from shared.scheduling.queue import Place
+from shared.scheduling.waiting import Group, group_key
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
-
-NO_VICTIMS = "No preemption victims found for incoming pod"
-NOT_HELPFUL = "Preemption is not helpful for scheduling"
-"""kube-scheduler 1.36 ``framework/preemption/preemption.go``."""
 
 DRY_RUNS_PER_TURN = 16
 """Nodes tried before the loop turns: some milliseconds."""
 
+TRIES_KEPT = 16
+"""Kinds of preemptors (class and priority) for which it is remembered what a dry run gave on each node."""
+
+KNOWN_PER_DRY_RUN = 16
+"""Remembered answers that are looked up in the time of one dry run."""
+
 FEWEST_CANDIDATES, CANDIDATE_SHARE = 100, 10
 """The search ends with a tenth of the nodes, at least 100 (DefaultPreemptionArgs)."""
+
+Tried = tuple[Candidate | None, tuple[str, ...]]
+"""What a dry run gave: whom to evict, or why nobody helps."""
 
 
 @dataclass(slots=True)
 class _Search:
-    """A search under way. ``rows`` not yet tried, in the order to try them; ``reasons``: why tried ones do not help."""
+    """A search under way for a group. ``rows`` not yet tried, in the order to try them, ``due`` the same as a set;
+    ``reasons``: why the others do not help; ``untold``: members that are to be told the end, with what keeps them."""
 
-    message: str
-    rows: deque[int]
+    key: Hashable
     nodes: int
     limit: int
+    rows: deque[int] = field(default_factory=deque)
+    due: set[int] = field(default_factory=set)
     found: list[Candidate] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
+    untold: dict[str, str] = field(default_factory=dict)
+
+    def add(self, rows: Iterable[int]) -> None:
+        """Try these too."""
+        for row in rows:
+            if row not in self.due:
+                self.due.add(row)
+                self.rows.append(row)
+
+    def next_row(self) -> int:
+        """Take one off."""
+        row = self.rows.popleft()
+        self.due.discard(row)
+        return row
 
 
 @dataclass(slots=True)
@@ -80,21 +106,23 @@ class _Nomination:
 
 
 class Preemptor:
-    """Searches and nominations of one term, by the preemptor's uid."""
+    """Searches of one term by group, nominations by the preemptor's uid."""
 
     def __init__(self, state: State, ledger: Ledger, notices: Notices, guiding: Guiding) -> None:
         self._state = state
         self._ledger = ledger
         self._notices = notices
         self._guiding = guiding
-        self._searches: dict[str, _Search] = {}
+        self._searches: dict[Hashable, _Search] = {}
+        self._order: list[tuple[int, int, Hashable]] = []
+        self._begun = 0
+        self._tries: OrderedDict[tuple[PodClass, int], dict[int, tuple[int, int, Tried]]] = OrderedDict()
         self._nominations: dict[str, _Nomination] = {}
 
     # --- a pod is parked ----------------------------------------------------------------------------------------
 
     def consider(self, pod: Pod, message: str) -> None:
         """No node takes the pod, which is parked: say so, or look for victims and say what came of it."""
-        self._searches.pop(pod.uid, None)
         if pod.never_preempts:
             self._tell(pod, message, NEVER)
             return
@@ -103,21 +131,42 @@ class Preemptor:
             self._tell(pod, message, TERMINATING)
             return
         self._nominations.pop(pod.uid, None)
-        if self._finds_room(pod):
-            self._notices.tell(pod, UNSCHEDULABLE, message)
+        search = self._searches.get(group_key(pod))
+        if search is None:
+            found = self._guiding.openable(pod)
+            if not found.rows:
+                self._give_up(pod, message, unavailable_message(self._nodes, dict(found.reasons)))
+                return
+            search = self._begin(pod, found.rows, found.reasons)
+        search.untold[pod.uid] = message
+
+    def look_again(self, group: Group, row: int | None) -> None:
+        """Something changed on a node (None: somewhere) by which evicting there may help parked pods now."""
+        pod, search = group.pod, self._searches.get(group.key)
+        if not self._may_preempt(pod):
             return
-        state = self._state
-        nodes = len(state.cache.table.row_of)
-        rows = curable_rows(state.cluster, state.feasibility, self._guiding.judge(pod).prefiltered)
-        lowest = min(state.cluster.index.priorities, default=pod.priority)
-        if not rows or lowest >= pod.priority:
-            reasons = Counter({NO_VICTIMS: len(rows), NOT_HELPFUL: nodes - len(rows)})
-            self._give_up(pod, message, nodes, +reasons)
-            return
+        rows = self._guiding.openable(pod).rows if row is None else [row]
+        if search is not None:
+            search.add(rows)
+        elif rows:
+            self._begin(pod, rows, Counter())
+
+    @property
+    def _nodes(self) -> int:
+        return len(self._state.cache.table.row_of)
+
+    def _begin(self, pod: Pod, rows: list[int], reasons: Counter[str]) -> _Search:
+        """A new search, from a random node on."""
+        state, key = self._state, group_key(pod)
+        limit = max(FEWEST_CANDIDATES, self._nodes // CANDIDATE_SHARE)
+        search = _Search(key, self._nodes, limit, reasons=reasons.copy())
         start = int(state.rng.random() * len(rows))
-        limit = max(FEWEST_CANDIDATES, nodes // CANDIDATE_SHARE)
+        search.add(rows[start:] + rows[:start])
         state.stats.preemption_searches += 1
-        self._searches[pod.uid] = _Search(message, deque(rows[start:] + rows[:start]), nodes, limit)
+        self._searches[key] = search
+        self._begun += 1
+        heapq.heappush(self._order, (-pod.priority, self._begun, key))
+        return search
 
     def _waits(self, pod: Pod) -> bool:
         """Whether somebody is already leaving for the pod: on its nominated node, or asked to in this term.
@@ -144,10 +193,7 @@ class Preemptor:
         return found is not None and found[0].code is Code.UNRESOLVABLE
 
     def _finds_room(self, pod: Pod) -> bool:
-        """Whether some node takes the pod by now, and it is about to be tried again: nobody has to leave for it."""
-        entry = self._state.queue.entries.get(pod.uid)
-        if entry is None or entry.place is not Place.BACKOFF:
-            return False
+        """Whether some node takes the pod by now: nobody has to leave for it."""
         return not self._guiding.takes_nobody(pod, self._guiding.judge(pod))
 
     # --- the search ---------------------------------------------------------------------------------------------
@@ -158,54 +204,69 @@ class Preemptor:
         return bool(self._searches)
 
     def step(self) -> None:
-        """Try some nodes more."""
-        left = DRY_RUNS_PER_TURN
+        """Try some nodes more, for the highest priority first."""
+        left = DRY_RUNS_PER_TURN * KNOWN_PER_DRY_RUN
         while self._searches and left > 0:
-            uid, search = next(iter(self._searches.items()))
-            entry = self._state.queue.entries.get(uid)
-            if entry is None or entry.place not in (Place.UNSCHEDULABLE, Place.BACKOFF):
-                del self._searches[uid]
+            key = self._order[0][2]
+            search, group = self._searches.get(key), self._state.queue.waiting.groups.get(key)
+            if search is None or group is None:
+                heapq.heappop(self._order)
+                self._searches.pop(key, None)
                 continue
             while search.rows and left > 0 and not enough(search.found, search.limit):
-                left -= 1
-                self._try(entry.pod, search, search.rows.popleft())
+                left -= self._try(group.pod, search, search.next_row())
             if not search.rows or enough(search.found, search.limit):
-                del self._searches[uid]
-                self._conclude(entry.pod, search)
+                left -= KNOWN_PER_DRY_RUN
+                self._conclude(group, search)
 
-    def may_preempt(self, pod: Pod) -> bool:
+    def _may_preempt(self, pod: Pod) -> bool:
         """Whether there is anybody of lower priority, and nobody is leaving for the pod already."""
         if pod.never_preempts or self._waits(pod):
             return False
         return min(self._state.cluster.index.priorities, default=pod.priority) < pod.priority
 
-    def waited_in_vain(self, pod: Pod, node_names: Sequence[str]) -> bool:
-        """Whether the pod's nominated node is one of these, which changed, and nobody leaves it any more: it is to be
-        tried once more, and nominated elsewhere or nowhere. Until then others would yield to it."""
-        return pod.nominated_node in node_names and not self._waits(pod)
+    def waited_in_vain(self, pod: Pod) -> bool:
+        """Whether nobody leaves any more for a pod that is nominated, and parked all the same: it is to be tried once
+        more, and nominated elsewhere or nowhere. Until then others would yield to it."""
+        return not self._waits(pod)
 
-    def opens(self, pod: Pod, node_name: str) -> bool:
-        """Whether evicting on this node, which changed, would open it: then a parked pod is to be tried again."""
-        row = self._state.cache.table.row_of.get(node_name)
-        if row is None or self._guiding.judge(pod).rejection is not None:
-            return False
-        candidate, _ = self._candidate(pod, row)
-        return candidate is not None and not (candidate.violations and self._state.settings.preemption_strict)
-
-    def _try(self, pod: Pod, search: _Search, row: int) -> None:
+    def _try(self, pod: Pod, search: _Search, row: int) -> int:
+        """Ask one node; returns the work it was."""
         if self._state.cache.table.nodes[row] is None:
-            return
-        candidate, reasons = self._candidate(pod, row)
+            return 1
+        (candidate, reasons), work = self._known_or_tried(pod, row)
         if candidate is not None and not (candidate.violations and self._state.settings.preemption_strict):
             search.found.append(candidate)
         elif candidate is not None:
             search.reasons[NOT_HELPFUL] += 1
         else:
             search.reasons.update(reasons)
+        return work
 
-    def _candidate(self, pod: Pod, row: int) -> tuple[Candidate | None, tuple[str, ...]]:
+    def _known_or_tried(self, pod: Pod, row: int) -> tuple[Tried, int]:
+        """A dry run's result, remembered where nothing changed on the node and nothing but the node decides."""
         state = self._state
-        dry_run = DryRun(state.cluster, state.feasibility, self._guiding.judge(pod).prefiltered, row)
+        table = state.cache.table
+        if self._guiding.prefiltered(pod).rules or table.names[row] in state.cluster.nominated_nodes():
+            return self._candidate(pod, row), KNOWN_PER_DRY_RUN
+        kind = pod.pod_class, pod.priority
+        tries = self._tries.get(kind)
+        if tries is None:
+            tries = self._tries[kind] = {}
+            if len(self._tries) > TRIES_KEPT:
+                self._tries.popitem(last=False)
+        else:
+            self._tries.move_to_end(kind)
+        known, stamp = tries.get(row), int(table.stamp[row])
+        if known is not None and known[:2] == (stamp, state.budgets_version):
+            return known[2], 1
+        tried = self._candidate(pod, row)
+        tries[row] = stamp, state.budgets_version, tried
+        return tried, KNOWN_PER_DRY_RUN
+
+    def _candidate(self, pod: Pod, row: int) -> Tried:
+        state = self._state
+        dry_run = DryRun(state.cluster, state.feasibility, self._guiding.prefiltered(pod), row)
         lower = [p for p in state.cluster.index.pods_on(dry_run.node_name) if p.priority < pod.priority]
         possible = [p for p in lower if p.preemptible]
         if not possible:
@@ -216,11 +277,16 @@ class Preemptor:
         rejection = dry_run.rejection()
         return None, rejection.reasons if rejection is not None else (NO_VICTIMS,)
 
-    def _conclude(self, pod: Pod, search: _Search) -> None:
-        """The search is over: nominate the best that still stands, or say why nothing helps."""
+    def _conclude(self, group: Group, search: _Search) -> None:
+        """The search is over: nominate the best that still stands for the first of the group, and go on for the next;
+        or say why nothing helps."""
         state = self._state
+        uid = group.first(1)[0]
+        pod = state.queue.entries[uid].pod
         if self._finds_room(pod):
-            self._notices.tell(pod, UNSCHEDULABLE, search.message)
+            del self._searches[search.key]
+            self._tell_all(search, "")
+            state.queue.rouse(uid, state.now)
             return
         while search.found:
             best = best_candidates(search.found)
@@ -229,17 +295,28 @@ class Preemptor:
             row = state.cache.table.row_of.get(chosen.node_name)
             again = self._candidate(pod, row)[0] if row is not None else None
             if again is not None and again.violations <= chosen.violations:
-                self._nominate(pod, again, search.message)
+                message = search.untold.pop(uid, "") or failure_message(self._guiding.diagnosis(pod))
+                self._nominate(pod, again, message)
                 return
+        del self._searches[search.key]
         tried = sum(search.reasons.values())
         reasons = search.reasons + Counter({NOT_HELPFUL: max(0, search.nodes - tried)})
-        self._give_up(pod, search.message, search.nodes, reasons)
+        self._tell_all(search, unavailable_message(search.nodes, dict(reasons)))
 
-    def _give_up(self, pod: Pod, message: str, nodes: int, reasons: Counter[str]) -> None:
+    def _tell_all(self, search: _Search, preemption: str) -> None:
+        """The members that wait to hear: what keeps them, and what came of the search ("": some node takes them)."""
+        for uid, message in search.untold.items():
+            entry = self._state.queue.entries.get(uid)
+            if entry is None or entry.place is not Place.UNSCHEDULABLE:
+                continue
+            if preemption:
+                self._give_up(entry.pod, message, preemption)
+            else:
+                self._notices.tell(entry.pod, UNSCHEDULABLE, message)
+
+    def _give_up(self, pod: Pod, message: str, preemption: str) -> None:
         """Preemption does not help: an older nomination ends."""
-        self._tell(
-            pod, message, unavailable_message(nodes, dict(reasons)), nominated="" if pod.nominated_node else None
-        )
+        self._tell(pod, message, preemption, nominated="" if pod.nominated_node else None)
 
     def _tell(self, pod: Pod, message: str, preemption: str, *, nominated: str | None = None) -> None:
         self._notices.tell(pod, UNSCHEDULABLE, f"{message} preemption: {preemption}", nominated=nominated)
@@ -254,8 +331,7 @@ class Preemptor:
             state.cluster.withdraw_nomination(other.uid)
             self._notices.clear_nomination(other)
         nominated = replace(pod, nominated_node=node)
-        entry = state.queue.entries[pod.uid]
-        entry.pod = nominated
+        state.queue.renominate(pod.uid, nominated)
         state.cluster.nominate(nominated)
         state.objects_version += 1
         state.stats.preemptions += 1
@@ -311,7 +387,7 @@ class Preemptor:
         if entry is not None:
             if known.stored:
                 self._notices.clear_nomination(entry.pod)
-            entry.pod = replace(entry.pod, nominated_node="")
+            state.queue.renominate(uid, replace(entry.pod, nominated_node=""))
             state.queue.rouse(uid, state.now)
 
     def unstored(self, uid: str) -> None:
@@ -367,4 +443,3 @@ class Preemptor:
     def forget(self, uid: str) -> None:
         """The pod is placed or gone."""
         self._nominations.pop(uid, None)
-        self._searches.pop(uid, None)

@@ -8,6 +8,7 @@ once; under load the batch gathers while the agents and the binder are busy. Off
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from services.coordinator.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Classes
@@ -22,6 +23,7 @@ from services.coordinator.plans import Ledger
 from services.coordinator.preempting import Preemptor
 from services.coordinator.recent import PastDecision
 from services.coordinator.refusals import Group, Refusals
+from services.coordinator.requeueing import Requeuer
 from services.coordinator.rolling import Rolling
 from services.coordinator.roster import Roster
 from services.coordinator.state import State
@@ -39,6 +41,13 @@ USUAL_WEIGHT = 0.2
 PATIENCE = 5.0
 """A round waits for so many times its usual time before it calls an agent silent: on a machine where every round takes
 150 ms, a deadline of 300 ms would suspect everybody in turn."""
+
+
+WORK_PER_TURN = 160
+"""Work of telling units that no node takes them, in one go: in units of some 50 us, what one of them costs."""
+
+WORK_IN_FULL = 10
+"""The same for the first of a class that no node takes, or that more than the nodes themselves decides about."""
 
 
 @dataclass(slots=True)
@@ -61,7 +70,7 @@ class Rounds:
 
     def __init__(
         self, state: State, roster: Roster, ledger: Ledger, notices: Notices, losses: Losses, guiding: Guiding,
-        preemptor: Preemptor, lanes: Lanes, rolling: Rolling,
+        preemptor: Preemptor, requeuer: Requeuer, lanes: Lanes, rolling: Rolling,
     ) -> None:  # fmt: skip
         self._state = state
         self._roster = roster
@@ -70,11 +79,14 @@ class Rounds:
         self._guiding = guiding
         self._lanes = lanes
         self._rolling = rolling
-        self._refusals = Refusals(state, roster, notices, losses, guiding, preemptor)
+        self._requeuer = requeuer
+        self._refusals = Refusals(state, roster, notices, losses, guiding, preemptor, requeuer)
         self._units = 0
         self._classes = Classes()
         self._usual_s = 0.0
         self.current: Round | None = None
+        self.cut_short = False
+        """The turn's work was used up by units that no node takes: there is more to do at once."""
 
     # --- start --------------------------------------------------------------------------------------------------
 
@@ -93,39 +105,55 @@ class Rounds:
             return False
         if not self._ledger.has_room():
             return False
-        while state.queue.has_active():
-            groups, class_of = self._group(state.queue.pop(state.settings.batch_units, state.now))
-            if groups:
-                self._units += 1
-                self._lanes.probe(groups, class_of, self._classes, self._units)
-                self._offer(agents, groups, class_of)
-                return True
-        return False
+        groups, class_of = self._take()
+        if not groups:
+            return False
+        self._units += 1
+        self._lanes.probe(groups, class_of, self._classes, self._units)
+        self._offer(agents, groups, class_of)
+        return True
 
-    def _group(self, pods: list[Pod]) -> tuple[dict[int, Group], dict[int, int]]:
-        """Units by class, and the class of each unit. What does not fit into one offer waits for the next."""
-        state, size_bytes = self._state, 0
+    def _take(self) -> tuple[dict[int, Group], dict[int, int]]:
+        """Units by class, and the class of each unit. What does not fit into one offer waits for the next; units that
+        no node takes are told so at once, as many as one turn has time for."""
+        state, settings = self._state, self._state.settings
+        size_bytes, work = 0, 0
         groups: dict[int, Group] = {}
         class_of: dict[int, int] = {}
-        for pod in pods:
+        nowhere: dict[Hashable, bool] = {}
+        self.cut_short = False
+        while len(class_of) < settings.batch_units and state.queue.has_active():
+            if work >= WORK_PER_TURN:
+                self.cut_short = True
+                break
+            (pod,) = state.queue.pop(1, state.now)
+            self._units += 1
+            unit = Unit(self._units, pod, state.queue.entries[pod.uid].first_seen)
             template = self._guiding.template(pod)
+            judged = pod.pod_class if template is None else template
             candidate = self._lanes.takes(pod.uid)
             known = self._classes.of(pod.pod_class, self._lanes.key(pod, template, candidate=candidate))
+            if known.size_bytes > MAX_CLASS_BYTES:
+                self._refusals.too_large(pod, known.size_bytes)
+                continue
+            if judged not in nowhere:
+                nowhere[judged] = self._guiding.fits_nowhere(pod, guided=template is not None)
+                work += WORK_IN_FULL if nowhere[judged] or template is not None else 0
+            if nowhere[judged]:
+                work += 1
+                self._refusals.park(unit, guided=template is not None)
+                continue
             group = groups.get(known.id)
             if group is None:
-                if known.size_bytes > MAX_CLASS_BYTES:
-                    self._refusals.too_large(pod, known.size_bytes)
-                    continue
                 size_bytes += known.size_bytes
                 if size_bytes > MAX_ROUND_BYTES:
                     state.queue.retry(pod.uid, state.now, failed=False)
-                    continue
+                    break
                 group = groups[known.id] = Group(pod.pod_class, known, candidate=candidate)
                 group.guidance = None if template is None else self._guiding.judge(pod)
                 group.workload = pod.workload if self._lanes.looks(candidate=candidate) else ""
-            self._units += 1
-            group.units.append(Unit(self._units, pod, state.queue.entries[pod.uid].first_seen))
-            class_of[self._units] = known.id
+            group.units.append(unit)
+            class_of[unit.number] = known.id
         return groups, class_of
 
     def _offer(self, agents: list[AgentView], groups: dict[int, Group], class_of: dict[int, int]) -> None:
@@ -137,11 +165,7 @@ class Rounds:
             for class_id, g in groups.items()
             if g.guidance is None
         ]
-        guided = {
-            class_id: g.guidance
-            for class_id, g in groups.items()
-            if g.guidance is not None and not self._guiding.takes_nobody(g.units[0].pod, g.guidance)
-        }
+        guided = {class_id: g.guidance for class_id, g in groups.items() if g.guidance is not None}
         cause_id, cluster = state.messages + 1, self._lanes.cluster()
         asked = set()
         for view in agents:
@@ -236,10 +260,7 @@ class Rounds:
             group = current.groups[class_id]
             wanted = group.asked + self._state.settings.extra_candidates
             answers.cut = group.asked < len(group.units) and len(answers.answers) >= wanted
-        for refusal in decisions.refusals:
-            if refusal.class_id in current.groups:
-                current.groups[refusal.class_id].refusals.append(refusal)
-                self._state.stats.refused_nodes += refusal.nodes
+        self._state.stats.refused_nodes += sum(refusal.nodes for refusal in decisions.refusals)
         for class_id in decisions.unknown_classes:
             view.classes.discard(class_id)
             if class_id in current.groups:
@@ -288,12 +309,12 @@ class Rounds:
                 group.units = [unit for unit in group.units if self._still_plain(unit)]
                 choices, left, dry = merge(state, self._losses, group.pod_class, group.units, group.lists)
             placements.extend((self._placement(choice), choice.unit.pod) for choice in choices)
+            for choice in choices:
+                self._requeuer.attempt_ended(choice.unit.pod.uid, choice.node)
             if left and dry and not group.guided:
                 group.known.widen()
             for unit in left:
-                if group.guided and (others := self._guiding.waits(unit.pod)):
-                    state.queue.hold(unit.pod.uid, others, state.now)
-                elif dry and choices:
+                if dry and choices and not (group.guided and self._guiding.waits(unit.pod)):
                     state.queue.retry(unit.pod.uid, state.now, failed=False)  # it was not lost: nobody was asked
                 else:
                     self._refusals.give_back(unit, group, missing=current.missing)

@@ -15,7 +15,7 @@ from typing import Protocol, Self
 
 from shared.model.pod import Pod
 from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray
+from shared.scheduling.node_table import BoolArray, IntArray
 
 
 class ClusterRule(Protocol):
@@ -29,6 +29,14 @@ class ClusterRule(Protocol):
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
         """Code and reasons of one row; None when it passes. Agrees with ``mask``."""
+        ...
+
+    def tally(self, rows: IntArray) -> dict[str, int]:
+        """How often each reason applies over ``rows``, none of which passes. Agrees with ``verdict``."""
+        ...
+
+    def curable(self, rows: IntArray) -> BoolArray:
+        """``[len(rows)]``: True where evicting pods might help; of ``rows`` none passes. Agrees with ``verdict``."""
         ...
 
     def adjust(self, pod: Pod, row: int, sign: int) -> None:

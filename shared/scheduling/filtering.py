@@ -87,7 +87,7 @@ def rejection_of(
 def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered) -> Diagnosis:
     """How often each reason rejects, over all nodes, for a pod that no node takes: what users read.
 
-    A node-local reason is counted by the array; the others node by node, which only a pod that stays pending costs.
+    The same reasons as ``rejection_of`` gives node by node, counted by arrays.
     """
     table = state.table
     if prefiltered.rejection is not None:
@@ -97,13 +97,29 @@ def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Pr
             count, 0, dict.fromkeys(found.reasons, count), frozenset((found.plugin,)), ", ".join(found.reasons)
         )
     filtered = run_filters(state, feasibility, prefiltered)
-    if not prefiltered.rules and prefiltered.named is None and not filtered.contested:
-        return feasibility.diagnosis(prefiltered.pod.pod_class)
+    rows = table.live_rows()
     reasons: Counter[str] = Counter()
     plugins: set[str] = set()
-    for row in table.live_rows().tolist():
-        rejected = rejection_of(feasibility, prefiltered, filtered, row)
-        if rejected is not None:
-            reasons.update(rejected[0].reasons)
-            plugins.add(rejected[0].plugin)
+    if prefiltered.named is not None:
+        named = np.fromiter((table.names[row] in prefiltered.named for row in rows.tolist()), np.bool_, len(rows))
+        if not named.all():
+            reasons.update(dict.fromkeys(NOT_NAMED.reasons, int((~named).sum())))
+            plugins.add(NOT_NAMED.plugin)
+        rows = rows[named]
+    if filtered.contested:
+        contested = np.isin(rows, np.fromiter(filtered.contested, np.int64, len(filtered.contested)))
+        for row in rows[contested].tolist():
+            reasons.update(filtered.contested[row].reasons)
+            plugins.add(filtered.contested[row].plugin)
+        rows = rows[~contested]
+    local = feasibility.diagnosis(prefiltered.pod.pod_class, rows)
+    reasons.update(local.reasons)
+    plugins |= local.plugins
+    rows = rows[feasibility.of(prefiltered.pod.pod_class).mask[rows]]
+    for rule in prefiltered.rules:
+        passing = rule.mask()[rows]
+        if not passing.all():
+            reasons.update(rule.tally(rows[~passing]))
+            plugins.add(rule.name)
+        rows = rows[passing]
     return Diagnosis(len(table.row_of), int(filtered.mask.sum()), dict(reasons), frozenset(plugins))

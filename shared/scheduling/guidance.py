@@ -4,8 +4,8 @@ An agent's verdict for a row is: the class's node-local filters AND ``mask``; it
 plus ``scores``. With kube-default that is kube-scheduler's total exactly. A mask and scores over the rows of one agent
 take an eighth of a byte and two bytes per node; most units need neither.
 
-What is assumed must count for the next unit: the coordinator assumes it in the state at once, and asks again
-(``still_fits``) before it takes an answer to an older offer.
+What is assumed must count for the next unit: the coordinator assumes it in the state at once, and judges again before
+it takes an answer to an older offer.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -
     )
 
 
-def needs_guidance(state: ClusterState, pod: Pod) -> bool:
+def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
     """Whether anything beyond the nodes themselves may decide about the pod. Cheap: asked for every unit of a round."""
     if pod.relations is not None or pod.nominated_node:
         return True
-    if state.has_nominated and any(state.nominated_on(node, pod) for node in state.nominated_nodes()):
+    if state.has_nominated and must_yield(state, feasibility, pod):
         return True
     index = state.index
     if index.anti_affinity or index.weighted:
@@ -87,11 +87,11 @@ def needs_guidance(state: ClusterState, pod: Pod) -> bool:
     return named_nodes(pod.pod_class) is not None
 
 
-def still_fits(state: ClusterState, pod: Pod, row: int) -> bool:
-    """Whether other pods and volumes let the unit onto the row now: asked before a plan is made of an answer.
-
-    Rules are prepared anew on purpose: a pod that no rule concerned when it was offered may be meant by the
-    anti-affinity of one that was assumed since.
-    """
-    prefiltered = prefilter(state, pod)
-    return prefiltered.rejection is None and all(rule.verdict(row) is None for rule in prefiltered.rules)
+def must_yield(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
+    """Whether a node that would take the pod now is kept for a nominated one."""
+    mask, row_of = feasibility.of(pod.pod_class).mask, state.table.row_of
+    for node in state.nominated_nodes():
+        row = row_of.get(node)
+        if row is not None and mask[row] and state.nominated_on(node, pod):
+            return True
+    return False

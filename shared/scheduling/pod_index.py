@@ -23,6 +23,7 @@ from shared.model.labels import LabelSelector, selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
 from shared.scheduling.node_table import IntArray, NodeTable
+from shared.scheduling.removable import Removable
 
 MATCHER_LIMIT = 512
 """Questions remembered; the least recently asked is forgotten (an array of rows each)."""
@@ -115,8 +116,8 @@ class PodIndex:
     ``version`` counts every change of what is counted, ``terms_version`` every distinct term that appears or goes.
     ``anti_affinity``: who carries a required anti-affinity term; ``weighted``: sums of weights of preferred terms and
     of required affinity, which weighs 1. ``claim_users``: pods per claim key on nodes that exist; ``volume_pods``: pods
-    with claims or disks by node, ``claim_uses`` the number of their claims; ``priorities``: pods per priority;
-    ``assumed``: pods that nobody has seen bound yet.
+    with claims or disks by node, ``claim_uses`` the number of their claims; ``priorities``: pods per priority,
+    ``removable``: how much evicting them would free; ``assumed``: pods that nobody has seen bound yet.
     """
 
     def __init__(self, table: NodeTable) -> None:
@@ -130,6 +131,7 @@ class PodIndex:
         self.volume_pods: dict[str, dict[str, Pod]] = {}
         self.priorities: dict[int, int] = {}
         self.assumed = 0
+        self.removable = Removable(table)
         self._placed: dict[str, _Placed] = {}
         self._on: dict[str, dict[str, Pod]] = {}
         self._groups: dict[tuple[str, LabelsKey], _Group] = {}
@@ -278,6 +280,10 @@ class PodIndex:
             kept = _kept(pod, known.group)
         else:
             return True
+        row = self._seated.get(known.node_name)
+        if row is not None:
+            self.removable.count(before, row, -1)
+            self.removable.count(kept, row, 1)
         known.pod = self._on[known.node_name][pod.uid] = kept
         if pod.uid in self.volume_pods.get(known.node_name, ()):
             self.volume_pods[known.node_name][pod.uid] = kept
@@ -306,6 +312,7 @@ class PodIndex:
 
     def _count(self, placed: _Placed, row: int, sign: int) -> None:
         pod = placed.pod
+        self.removable.count(pod, row, sign)
         for matcher in placed.group.matchers:
             if matcher.counts(terminating=pod.terminating, assumed=placed.assumed):
                 self._counted[matcher][row] += sign

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from shared.model.pod import Pod
 from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.curable import curable_rows
+from shared.scheduling.curable import NO_VICTIMS, NOT_HELPFUL, curable_rows
 from shared.scheduling.dry_run import DryRun
 from shared.scheduling.feasibility import FeasibilityCache, unavailable_message
 from shared.scheduling.preemption import (
@@ -32,10 +32,6 @@ NODES_TRIED = 64
 
 CANDIDATES_SHOWN = 5
 VICTIMS_SHOWN = 20
-
-NO_VICTIMS = "No preemption victims found for incoming pod"
-NOT_HELPFUL = "Preemption is not helpful for scheduling"
-"""kube-scheduler 1.36 ``framework/preemption/preemption.go``."""
 
 
 class Victim(Struct, frozen=True):
@@ -89,7 +85,7 @@ def explain_preemption(
     if refusal:
         return PreemptionAnswer(False, refusal, nodes, 0, 0, 0)
     prefiltered = prefilter(state, pod)
-    rows = curable_rows(state, feasibility, prefiltered)
+    rows = curable_rows(state, feasibility, prefiltered).tolist()
     found: list[Candidate] = []
     violating: dict[str, set[str]] = {}
     reasons: Counter[str] = Counter()

@@ -3,26 +3,29 @@
         add                      pop
     -----------> ACTIVE ------------------> (in flight, the caller's)
                  ^    ^                        |          |
-      backoff    |    | event that may help    | retry    | no node fits
-      over       |    | / sweep after 5 min    v          v
+      backoff    |    | roused (it may be      | retry    | park (no node fits)
+      over       |    |  helped) / sweep       v          v
                  +-- BACKOFF <-------------- (error)   UNSCHEDULABLE
                  |        ^                               |
-                 +--------+-------------------------------+  (woken while its backoff still runs: BACKOFF)
+                 +--------+-------------------------------+  (roused while its backoff still runs: BACKOFF)
 
-Order: priority first, then arrival. Backoff 1 s doubling to 10 s, as kube-scheduler. An event that arrives while a
-unit is in flight may be the one that would help it: ``mark_in_flight`` remembers the event count, and a unit that
-comes back unschedulable after newer events goes to backoff and not to sleep (no lost wake-up).
+Order: priority first, then arrival. Backoff 1 s doubling to 10 s, as kube-scheduler; a pod that was roused is taken out
+of its backoff when nobody of its priority or above is active (kube-scheduler: when nobody is active at all). A pod is
+parked only when no node takes it at that moment, and whatever changes that rouses it (the coordinator's
+``requeueing.py``): no wake-up is lost. Parked pods are held by group (``waiting.py``), so an event costs by whom it may
+help, not by how many wait.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from shared.model.pod import Pod
+from shared.scheduling.waiting import Waiting, group_key
 
 
 class Place(Enum):
@@ -65,67 +68,6 @@ class ClusterEvent(Enum):
     AGENT_JOINED = "agent_joined"
 
 
-HELPS: dict[str, frozenset[ClusterEvent]] = {
-    "NodeUnschedulable": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_TAINTS}),
-    "NodeName": frozenset({ClusterEvent.NODE_ADDED}),
-    "TaintToleration": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_TAINTS}),
-    "NodeAffinity": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_LABELS}),
-    "NodePorts": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_DELETED}),
-    "NodeResourcesFit": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_ALLOCATABLE, ClusterEvent.POD_DELETED}),
-    "VolumeRestrictions": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_DELETED, ClusterEvent.CLAIM_CHANGED}),
-    "NodeVolumeLimits": frozenset(
-        {
-            ClusterEvent.NODE_ADDED,
-            ClusterEvent.POD_DELETED,
-            ClusterEvent.CSI_NODE_CHANGED,
-            ClusterEvent.CLAIM_CHANGED,
-            ClusterEvent.VOLUME_CHANGED,
-        }
-    ),
-    "VolumeBinding": frozenset(
-        {
-            ClusterEvent.NODE_ADDED,
-            ClusterEvent.NODE_LABELS,
-            ClusterEvent.CLAIM_CHANGED,
-            ClusterEvent.VOLUME_CHANGED,
-            ClusterEvent.STORAGE_CLASS_CHANGED,
-            ClusterEvent.CSI_NODE_CHANGED,
-        }
-    ),
-    "VolumeZone": frozenset(
-        {
-            ClusterEvent.NODE_ADDED,
-            ClusterEvent.NODE_LABELS,
-            ClusterEvent.CLAIM_CHANGED,
-            ClusterEvent.VOLUME_CHANGED,
-            ClusterEvent.STORAGE_CLASS_CHANGED,
-        }
-    ),
-    "PodTopologySpread": frozenset(
-        {
-            ClusterEvent.NODE_ADDED,
-            ClusterEvent.NODE_DELETED,
-            ClusterEvent.NODE_LABELS,
-            ClusterEvent.NODE_TAINTS,
-            ClusterEvent.POD_ADDED,
-            ClusterEvent.POD_LABELS,
-            ClusterEvent.POD_DELETED,
-        }
-    ),
-    "InterPodAffinity": frozenset(
-        {
-            ClusterEvent.NODE_ADDED,
-            ClusterEvent.NODE_LABELS,
-            ClusterEvent.POD_ADDED,
-            ClusterEvent.POD_LABELS,
-            ClusterEvent.POD_DELETED,
-            ClusterEvent.NAMESPACE_LABELS,
-        }
-    ),
-    "ConclaveGpuDevices": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_ALLOCATABLE, ClusterEvent.POD_DELETED}),
-}
-"""Which events can help a pod that a plugin rejected; a plugin not named here is woken by every event."""
-
 READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
 """Plugins for which a pod's own labels decide: selectors of others mean it, and its own may mean itself."""
 
@@ -150,9 +92,12 @@ class Entry:
     since: float = 0.0
     ready_at: float = 0.0
     plugins: frozenset[str] = frozenset()
-    events_seen: int = 0
     first_seen: float = 0.0
     version: int = 0
+
+
+SWEPT_AT_ONCE = 256
+"""Pods that one sweep wakes at most."""
 
 
 @dataclass(slots=True)
@@ -161,14 +106,18 @@ class PodQueue:
 
     settings: QueueSettings = field(default_factory=QueueSettings)
     entries: dict[str, Entry] = field(default_factory=dict)
+    waiting: Waiting = field(default_factory=Waiting)
+    """The parked pods, by group."""
+    unjudged: dict[str, None] = field(default_factory=dict)
+    """Uids of those of them that were parked because nobody could judge them: no nodes, or no agents."""
     incoming: Counter[tuple[Place, OwnEvent | ClusterEvent]] = field(default_factory=Counter)
     """Pods that came into a place, by what brought them there; only ever counts up."""
     _active: list[tuple[int, int, int, str]] = field(default_factory=list)
+    _eager: list[tuple[int, int, int, str]] = field(default_factory=list)
     _backoff: list[tuple[float, int, str]] = field(default_factory=list)
+    _parked_at: dict[str, float] = field(default_factory=dict)
+    _count: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(Place, 0))
     _arrivals: int = 0
-    _events: int = 0
-    _recent: list[tuple[int, ClusterEvent]] = field(default_factory=list)
-    _parked: dict[frozenset[str], set[str]] = field(default_factory=dict)
 
     def add(self, pod: Pod, now: float) -> None:
         """A pending pod was seen for the first time, or anew: an update keeps place and order.
@@ -179,24 +128,40 @@ class PodQueue:
         if entry is None:
             self._arrivals += 1
             entry = self.entries[pod.uid] = Entry(pod, Place.ACTIVE, self._arrivals, first_seen=now)
+            self._count[Place.ACTIVE] += 1
             self._activate(entry, now, OwnEvent.SEEN)
             return
+        before, entry.pod = entry.pod, pod
+        if entry.place is Place.IN_FLIGHT:
+            return
+        group = self.waiting.group_of(pod.uid)
+        plugins = entry.plugins if group is None else entry.plugins | group.plugins
         changed = (
-            entry.pod.pod_class != pod.pod_class
-            or entry.pod.priority != pod.priority
-            or (entry.pod.labels != pod.labels and not entry.plugins.isdisjoint(READ_OWN_LABELS))
-            or entry.pod.relations != pod.relations
-            or entry.pod.nominated_node != pod.nominated_node == ""
+            before.pod_class != pod.pod_class
+            or before.priority != pod.priority
+            or (before.labels != pod.labels and not plugins.isdisjoint(READ_OWN_LABELS))
+            or before.relations != pod.relations
+            or before.nominated_node != pod.nominated_node == ""
         )
-        entry.pod = pod
-        if changed and entry.place is not Place.IN_FLIGHT:
-            self._unpark(entry)
+        if changed:
             self._activate(entry, now, OwnEvent.CHANGED)
+        elif group is not None and group.key != group_key(pod):
+            self.waiting.add(pod, entry.arrival, plugins)
+
+    def renominate(self, uid: str, pod: Pod) -> None:
+        """The pod is nominated to another node, or to none any more; its place stays."""
+        entry = self.entries.get(uid)
+        if entry is None:
+            return
+        entry.pod = pod
+        if entry.place is Place.UNSCHEDULABLE:
+            self.waiting.add(pod, entry.arrival, entry.plugins)
 
     def remove(self, uid: str) -> Entry | None:
         """The pod is bound, deleted or not ours any more."""
         entry = self.entries.pop(uid, None)
         if entry is not None:
+            self._count[entry.place] -= 1
             self._unpark(entry)
         return entry
 
@@ -204,12 +169,14 @@ class PodQueue:
         """Up to ``count`` active pods in order; they are in flight until given back or removed."""
         self.flush(now)
         pods: list[Pod] = []
-        while self._active and len(pods) < count:
-            _, _, version, uid = heapq.heappop(self._active)
-            entry = self.entries.get(uid)
-            if entry is None or entry.version != version or entry.place is not Place.ACTIVE:
-                continue
-            entry.place, entry.since, entry.events_seen = Place.IN_FLIGHT, now, self._events
+        while len(pods) < count:
+            active, eager = self._top(self._active, Place.ACTIVE), self._top(self._eager, Place.BACKOFF)
+            early = eager is not None and (active is None or active.pod.priority < eager.pod.priority)
+            entry = eager if early else active
+            if entry is None:
+                break
+            heapq.heappop(self._eager if early else self._active)
+            self._move(entry, Place.IN_FLIGHT, now)
             pods.append(entry.pod)
         return pods
 
@@ -222,66 +189,43 @@ class PodQueue:
             self._activate(entry, now, OwnEvent.RACE_LOST)
             return
         entry.attempts += 1
-        self._back_off(entry, now)
+        entry.ready_at = now + self._backoff_s(entry)
+        self._back_off(entry, now, OwnEvent.ATTEMPT_FAILED)
 
     def park(self, uid: str, plugins: Iterable[str], now: float) -> None:
-        """No node takes the pod in flight: sleep until an event that may help, unless one came meanwhile."""
+        """No node takes the pod in flight as things stand: sleep until it may be helped. No ``plugins``: nobody could
+        judge it, for want of nodes or agents."""
         entry = self.entries.get(uid)
         if entry is None or entry.place is not Place.IN_FLIGHT:
             return
         entry.attempts += 1
-        entry.plugins = frozenset(plugins)
-        if self._missed(entry):
-            self._back_off(entry, now)
-            return
-        entry.place, entry.since = Place.UNSCHEDULABLE, now
-        self.incoming[Place.UNSCHEDULABLE, OwnEvent.ATTEMPT_FAILED] += 1
-        self._parked.setdefault(entry.plugins, set()).add(uid)
         entry.ready_at = now + self._backoff_s(entry)
+        self._park(entry, frozenset(plugins), now, OwnEvent.ATTEMPT_FAILED)
 
     def hold(self, uid: str, plugins: Iterable[str], now: float) -> None:
         """Nothing is wrong with the pod in flight, but it must wait for others that are on their way.
 
-        As ``park``, but no attempt has failed: there is no backoff, and after an event that may help none at all.
+        As ``park``, but no attempt has failed: there is no backoff.
         """
         entry = self.entries.get(uid)
         if entry is None or entry.place is not Place.IN_FLIGHT:
             return
-        entry.plugins = frozenset(plugins)
-        if self._missed(entry):
-            self._activate(entry, now, OwnEvent.RACE_LOST)
-            return
-        entry.place, entry.since, entry.ready_at = Place.UNSCHEDULABLE, now, now
-        self.incoming[Place.UNSCHEDULABLE, OwnEvent.RACE_LOST] += 1
-        self._parked.setdefault(entry.plugins, set()).add(uid)
+        entry.ready_at = now
+        self._park(entry, frozenset(plugins), now, OwnEvent.RACE_LOST)
 
-    def wake(self, event: ClusterEvent, now: float, judge: Callable[[Pod], frozenset[str]] | None = None) -> int:
-        """An event happened: move the parked pods it can help to active, or to backoff while that runs. Count.
-
-        ``judge`` tells which plugins still reject a pod where something changed; none: it is helped. A pod that is
-        not helped waits from now on for what can change their minds too: a node may be labelled while it is full.
-        """
-        self._events += 1
-        self._recent.append((self._events, event))
-        del self._recent[:-512]
-        helped = [uid for plugins, uids in self._parked.items() if _helps(plugins, event) for uid in uids]
-        woken = 0
-        for entry in sorted((self.entries[uid] for uid in helped), key=lambda e: e.arrival):
-            still = judge(entry.pod) if judge is not None else frozenset()
-            if still:
-                self._unpark(entry)
-                entry.plugins |= still
-                self._parked.setdefault(entry.plugins, set()).add(entry.pod.uid)
-                continue
-            woken += 1
-            self._rouse(entry, now, event)
-        return woken
-
-    def rouse(self, uid: str, now: float) -> None:
-        """Wake one parked pod; it waits for the rest of its backoff."""
+    def rouse(self, uid: str, now: float, event: OwnEvent | ClusterEvent = OwnEvent.ROUSED) -> bool:
+        """Wake one parked pod; while its backoff runs it waits for the end, or if something happened in the cluster
+        that helps it (a ``ClusterEvent``), only for those before it. False: it is not parked."""
         entry = self.entries.get(uid)
-        if entry is not None and entry.place is Place.UNSCHEDULABLE:
-            self._rouse(entry, now, OwnEvent.ROUSED)
+        if entry is None or entry.place is not Place.UNSCHEDULABLE:
+            return False
+        if entry.ready_at > now:
+            self._back_off(entry, now, event)
+            if isinstance(event, ClusterEvent):
+                heapq.heappush(self._eager, (-entry.pod.priority, entry.arrival, entry.version, uid))
+        else:
+            self._activate(entry, now, event)
+        return True
 
     def flush(self, now: float) -> None:
         """Backoffs that are over become active."""
@@ -291,15 +235,14 @@ class PodQueue:
             if entry is not None and entry.version == version and entry.place is Place.BACKOFF:
                 self._activate(entry, now, OwnEvent.BACKOFF_COMPLETE)
 
-    def sweep(self, now: float) -> int:
-        """Wake everything parked longer than ``sweep_age_s``, whatever events were missed. Count."""
-        old = [
-            e for e in self.entries.values()
-            if e.place is Place.UNSCHEDULABLE and now - e.since >= self.settings.sweep_age_s
-        ]  # fmt: skip
-        for entry in old:
-            self._rouse(entry, now, OwnEvent.TIMEOUT)
-        return len(old)
+    def sweep(self, now: float) -> bool:
+        """Wake what is parked longer than ``sweep_age_s``, whatever events were missed. True: there is more."""
+        for _ in range(SWEPT_AT_ONCE):
+            uid = next(iter(self._parked_at), None)
+            if uid is None or now - self._parked_at[uid] < self.settings.sweep_age_s:
+                return False
+            self.rouse(uid, now, OwnEvent.TIMEOUT)
+        return True
 
     def next_ready_at(self) -> float | None:
         """When the next backoff ends; None when nothing backs off."""
@@ -313,60 +256,54 @@ class PodQueue:
 
     def has_active(self) -> bool:
         """Whether ``pop`` would give anything."""
-        while self._active:
-            _, _, version, uid = self._active[0]
-            entry = self.entries.get(uid)
-            if entry is not None and entry.version == version and entry.place is Place.ACTIVE:
-                return True
-            heapq.heappop(self._active)
-        return False
+        return self._top(self._active, Place.ACTIVE) is not None or self._top(self._eager, Place.BACKOFF) is not None
 
     def count(self) -> dict[Place, int]:
         """Pods per place."""
-        # by identity: hashing an enum's member 20,000 times takes as long as scheduling a batch
-        places = [entry.place for entry in self.entries.values()]
-        return {place: places.count(place) for place in Place}
+        return dict(self._count)
 
-    def _missed(self, entry: Entry) -> bool:
-        """Whether an event that may help came while the pod was in flight, or more than are remembered."""
-        recent = self._recent
-        if recent and recent[0][0] > entry.events_seen + 1:
-            return True
-        return any(number > entry.events_seen and _helps(entry.plugins, event) for number, event in reversed(recent))
+    def _top(self, heap: list[tuple[int, int, int, str]], place: Place) -> Entry | None:
+        """The first entry of a heap that still is where it says."""
+        while heap:
+            _, _, version, uid = heap[0]
+            entry = self.entries.get(uid)
+            if entry is not None and entry.version == version and entry.place is place:
+                return entry
+            heapq.heappop(heap)
+        return None
+
+    def _move(self, entry: Entry, place: Place, now: float) -> None:
+        self._unpark(entry)
+        self._count[entry.place] -= 1
+        self._count[place] += 1
+        entry.place, entry.since, entry.version = place, now, entry.version + 1
 
     def _activate(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
+        self._move(entry, Place.ACTIVE, now)
         self.incoming[Place.ACTIVE, event] += 1
-        entry.place, entry.since, entry.version = Place.ACTIVE, now, entry.version + 1
         heapq.heappush(self._active, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
 
-    def _back_off(self, entry: Entry, now: float) -> None:
-        self.incoming[Place.BACKOFF, OwnEvent.ATTEMPT_FAILED] += 1
-        entry.place, entry.since, entry.version = Place.BACKOFF, now, entry.version + 1
-        entry.ready_at = now + self._backoff_s(entry)
+    def _back_off(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
+        self._move(entry, Place.BACKOFF, now)
+        self.incoming[Place.BACKOFF, event] += 1
         heapq.heappush(self._backoff, (entry.ready_at, entry.version, entry.pod.uid))
 
-    def _unpark(self, entry: Entry) -> None:
-        parked = self._parked.get(entry.plugins)
-        if parked is not None:
-            parked.discard(entry.pod.uid)
-            if not parked:
-                del self._parked[entry.plugins]
+    def _park(self, entry: Entry, plugins: frozenset[str], now: float, event: OwnEvent) -> None:
+        uid = entry.pod.uid
+        self._move(entry, Place.UNSCHEDULABLE, now)
+        self.incoming[Place.UNSCHEDULABLE, event] += 1
+        entry.plugins = plugins
+        self.waiting.add(entry.pod, entry.arrival, plugins)
+        self._parked_at[uid] = now
+        if not plugins:
+            self.unjudged[uid] = None
 
-    def _rouse(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
-        self._unpark(entry)
-        if entry.ready_at > now:
-            self.incoming[Place.BACKOFF, event] += 1
-            entry.place, entry.since, entry.version = Place.BACKOFF, now, entry.version + 1
-            heapq.heappush(self._backoff, (entry.ready_at, entry.version, entry.pod.uid))
-        else:
-            self._activate(entry, now, event)
+    def _unpark(self, entry: Entry) -> None:
+        uid = entry.pod.uid
+        if self._parked_at.pop(uid, None) is not None:
+            self.waiting.discard(uid)
+            self.unjudged.pop(uid, None)
 
     def _backoff_s(self, entry: Entry) -> float:
         doublings = min(max(entry.attempts - 1, 0), 32)
         return min(self.settings.initial_backoff_s * float(2**doublings), self.settings.max_backoff_s)
-
-
-def _helps(plugins: frozenset[str], event: ClusterEvent) -> bool:
-    if not plugins or event is ClusterEvent.AGENT_JOINED:
-        return True
-    return any(plugin not in HELPS or event in HELPS[plugin] for plugin in plugins)

@@ -97,6 +97,20 @@ class InterPodAffinity:
             return Code.UNSCHEDULABLE, (EXISTING,)
         return None
 
+    def tally(self, rows: IntArray) -> dict[str, int]:
+        """The first kind of term that fails decides about a row."""
+        attracted, repelled = self._attracted_rows(rows), self._repelled_rows(self.anti_affinity, rows)
+        counts = (
+            (AFFINITY, int((~attracted).sum())),
+            (ANTI_AFFINITY, int((attracted & repelled).sum())),
+            (EXISTING, int((attracted & ~repelled).sum())),
+        )
+        return {text: count for text, count in counts if count}
+
+    def curable(self, rows: IntArray) -> BoolArray:
+        """Where the pod's affinity holds."""
+        return self._attracted_rows(rows)
+
     def adjust(self, pod: Pod, row: int, sign: int) -> None:
         """Count what ``pod`` means for the incoming pod, both ways."""
         for term in (pod.relations or NO_RELATIONS).anti_affinity:
@@ -129,6 +143,23 @@ class InterPodAffinity:
         if any(code == ABSENT for _, code in codes):
             return False
         return all(counts[code] > 0 for counts, code in codes) or self._is_first()
+
+    def _attracted_rows(self, rows: IntArray) -> BoolArray:
+        """``[len(rows)]``: ``_attracted``."""
+        labelled: BoolArray = np.ones(len(rows), np.bool_)
+        near: BoolArray = np.ones(len(rows), np.bool_)
+        for key, counts in self.affinity.items():
+            codes = codes_or_absent(self.table, key)[rows]
+            labelled &= codes != ABSENT
+            near &= counts[codes] > 0
+        return labelled & (near | self._is_first()) if self.affinity else labelled
+
+    def _repelled_rows(self, counted: Counts, rows: IntArray) -> BoolArray:
+        """``[len(rows)]``: ``_repelled``."""
+        repelled: BoolArray = np.zeros(len(rows), np.bool_)
+        for key, counts in counted.items():
+            repelled |= counts[codes_or_absent(self.table, key)[rows]] > 0
+        return repelled
 
     def _repelled(self, counted: Counts, row: int) -> bool:
         return any(counts[codes_or_absent(self.table, key)[row]] > 0 for key, counts in counted.items())

@@ -106,6 +106,23 @@ class TopologySpread:
                 return Code.UNSCHEDULABLE, (SKEWED,)
         return None
 
+    def tally(self, rows: IntArray) -> dict[str, int]:
+        """By which of the two texts each row is rejected."""
+        skewed = int(self.curable(rows).sum())
+        return {text: count for text, count in ((SKEWED, skewed), (NO_LABEL, len(rows) - skewed)) if count}
+
+    def curable(self, rows: IntArray) -> BoolArray:
+        """Where the first constraint that fails is one whose label the node has."""
+        undecided: BoolArray = np.ones(len(rows), np.bool_)
+        skewed: BoolArray = np.zeros(len(rows), np.bool_)
+        for spread in self.spreads:
+            codes = codes_or_absent(self.table, spread.constraint.topology_key)[rows]
+            lacks = codes == ABSENT
+            fails = ~lacks & (spread.pods[codes] > spread.highest_fitting())
+            skewed |= undecided & fails
+            undecided &= ~(fails | lacks)
+        return skewed
+
     def adjust(self, pod: Pod, row: int, sign: int) -> None:
         """Count ``pod`` in its domain where a selector matches it."""
         if pod.namespace != self.namespace:

@@ -16,7 +16,7 @@ from shared.model.relations import ClaimUse
 from shared.scheduling.cluster_state import ClusterState, Storage
 from shared.scheduling.feasibility import Rejection
 from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray, NodeTable
+from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
 from shared.scheduling.volume_matching import affinity_mask, provisioning_mask, unmatched_claims, usable_volumes
 
 NAME = "VolumeBinding"
@@ -129,6 +129,19 @@ class VolumeBinding:
         holds = ((self.reached[row], UNREACHABLE), (self.found[row], NOT_FOUND), (not self.gone[row], VOLUME_GONE))
         reasons = tuple(text for holding, text in holds if not holding)
         return (Code.UNRESOLVABLE, reasons) if reasons else None
+
+    def tally(self, rows: IntArray) -> dict[str, int]:
+        """Every reason of each row."""
+        counts = (
+            (UNREACHABLE, int((~self.reached[rows]).sum())),
+            (NOT_FOUND, int((~self.found[rows]).sum())),
+            (VOLUME_GONE, int(self.gone[rows].sum())),
+        )
+        return {text: count for text, count in counts if count}
+
+    def curable(self, rows: IntArray) -> BoolArray:
+        """Nowhere."""
+        return np.zeros(len(rows), np.bool_)
 
     def adjust(self, pod: Pod, row: int, sign: int) -> None:
         """Nothing to count."""

@@ -16,7 +16,7 @@ from shared.model.pod import Pod
 from shared.model.resources import MAX_INT64
 from shared.scheduling.cluster_state import ClusterState, Storage
 from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray, NodeTable
+from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
 from shared.scheduling.pod_index import PodIndex
 
 NAME = "NodeVolumeLimits"
@@ -92,6 +92,14 @@ class VolumeLimits:
         if any(driver in limits and used[driver] + count > limits[driver] for driver, count in wanted.items()):
             return Code.UNSCHEDULABLE, (TOO_MANY,)
         return None
+
+    def tally(self, rows: IntArray) -> dict[str, int]:
+        """There is one reason."""
+        return {TOO_MANY: len(rows)} if len(rows) else {}
+
+    def curable(self, rows: IntArray) -> BoolArray:
+        """Everywhere."""
+        return np.ones(len(rows), np.bool_)
 
     def adjust(self, pod: Pod, row: int, sign: int) -> None:
         """Count the volumes of ``pod``."""

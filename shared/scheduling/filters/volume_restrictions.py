@@ -17,12 +17,13 @@ from shared.model.relations import NO_RELATIONS, DiskUse
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.feasibility import Rejection
 from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray, NodeTable
+from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
 
 NAME = "VolumeRestrictions"
 DISK_IN_USE = "node(s) had no available disk"
 CLAIM_IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 ONCE_PER_POD = "ReadWriteOncePod"
+_DISK = (DISK_IN_USE,)
 
 
 def prepare(state: ClusterState, pod: Pod) -> VolumeRestrictions | Rejection | None:
@@ -90,6 +91,17 @@ class VolumeRestrictions:
             if any(conflicting(disk, used) for disk in self.disks):
                 return Code.UNSCHEDULABLE, (DISK_IN_USE,)
         return (Code.UNSCHEDULABLE, (CLAIM_IN_USE,)) if self.users > 0 else None
+
+    def tally(self, rows: IntArray) -> dict[str, int]:
+        """A disk in use comes first."""
+        disks = sum(
+            1 for row in rows.tolist() if row in self.standing and self.verdict(row) == (Code.UNSCHEDULABLE, _DISK)
+        )
+        return {text: count for text, count in ((DISK_IN_USE, disks), (CLAIM_IN_USE, len(rows) - disks)) if count}
+
+    def curable(self, rows: IntArray) -> BoolArray:
+        """Everywhere."""
+        return np.ones(len(rows), np.bool_)
 
     def adjust(self, pod: Pod, row: int, sign: int) -> None:
         """Count the claims and disks of ``pod``."""

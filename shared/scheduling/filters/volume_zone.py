@@ -16,7 +16,7 @@ from shared.scheduling.cluster_state import ClusterState, Storage
 from shared.scheduling.domains import codes_or_absent
 from shared.scheduling.feasibility import Rejection
 from shared.scheduling.framework import Code
-from shared.scheduling.node_table import ABSENT, BoolArray, NodeTable
+from shared.scheduling.node_table import ABSENT, BoolArray, IntArray, NodeTable
 
 NAME = "VolumeZone"
 WRONG_ZONE = "node(s) had no available volume zone"
@@ -105,6 +105,14 @@ class VolumeZone:
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
         """Evicting pods does not help."""
         return None if self.passing[row] else (Code.UNRESOLVABLE, (WRONG_ZONE,))
+
+    def tally(self, rows: IntArray) -> dict[str, int]:
+        """There is one reason."""
+        return {WRONG_ZONE: len(rows)} if len(rows) else {}
+
+    def curable(self, rows: IntArray) -> BoolArray:
+        """Nowhere."""
+        return np.zeros(len(rows), np.bool_)
 
     def adjust(self, pod: Pod, row: int, sign: int) -> None:
         """Nothing to count."""

@@ -6,8 +6,6 @@ answered late, twice or not at all; conditions patch pods under the coordinator'
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -28,10 +26,11 @@ from services.coordinator.events import (
     PlanFailed,
     PodUpserted,
 )
+from services.coordinator.requeueing import Requeuer
 from services.coordinator.state import CoreSettings
 from shared.scheduling.cache import recount
 from shared.scheduling.conflicts import check_placement
-from shared.scheduling.queue import ClusterEvent, Place, PodQueue
+from shared.scheduling.queue import ClusterEvent, Place
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 
@@ -258,42 +257,39 @@ def test_with_the_conflict_check_the_same_story_is_fine() -> None:
     assert not check_overcommit(scene)
 
 
-class ForgetfulQueue(PodQueue):
-    """The queue without its guard: what happens while a unit is in flight is not remembered."""
+class DeafRequeuer(Requeuer):
+    """The requeuer without its marks: what may help parked pods is not noted."""
 
-    def wake(self, event: ClusterEvent, now: float, judge: Any = None) -> int:
-        count = super().wake(event, now, judge)
-        self._events -= 1
-        del self._recent[-1:]
-        return count
+    def node_changed(self, node_name: str, event: ClusterEvent) -> None:
+        """Nothing."""
 
 
-def lost_wake_up(queue: PodQueue) -> Scene:
-    """Room appears while the only pod's refusal is on its way."""
+def lost_wake_up(*, deaf: bool = False) -> Scene:
+    """The room that the only pod waits for is given up while it is parked."""
     scene = Scene(agents=1)
-    scene.core.state.queue = queue
+    if deaf:
+        scene.core.requeuer.__class__ = DeafRequeuer
     scene.add_node(make_node("n0").node())
     scene.add_pod(make_pod("holder").cpu("3").on("n0").pod())
     scene.begin()
     scene.run()
     scene.add_pod(make_pod("waiting").cpu("3").pod())
-    scene.step()  # the offer is out and answered: nobody takes it
+    scene.run()
     scene.delete_pod("uid-holder")
-    scene.inbox.rotate(1)  # the deletion is seen first
     scene.run(until_s=60)
     return scene
 
 
-def test_room_that_appears_while_a_refusal_is_on_its_way_is_not_lost() -> None:
-    scene = lost_wake_up(PodQueue())
+def test_room_that_appears_wakes_who_waits_for_it() -> None:
+    scene = lost_wake_up()
     assert ("uid-waiting", "n0") in scene.bindings
     check_rest(scene)
 
 
-def test_without_the_lost_wake_up_guard_the_checker_sees_a_forgotten_pod() -> None:
-    """Ablation of the queue's event memory."""
+def test_without_the_marks_the_checker_sees_a_forgotten_pod() -> None:
+    """Ablation: nothing is noted of what may help."""
     with pytest.raises(AssertionError, match="would take it"):
-        check_rest(lost_wake_up(ForgetfulQueue()))
+        check_rest(lost_wake_up(deaf=True))
 
 
 def test_same_seed_and_events_give_the_same_instructions() -> None:

@@ -43,10 +43,8 @@ def test_a_node_that_came_while_the_nomination_was_being_stored_spares_the_victi
     scene.add_pod(high().pod())
     stored = until_stored(scene)
     scene.add_node(make_node("n2").node())
-    scene.run()
-    assert scene.core.place_of("uid-high") == ["backoff"]
-    scene.deliver(stored)
-    scene.run(until_s=15)
+    scene.inbox.append(stored)
+    scene.run(batch=2, until_s=15)
     assert not scene.evicted
     assert scene.bindings == [("uid-high", "n2")]
 

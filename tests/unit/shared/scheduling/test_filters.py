@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from shared.scheduling.cache import ClusterCache
 from shared.scheduling.conflicts import NODE_GONE, check_placement, fits
-from shared.scheduling.feasibility import FeasibilityCache, unavailable_message
+from shared.scheduling.feasibility import FEWEST_CLASSES, FeasibilityCache, unavailable_message
 from shared.scheduling.filters.node_unschedulable import CORDONED, DRAINED
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
@@ -137,8 +137,8 @@ def test_a_host_port_on_any_address_conflicts_with_the_same_port_on_one() -> Non
 def test_more_classes_than_the_limit_forget_the_oldest_only() -> None:
     cache = ClusterCache()
     cache.upsert_node(make_node("a").node())
-    feasibility = FeasibilityCache(cache.table, limit=2)
-    for cpu in ("1", "2", "3"):
-        assert feasibility.of(make_pod().cpu(cpu).pod().pod_class).mask.all()
-    assert len(feasibility._classes) == 2
-    assert np.all(feasibility.of(make_pod().cpu("1").pod().pod_class).mask)
+    feasibility = FeasibilityCache(cache.table, cache_bytes=0)
+    for millis in range(1, FEWEST_CLASSES + 2):
+        assert feasibility.of(make_pod().cpu(f"{millis}m").pod().pod_class).mask.all()
+    assert len(feasibility._classes) == FEWEST_CLASSES
+    assert np.all(feasibility.of(make_pod().cpu("1m").pod().pod_class).mask)

@@ -18,8 +18,9 @@ from shared.policy.observation import Observation
 from shared.scheduling.cluster_load import incoming_pod
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.guidance import Guidance, guidance_for, still_fits
+from shared.scheduling.guidance import Guidance, guidance_for
 from shared.scheduling.node_table import NodeTable
+from shared.scheduling.prefilter import prefilter
 from shared.scheduling.whatif import what_if
 from tests.unit.shared.scheduling import naive_rules as naive
 from tests.unit.shared.scheduling.random_clusters import SPACES, some_cluster
@@ -96,6 +97,12 @@ def zones(*names: str) -> ClusterState:
         for i, zone in enumerate(names)
     ]
     return state_of(nodes, [])
+
+
+def still_fits(state: ClusterState, pod: Pod, row: int) -> bool:
+    """Whether other pods let ``pod`` onto the row by rules prepared now."""
+    prefiltered = prefilter(state, pod)
+    return prefiltered.rejection is None and all(rule.verdict(row) is None for rule in prefiltered.rules)
 
 
 def test_what_is_assumed_counts_for_the_next_unit() -> None:

@@ -1,4 +1,4 @@
-"""The queue: order, backoff, parking and waking; no pod in two places, none forgotten."""
+"""The queue: order, backoff, parking and rousing; no pod in two places, none forgotten."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared.scheduling.queue import ClusterEvent, Place, PodQueue
+from shared.scheduling.queue import SWEPT_AT_ONCE, ClusterEvent, Place, PodQueue
 from tests.builders import make_pod
 
 
@@ -47,59 +47,50 @@ def test_a_lost_race_is_no_failure() -> None:
     assert names(queue.pop(1, now=0.0)) == ["a"]
 
 
-def test_a_parked_pod_sleeps_until_an_event_that_can_help_it() -> None:
+def parked(*plugins: str) -> PodQueue:
     queue = queue_of("a")
     queue.pop(1, now=0.0)
-    queue.park("uid-a", {"NodeAffinity"}, now=0.0)
-    assert queue.wake(ClusterEvent.POD_DELETED, now=5.0) == 0
+    queue.park("uid-a", plugins, now=0.0)
+    return queue
+
+
+def test_a_parked_pod_sleeps_until_it_is_roused() -> None:
+    queue = parked("NodeAffinity")
     assert queue.count()[Place.UNSCHEDULABLE] == 1
-    assert queue.wake(ClusterEvent.NODE_LABELS, now=5.0) == 1
-    assert names(queue.pop(1, now=5.0)) == ["a"]
+    assert queue.pop(1, now=200.0) == []
+    assert queue.rouse("uid-a", 200.0, ClusterEvent.NODE_LABELS)
+    assert not queue.rouse("uid-a", 200.0, ClusterEvent.NODE_LABELS)
+    assert names(queue.pop(1, now=200.0)) == ["a"]
 
 
-def test_a_pod_woken_while_its_backoff_runs_waits_for_the_end_of_it() -> None:
-    queue = queue_of("a")
+def test_a_pod_that_an_event_helped_does_not_wait_for_the_end_of_its_backoff_unless_others_are_before_it() -> None:
+    queue = parked("NodeResourcesFit")
+    queue.rouse("uid-a", 0.1, ClusterEvent.POD_DELETED)
+    assert queue.count()[Place.BACKOFF] == 1
+    queue.add(make_pod("b").pod(), now=0.2)
+    assert names(queue.pop(1, now=0.2)) == ["b"]
+    assert queue.has_active()
+    assert names(queue.pop(1, now=0.2)) == ["a"]
+    assert not queue.has_active()
+
+
+def test_a_pod_of_higher_priority_leaves_its_backoff_before_others_that_are_active() -> None:
+    queue = queue_of()
+    queue.add(make_pod("high").priority(5).pod(), now=0.0)
     queue.pop(1, now=0.0)
-    queue.park("uid-a", {"NodeResourcesFit"}, now=0.0)
-    queue.wake(ClusterEvent.POD_DELETED, now=0.1)
+    queue.park("uid-high", {"NodeResourcesFit"}, now=0.0)
+    queue.add(make_pod("low").pod(), now=0.1)
+    queue.rouse("uid-high", 0.1, ClusterEvent.POD_DELETED)
+    assert names(queue.pop(2, now=0.2)) == ["high", "low"]
+
+
+def test_a_pod_roused_for_a_failure_of_our_own_waits_for_the_end_of_its_backoff() -> None:
+    """Nothing helped it: to try at once would only spin."""
+    queue = parked("NodeResourcesFit")
+    queue.rouse("uid-a", 0.1)
+    assert not queue.has_active()
     assert queue.pop(1, now=0.5) == []
     assert names(queue.pop(1, now=1.0)) == ["a"]
-
-
-def test_an_event_during_the_flight_is_not_lost() -> None:
-    queue = queue_of("a")
-    queue.pop(1, now=0.0)
-    queue.wake(ClusterEvent.NODE_ADDED, now=0.1)
-    queue.park("uid-a", {"NodeResourcesFit"}, now=0.2)
-    assert queue.count()[Place.BACKOFF] == 1
-
-
-def test_an_event_during_the_flight_that_cannot_help_lets_it_sleep() -> None:
-    queue = queue_of("a")
-    queue.pop(1, now=0.0)
-    queue.wake(ClusterEvent.NODE_LABELS, now=0.1)
-    queue.park("uid-a", {"NodeResourcesFit"}, now=0.2)
-    assert queue.count()[Place.UNSCHEDULABLE] == 1
-
-
-def test_a_pod_that_an_event_did_not_help_waits_for_what_rejects_it_now() -> None:
-    """A node is labelled as the pod wants it while it is full; room appears later."""
-    queue = queue_of("a")
-    queue.pop(1, now=0.0)
-    queue.park("uid-a", {"NodeAffinity"}, now=0.0)
-    assert queue.wake(ClusterEvent.NODE_LABELS, 20.0, lambda _: frozenset({"NodeResourcesFit"})) == 0
-    assert queue.wake(ClusterEvent.NODE_TAINTS, 20.5, lambda _: frozenset()) == 0
-    assert queue.wake(ClusterEvent.POD_DELETED, 21.0, lambda _: frozenset()) == 1
-    assert names(queue.pop(1, now=21.0)) == ["a"]
-
-
-def test_a_node_that_came_closed_wakes_who_waits_for_room_when_it_opens() -> None:
-    queue = queue_of("a")
-    queue.pop(1, now=0.0)
-    queue.park("uid-a", {"NodeResourcesFit"}, now=0.0)
-    assert queue.wake(ClusterEvent.NODE_ADDED, 20.0, lambda _: frozenset({"TaintToleration"})) == 0
-    assert queue.wake(ClusterEvent.NODE_TAINTS, 21.0, lambda _: frozenset()) == 1
-    assert names(queue.pop(1, now=21.0)) == ["a"]
 
 
 def test_a_pod_that_waits_for_others_under_way_has_no_failed_attempt_and_no_backoff() -> None:
@@ -107,46 +98,39 @@ def test_a_pod_that_waits_for_others_under_way_has_no_failed_attempt_and_no_back
     queue.pop(1, now=0.0)
     queue.hold("uid-a", {"PodTopologySpread"}, now=0.0)
     assert queue.count()[Place.UNSCHEDULABLE] == 1
-    assert queue.wake(ClusterEvent.POD_ADDED, now=0.01) == 1
+    queue.rouse("uid-a", 0.01, ClusterEvent.POD_ADDED)
+    assert queue.count()[Place.ACTIVE] == 1
     assert names(queue.pop(1, now=0.01)) == ["a"]
     assert queue.entries["uid-a"].attempts == 0
 
 
-def test_an_event_in_flight_makes_a_pod_that_would_wait_for_others_active_at_once() -> None:
-    queue = queue_of("a")
-    queue.pop(1, now=0.0)
-    queue.wake(ClusterEvent.POD_ADDED, now=0.01)
-    queue.hold("uid-a", {"PodTopologySpread"}, now=0.02)
-    assert names(queue.pop(1, now=0.02)) == ["a"]
-
-
-def test_more_events_than_are_remembered_count_as_one_that_may_help() -> None:
-    queue = queue_of("a")
-    queue.pop(1, now=0.0)
-    for _ in range(600):
-        queue.wake(ClusterEvent.NODE_LABELS, now=0.1)
-    queue.park("uid-a", {"NodeResourcesFit"}, now=0.2)
-    assert queue.count()[Place.BACKOFF] == 1
-
-
-def test_the_sweep_wakes_whatever_has_slept_for_five_minutes() -> None:
-    queue = queue_of("a")
-    queue.pop(1, now=0.0)
-    queue.park("uid-a", {"NodeAffinity"}, now=0.0)
-    assert queue.sweep(now=299.0) == 0
-    assert queue.sweep(now=300.0) == 1
-    assert names(queue.pop(1, now=300.0)) == ["a"]
+def test_the_sweep_wakes_whatever_has_slept_for_five_minutes_and_so_many_at_once() -> None:
+    count = SWEPT_AT_ONCE + 1
+    queue = queue_of(*(f"p{number}" for number in range(count)))
+    for pod in queue.pop(count, now=0.0):
+        queue.park(pod.uid, {"NodeAffinity"}, now=0.0)
+    assert not queue.sweep(now=299.0)
+    assert not queue.has_active()
+    assert queue.sweep(now=300.0)
+    assert queue.count()[Place.ACTIVE] == SWEPT_AT_ONCE
+    assert not queue.sweep(now=300.0)
+    assert queue.count()[Place.ACTIVE] == count
 
 
 def test_an_update_keeps_the_place_unless_the_class_changed() -> None:
-    queue = queue_of("a")
-    queue.pop(1, now=0.0)
-    queue.park("uid-a", {"NodeResourcesFit"}, now=0.0)
+    queue = parked("NodeResourcesFit")
     queue.add(make_pod("a").set(labels={"x": "y"}).pod(), now=1.0)
     assert queue.count()[Place.UNSCHEDULABLE] == 1
+    assert queue.waiting.group_of("uid-a") is not None
     queue.add(make_pod("a").cpu("1").pod(), now=1.0)
     assert queue.count()[Place.ACTIVE] == 1
-    assert queue.wake(ClusterEvent.POD_DELETED, now=1.0) == 0
+    assert not len(queue.waiting)
+
+
+def test_labels_that_a_rejecting_rule_reads_make_a_parked_pod_active() -> None:
+    queue = parked("PodTopologySpread")
+    queue.add(make_pod("a").set(labels={"x": "y"}).pod(), now=1.0)
+    assert queue.count()[Place.ACTIVE] == 1
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -190,9 +174,9 @@ class QueueMachine(RuleBasedStateMachine):
             self.queue.park(uid, {plugin}, self.now)
             self.flying.discard(uid)
 
-    @rule(event=st.sampled_from(list(ClusterEvent)))
-    def wake(self, event: ClusterEvent) -> None:
-        self.queue.wake(event, self.now)
+    @rule(pod=pods, event=st.sampled_from(list(ClusterEvent)))
+    def rouse(self, pod: str, event: ClusterEvent) -> None:
+        self.queue.rouse(f"uid-{pod}", self.now, event)
 
     @rule(seconds=st.floats(0, 20))
     def wait(self, seconds: float) -> None:
@@ -202,8 +186,12 @@ class QueueMachine(RuleBasedStateMachine):
     def each_pending_pod_is_in_one_place(self) -> None:
         assert self.queue.entries.keys() == self.pending
         assert sum(self.queue.count().values()) == len(self.pending)
-        in_flight = {uid for uid, entry in self.queue.entries.items() if entry.place is Place.IN_FLIGHT}
-        assert in_flight == self.flying
+        places = {uid: entry.place for uid, entry in self.queue.entries.items()}
+        assert {uid for uid, place in places.items() if place is Place.IN_FLIGHT} == self.flying
+        assert {uid for uid in places if uid in self.queue.waiting} == {
+            uid for uid, place in places.items() if place is Place.UNSCHEDULABLE
+        }
+        assert self.queue.count() == {place: list(places.values()).count(place) for place in Place}
 
     def teardown(self) -> None:
         for uid in self.flying:
