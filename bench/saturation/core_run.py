@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--alone", action="store_true", help="churn: leave out the run with nobody waiting")
     parser.add_argument("--profile", metavar="FILE", default="", help="cProfile of the core's turns into FILE")
-    parser.add_argument("--profile-phase", default="", help="profile this phase only (fill, told, load)")
+    parser.add_argument("--profile-phase", default="", help="profile this phase only (fill, telling, load)")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def full(options: argparse.Namespace) -> dict[str, Any]:
     world.begin()
     world.rest(30)
     settle_garbage()
-    profiled.phase("told")
+    profiled.phase("telling")
     lows = [world.add_pod(load.low(number, shapes)) for number in range(waiting)]
     world.rest(options.told_s)
     told = {uid: world.told[uid] - world.created[uid] for uid in lows if uid in world.told}
@@ -128,7 +128,7 @@ def churn(options: argparse.Namespace, waiting: int) -> dict[str, Any]:
     standing = [world.add_pod(load.small(number, rng)) for number in range(count)]
     world.rest(60)
     settle_garbage()
-    profiled.phase("told")
+    profiled.phase("telling")
     lost = [
         world.add_pod(load.hopeless(n, classes, guided=options.guided, preempting=options.preempting))
         for n in range(waiting)
@@ -143,10 +143,10 @@ def churn(options: argparse.Namespace, waiting: int) -> dict[str, Any]:
         world.run(began + step / options.rate)
         count += 1
         standing.append(world.add_pod(load.small(count, rng)))
-        place = rng.randrange(len(standing))
+        place = next((p for p in (rng.randrange(len(standing)) for _ in range(8)) if standing[p] in world.bound), 0)
         standing[place], standing[-1] = standing[-1], standing[place]
         world.remove_pod(standing.pop())
-    world.run(began + options.seconds)
+    world.run(began + options.seconds + 1)
     profiled.write()
     placed = len(world.bound) - before
     report = figures(world.turns["load"])
@@ -157,7 +157,7 @@ def churn(options: argparse.Namespace, waiting: int) -> dict[str, Any]:
         "told": len(told), "told_s": {"p50": quantile(told, 50), "p99": quantile(told, 99)},
         "placed": placed, "wrongly_placed": sum(uid in world.bound for uid in lost),
         "patches_during_load": world.patches - patches,
-        **({"told_phase": figures(world.turns["told"])} if "told" in world.turns else {}),
+        **({"telling": figures(world.turns["telling"])} if "telling" in world.turns else {}),
         "load": report,
     }  # fmt: skip
 
