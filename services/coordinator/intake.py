@@ -125,6 +125,7 @@ class Intake:
             return
         stood = state.cluster.index.get(pod.uid)
         state.cluster.observe(pod)
+        self._preemptor.landed(pod)
         self._drop(pod.uid)
         if before is None or before.assumed_at is not None:
             self._mark(ClusterEvent.POD_ADDED, pod.node_name)
