@@ -90,7 +90,7 @@ class Preemptor:
         self._searches: dict[str, _Search] = {}
         self._nominations: dict[str, _Nomination] = {}
         self._landing: dict[str, str] = {}
-        """Victims that are not seen bound yet, with the preemptor: each is evicted once it is, and where it was to be."""
+        """Victims not seen bound yet, with the preemptor: each is evicted once it is, where it was to be."""
 
     # --- a pod is parked ----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""A victim that is only assumed on its node: until the watch shows it bound there, nobody can say that it is in the way.
+"""A victim that is only assumed on its node: until the watch shows it bound there, nobody knows that it is in the way.
 
 Its Binding may fail, or go to a next-best node; an eviction sent meanwhile would hit a pod that holds nothing there.
 """
@@ -12,7 +12,7 @@ from tests.unit.services.coordinator.scene import Scene
 
 
 def assumed_victim() -> tuple[Scene, Plan]:
-    """``low`` is assumed on ``n0``, its plan under way; ``high`` could have that room only. ``n1`` has two CPUs free."""
+    """``low`` is assumed on ``n0``, its plan under way; ``high`` could have that room only. ``n1`` has 2 CPUs free."""
     scene = Scene()
     for name in ("n0", "n1"):
         scene.add_node(make_node(name).node())
