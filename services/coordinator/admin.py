@@ -77,6 +77,7 @@ class Admin:
         self._explain_seconds = metrics.histogram("explain_duration_seconds", "Answering one, API server included")
         metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
         metrics.gauge_of("agents", "Agents registered", lambda: float(len(self.core.roster.views) if self.core else 0))
+        metrics.gauge_of("longest_turn_seconds", "Longest turn of the leader's loop in the last minute", self._turn_s)
         metrics.gauge_of("nodes", "Nodes known", lambda: float(self._nodes()))
 
     def status(self) -> dict[str, Any]:
@@ -171,12 +172,16 @@ class Admin:
         if self.core is not None:
             figures |= self.core.state.stats.as_dict()
             figures["queue"] = self._queue()
+            figures["longest_turn_ms"] = round(self._turn_s() * 1000, 3)
         if self.peers is not None:
             figures |= self.peers.figures()
         return figures
 
     def _term(self) -> int:
         return self.leadership.term if self.leadership is not None else 0
+
+    def _turn_s(self) -> float:
+        return self.pace.longest_turn_s(boottime()) if self.pace is not None else 0.0
 
     def _nodes(self) -> int:
         return len(self.core.state.cache.table.row_of) if self.core is not None else 0

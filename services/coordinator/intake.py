@@ -118,6 +118,7 @@ class Intake:
             return
         stood = state.cluster.index.get(pod.uid)
         state.cluster.observe(pod)
+        self._preemptor.landed(pod)
         self._drop(pod.uid)
         if before is None or before.assumed_at is not None:
             self._requeuer.pod_changed(pod, ClusterEvent.POD_ADDED)

@@ -1,4 +1,5 @@
-"""How fast it goes now: pods and decisions per second over the last ten, and the latencies of the last thousand pods.
+"""How fast it goes now: pods and decisions per second over the last ten, the latencies of the last thousand pods, and
+the longest turn of the last minute.
 
 Why beside the metrics: a scrape gives totals since the start, a screen wants what is true now without a Prometheus. The
 shell hands over what a turn brought; what is not asked for costs one comparison per turn. No clock, no I/O.
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 
 WINDOW_S = 10.0
 EVERY_S = 1.0
+TURNS_S = 60
+"""How long the longest turn is remembered, in whole seconds."""
 KEPT = 1024
 """Latencies and rounds remembered: enough for a p99."""
 
@@ -39,6 +42,22 @@ class Pace:
         self._marks: deque[tuple[float, int, int]] = deque()
         self._latencies_s: deque[float] = deque(maxlen=KEPT)
         self._rounds_s: deque[float] = deque(maxlen=KEPT)
+        self._turns: deque[tuple[int, float]] = deque()
+
+    def turned(self, now: float, took_s: float) -> None:
+        """A turn of the loop ended at ``now``: what is longest of each second is kept."""
+        second, turns = int(now), self._turns
+        if turns and turns[-1][0] == second:
+            if took_s > turns[-1][1]:
+                turns[-1] = (second, took_s)
+            return
+        turns.append((second, took_s))
+        while turns[0][0] <= second - TURNS_S:
+            turns.popleft()
+
+    def longest_turn_s(self, now: float) -> float:
+        """Of the last ``TURNS_S`` seconds."""
+        return max((took_s for second, took_s in self._turns if second > now - TURNS_S), default=0.0)
 
     def mark(self, now: float, bound: int, answers: int) -> None:
         """The totals at ``now`` (seconds of the clock); one a second is kept, and always the newest."""

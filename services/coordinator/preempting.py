@@ -118,6 +118,8 @@ class Preemptor:
         self._begun = 0
         self._tries: OrderedDict[tuple[PodClass, int], dict[int, tuple[int, int, Tried]]] = OrderedDict()
         self._nominations: dict[str, _Nomination] = {}
+        self._landing: dict[str, str] = {}
+        """Victims not seen bound yet, with the preemptor: each is evicted once it is, where it was to be."""
 
     # --- a pod is parked ----------------------------------------------------------------------------------------
 
@@ -178,7 +180,7 @@ class Preemptor:
         node = known.pod.nominated_node if known is not None else pod.nominated_node
         if not node or self._hopeless(pod, node):
             return False
-        if known is not None and any(index.get(victim.uid) is not None for victim in known.victims):
+        if known is not None and any(victim.uid in index.uids_on(node) for victim in known.victims):
             return True
         return any(other.terminating and other.priority < pod.priority for other in index.pods_on(node))
 
@@ -357,15 +359,26 @@ class Preemptor:
         self._evict(known, known.victims)
 
     def _evict(self, known: _Nomination, victims: Iterable[Pod]) -> None:
-        """Ask those of the victims to leave that still stand."""
-        standing, uid, node = self._state.cluster.index, known.pod.uid, known.pod.nominated_node
-        evictions = [
-            Eviction(victim.uid, victim.namespace, victim.name, uid, node, victim.uid in known.forced)
-            for victim in victims
-            if (seen := standing.get(victim.uid)) is not None and not seen.terminating
-        ]
+        """Ask those of the victims to leave that still stand on the node. One that is only assumed there may yet go
+        elsewhere, or nowhere: it is asked when the watch shows it there."""
+        cluster, uid, node = self._state.cluster, known.pod.uid, known.pod.nominated_node
+        evictions = []
+        for victim in victims:
+            account, seen = cluster.cache.accounts.get(victim.uid), cluster.index.get(victim.uid)
+            if account is None or seen is None or account.node_name != node or seen.terminating:
+                continue
+            if account.assumed_at is not None:
+                self._landing[victim.uid] = uid
+                continue
+            evictions.append(Eviction(victim.uid, victim.namespace, victim.name, uid, node, victim.uid in known.forced))
         if evictions:
             self._ledger.evict(evictions)
+
+    def landed(self, pod: Pod) -> None:
+        """The watch shows a pod bound that was only assumed: if it is a victim where it is now, it is to leave."""
+        known = self._nominations.get(self._landing.pop(pod.uid, ""))
+        if known is not None:
+            self._evict(known, [victim for victim in known.victims if victim.uid == pod.uid])
 
     def _insist(self, uid: str) -> None:
         """Ask those victims again of which nobody knows whether they were asked; to be evicted twice is once."""
@@ -442,4 +455,5 @@ class Preemptor:
 
     def forget(self, uid: str) -> None:
         """The pod is placed or gone."""
+        self._landing.pop(uid, None)
         self._nominations.pop(uid, None)

@@ -8,6 +8,7 @@ decide; the core does.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol
 
@@ -87,6 +88,8 @@ class Shell:
         self.pace = Pace()
         self.latency_ms = metrics.quantiles("schedule_latency_ms")
         self.round_ms = metrics.quantiles("round_ms")
+        self.turn_ms = metrics.quantiles("turn_ms")
+        self.turn_cpu_ms = metrics.quantiles("turn_cpu_ms")
         self._scheduler_metrics = scheduler_metrics
 
     def connect(self, peers: Peers, writes: KubeWrites) -> None:
@@ -123,12 +126,14 @@ class Shell:
             self._end(LeadershipLost("the lease may have ended"))
             return
         events, self._inbox = self._inbox, []
+        began_s, began_cpu_s = time.perf_counter(), time.thread_time()
         try:
             for instruction in self.core.handle(events, self._clock()):
                 self._carry_out(instruction)
         except Exception as error:  # noqa: BLE001  the shell's one guard: it ends the term with this error
             self._end(error)
             return
+        self._took(time.perf_counter() - began_s, time.thread_time() - began_cpu_s)
         stats = self.core.state.stats
         self.pace.mark(self.core.state.now, stats.bound, stats.answers)
         if stats.latencies_s or stats.rounds_s or stats.attempts_s:
@@ -140,6 +145,14 @@ class Shell:
                 self.round_ms.record(round_s * 1000)
             if self._scheduler_metrics is not None:
                 self._scheduler_metrics.observe(stats, rounds_s)
+
+    def _took(self, turn_s: float, cpu_s: float) -> None:
+        """A turn lasted so long: nothing else ran on this loop, the answers of the API included."""
+        self.turn_ms.record(turn_s * 1000)
+        self.turn_cpu_ms.record(cpu_s * 1000)
+        self.pace.turned(self.core.state.now, turn_s)
+        if self._scheduler_metrics is not None:
+            self._scheduler_metrics.turn.observe(turn_s)
 
     def _end(self, error: BaseException) -> None:
         if self._ended is not None and not self._ended.done():

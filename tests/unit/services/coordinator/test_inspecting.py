@@ -280,3 +280,13 @@ def test_a_slow_reader_loses_the_oldest_decisions_and_is_told_how_many() -> None
     taken, dropped = feed.take()
     assert [decision.uid for decision in taken] == ["p7", "p8", "p9"]
     assert dropped == 7
+
+
+def test_the_longest_turn_is_that_of_the_last_minute() -> None:
+    pace = Pace()
+    for at, took_s in ((10.0, 0.4), (10.5, 0.1), (30.2, 0.2), (30.9, 0.05)):
+        pace.turned(at, took_s)
+    assert pace.longest_turn_s(31.0) == 0.4
+    assert pace.longest_turn_s(70.5) == 0.2
+    pace.turned(91.0, 0.01)
+    assert pace.longest_turn_s(91.0) == 0.01

@@ -1,0 +1,1 @@
+"""How a full cluster goes: see ``__main__``."""

@@ -1,0 +1,247 @@
+"""What the load's own side does at the API server: creates and deletes, many at once, and a watch of its own on pods.
+
+Bodies are sent as they are; every time is this process's monotonic clock. It refuses to retry: a load that was not made
+as it was meant is no measurement, and ends with what the server said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from bench.saturation.load import LOW, STANDING, URGENT
+from shared.adapters.kube_config import KubeConfig
+
+NAMESPACE = "conclave-bench"
+AT_ONCE = 32
+CLASSES = {URGENT: "conclave-bench-urgent", LOW: "conclave-bench-low"}
+NODE_LABEL = "conclave.bench/node"
+MAX_LINE = 1 << 24
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str = ""
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    resourceVersion: str = ""  # noqa: N815  the API's name
+    deletionTimestamp: str | None = None  # noqa: N815
+
+
+class _Spec(msgspec.Struct):
+    nodeName: str = ""  # noqa: N815
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] = []
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+@dataclass(slots=True)
+class Seen:
+    """By pod name: when the own watch first showed it so."""
+
+    created: dict[str, float] = field(default_factory=dict)
+    """When it was sent."""
+    told: dict[str, float] = field(default_factory=dict)
+    """PodScheduled=False."""
+    bound: dict[str, float] = field(default_factory=dict)
+    leaving: dict[str, float] = field(default_factory=dict)
+    gone: dict[str, float] = field(default_factory=dict)
+    node: dict[str, str] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
+    """Deleted by this side."""
+
+    def evicted(self) -> set[str]:
+        """Those that left and were not told to by this side."""
+        return (self.leaving.keys() | self.gone.keys()) - self.own
+
+
+class Cluster:
+    """One API server. ``async with Cluster.open(kubeconfig)``."""
+
+    def __init__(self, access: KubeConfig, session: aiohttp.ClientSession, grace_s: float) -> None:
+        self._access = access
+        self._session = session
+        self._grace_s = grace_s
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._decoder = msgspec.json.Decoder(_Event)
+        self._pods = msgspec.json.Decoder(_Pod)
+        self.seen = Seen()
+        self.changed = asyncio.Event()
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, kubeconfig: Path, *, grace_s: float) -> AsyncIterator[Self]:
+        """Connected; the namespace and what pods need in it are there."""
+        access = await KubeConfig.load(kubeconfig)
+        connector = aiohttp.TCPConnector(limit=2 * AT_ONCE, ssl=access.tls() or True)
+        async with aiohttp.ClientSession(connector=connector, read_bufsize=MAX_LINE) as session:
+            cluster = cls(access, session, grace_s)
+            await cluster._prepare()
+            watching = asyncio.create_task(cluster._watch(await cluster._revision()))
+            try:
+                yield cluster
+            finally:
+                for task in (watching, *cluster._tasks):
+                    task.cancel()
+                await asyncio.gather(watching, *cluster._tasks, return_exceptions=True)
+
+    # --- the load ---------------------------------------------------------------------------------------------------
+
+    async def add_nodes(self, bodies: Iterable[dict[str, Any]]) -> None:
+        """Ready, and without the taints that admission gives to new nodes."""
+
+        async def one(body: dict[str, Any]) -> None:
+            body["metadata"]["labels"][NODE_LABEL] = "true"
+            path, name = "/api/v1/nodes", body["metadata"]["name"]
+            await self._call("POST", path, body)
+            await self._call("PATCH", f"{path}/{name}", {"spec": {"taints": body["spec"].get("taints")}})
+            await self._call("PATCH", f"{path}/{name}/status", {"status": body["status"]})
+
+        await self._many(one, bodies)
+
+    async def add_pods(self, bodies: Iterable[dict[str, Any]]) -> None:
+        """As fast as the server takes them."""
+        await self._many(self.add_pod, bodies)
+
+    async def add_pod(self, body: dict[str, Any]) -> None:
+        """One."""
+        spec, name = body["spec"], body["metadata"]["name"]
+        body["metadata"]["namespace"] = NAMESPACE
+        priority = spec.pop("priority", STANDING)
+        if priority in CLASSES:
+            spec["priorityClassName"] = CLASSES[priority]
+        spec["terminationGracePeriodSeconds"] = int(self._grace_s)
+        self.seen.created[name] = time.monotonic()
+        await self._call("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", body)
+
+    async def remove_pods(self, names: Iterable[str]) -> None:
+        """At once, as a kubelet does at the end of the grace."""
+        await self._many(self.remove_pod, names)
+
+    async def remove_pod(self, name: str) -> None:
+        """One; gone already is well."""
+        self.seen.own.add(name)
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}?gracePeriodSeconds=0"
+        await self._call("DELETE", path, None, also=(404,))
+
+    async def clear(self) -> None:
+        """Everything that a load left here."""
+        pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        await self._call("DELETE", f"{pods}?gracePeriodSeconds=0", None)
+        await self._call("DELETE", f"/api/v1/nodes?labelSelector={NODE_LABEL}%3Dtrue", None)
+        self.seen = Seen()
+
+    async def until(self, holds: Any, most_s: float) -> bool:
+        """Until ``holds()``, asked after every news; False after ``most_s``."""
+        try:
+            async with asyncio.timeout(most_s):
+                while not holds():
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    async def _many(self, one: Any, items: Iterable[Any]) -> None:
+        left = iter(items)
+
+        async def worker() -> None:
+            for item in left:
+                await one(item)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(worker())
+
+    async def _call(self, method: str, path: str, body: Any, *, also: tuple[int, ...] = ()) -> Any:
+        headers = dict(await self._access.headers())
+        headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        data = json.dumps(body).encode() if body is not None else None
+        async with self._session.request(method, self._access.base_url + path, data=data, headers=headers) as told:
+            text = await told.read()
+            if told.status >= 300 and told.status not in also:
+                sys.exit(f"bench.saturation: {method} {path}: {told.status} {text[:300]!r}")
+            return text
+
+    async def _prepare(self) -> None:
+        api = "/api/v1/namespaces"
+        await self._call("POST", api, {"metadata": {"name": NAMESPACE}}, also=(409,))
+        # a cluster without controllers gives no namespace its service account
+        await self._call("POST", f"{api}/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}}, also=(409,))
+        for value, name in CLASSES.items():
+            body = {"metadata": {"name": name}, "value": value}
+            await self._call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body, also=(409,))
+        await self.clear()
+
+    async def _revision(self) -> str:
+        listed = json.loads(await self._call("GET", f"/api/v1/namespaces/{NAMESPACE}/pods?limit=1", None))
+        return str(listed["metadata"]["resourceVersion"])
+
+    async def _watch(self, revision: str) -> None:
+        """Our own view of the pods. A watch that ends is begun again where it was; one that cannot be ends the run."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        while True:
+            path = f"/api/v1/namespaces/{NAMESPACE}/pods?watch=true&allowWatchBookmarks=true&resourceVersion={revision}"
+            headers = await self._access.headers()
+            async with self._session.get(self._access.base_url + path, headers=headers, timeout=timeout) as stream:
+                while line := await stream.content.readline():
+                    event = self._decoder.decode(line)
+                    if event.type == "ERROR":
+                        sys.exit(f"bench.saturation: the watch fails: {line[:300]!r}")
+                    found = self._pods.decode(event.object)
+                    revision = found.metadata.resourceVersion
+                    if event.type != "BOOKMARK":
+                        self._note(event.type, found)
+
+    def _note(self, kind: str, pod: _Pod) -> None:
+        seen, name, now = self.seen, pod.metadata.name, time.monotonic()
+        if kind == "DELETED":
+            seen.gone.setdefault(name, now)
+        elif pod.metadata.deletionTimestamp is not None:
+            if name not in seen.leaving:
+                seen.leaving[name] = now
+                if self._grace_s:
+                    self._later(self._leave(name))
+        elif pod.spec.nodeName:
+            seen.bound.setdefault(name, now)
+            seen.node[name] = pod.spec.nodeName
+        elif any(one.type == "PodScheduled" and one.status == "False" for one in pod.status.conditions):
+            seen.told.setdefault(name, now)
+        self.changed.set()
+
+    async def _leave(self, name: str) -> None:
+        """The kubelet's part: the pod has ended."""
+        await asyncio.sleep(self._grace_s)
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}?gracePeriodSeconds=0"
+        await self._call("DELETE", path, None, also=(404,))
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

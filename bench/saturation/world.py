@@ -1,0 +1,250 @@
+"""The coordinator's core and real agents' cores in virtual time, everything else as plain data: no process, no socket.
+
+A turn of the core takes as much virtual time as it took CPU, so what arrives meanwhile is one batch, as in the shell's
+loop; answers, Bindings, patches and watch events take fixed times. What is measured is the CPU of ``Core.handle``.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import gc
+import heapq
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from services.agent.core import AgentCore
+from services.coordinator import events as seen
+from services.coordinator import instructions as wanted
+from services.coordinator.core import Core
+from shared.kube import objects as api
+from shared.kube.convert import node_from_api, pod_from_api
+from shared.model.pod import Pod
+from shared.policy.registry import make_policy
+from shared.wire.codec import decode, encode
+from shared.wire.messages import (
+    VERSION,
+    EvictionOutcome,
+    EvictionResult,
+    Offer,
+    Outcome,
+    PlacementResult,
+    Plan,
+    PlanResult,
+    ViewUpdate,
+)
+from shared.wire.records import AgentRecord
+
+ANSWER_S, BIND_S, WATCH_S, PATCH_S = 0.003, 0.008, 0.002, 0.005
+LONG_MS = 50.0
+LONGEST_KEPT = 5
+
+
+@dataclass(slots=True)
+class Turns:
+    """What the turns of one phase took."""
+
+    cpu_ms: list[float] = field(default_factory=list)
+    wall_ms: list[float] = field(default_factory=list)
+    events: int = 0
+    agents_cpu_s: float = 0.0
+    longest: list[tuple[float, float, dict[str, int]]] = field(default_factory=list)
+    """CPU ms, virtual time, events by kind: of the longest turns."""
+
+    def add(self, cpu_ms: float, wall_ms: float, at: float, batch: list[seen.Event]) -> None:
+        self.cpu_ms.append(cpu_ms)
+        self.wall_ms.append(wall_ms)
+        self.events += len(batch)
+        if len(self.longest) < LONGEST_KEPT or cpu_ms > self.longest[-1][0]:
+            kinds = dict(Counter(type(event).__name__ for event in batch))
+            self.longest.append((round(cpu_ms, 1), round(at, 2), kinds))
+            self.longest.sort(key=lambda turn: -turn[0])
+            del self.longest[LONGEST_KEPT:]
+
+
+class CoreWorld:
+    """``now``: virtual seconds. ``phase`` names what is measured at the moment."""
+
+    def __init__(self, *, agents: int, seed: int, grace_s: float = 0.0) -> None:
+        self.now = 1000.0
+        self.turns: dict[str, Turns] = {}
+        self.phase = ""
+        self.pods: dict[str, Pod] = {}
+        self.told: dict[str, float] = {}
+        self.bound: dict[str, float] = {}
+        self.created: dict[str, float] = {}
+        self.evicted: list[tuple[str, str]] = []
+        self.patches = 0
+        self.profile: cProfile.Profile | None = None
+        self._grace_s = grace_s
+        self._versions = 0
+        self._sequence = 0
+        self._due: list[tuple[float, int, seen.Event]] = []
+        self._timer: float | None = None
+        self.core = Core(term=7, scheduler_name="conclave", policy="kube-default", rng=Random(seed))
+        self._agents: dict[str, AgentCore] = {}
+        for number in range(agents):
+            self._agents[f"agent-{number}"] = AgentCore(make_policy("kube-default"), np.random.default_rng(seed))
+
+    # --- what happens -----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Agents and binder are there, everything is listed."""
+        records = tuple(AgentRecord(id=name, url=f"http://{name}", incarnation=name) for name in self._agents)
+        for event in (
+            seen.AgentsChanged(records), seen.BinderChanged("http://binder", 3), seen.IntentsListed(()),
+            seen.ControlSeen(), seen.Synced(seen.Source.NODES), seen.Synced(seen.Source.PODS),
+        ):  # fmt: skip
+            self.post(event)
+
+    def add_node(self, body: dict[str, Any]) -> None:
+        body["metadata"]["uid"] = body["metadata"]["name"]
+        self.post(seen.NodeUpserted(node_from_api(msgspec.convert(body, api.Node))))
+
+    def add_pod(self, body: dict[str, Any], at: float | None = None) -> str:
+        """Its uid. ``at``: when it was to come; the core may have been busy since."""
+        uid = body["metadata"]["uid"] = f"uid-{body['metadata']['name']}"
+        self._versions += 1
+        body["metadata"]["resourceVersion"] = str(self._versions)
+        self.created[uid] = self.now if at is None else at
+        self._show(pod_from_api(msgspec.convert(body, api.Pod)), 0.0)
+        return uid
+
+    def remove_pod(self, uid: str) -> None:
+        if self.pods.pop(uid, None) is not None:
+            self.post(seen.PodDeleted(uid), WATCH_S)
+
+    def post(self, event: seen.Event, after_s: float = 0.0) -> None:
+        self._sequence += 1
+        heapq.heappush(self._due, (self.now + after_s, self._sequence, event))
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is due up to then."""
+        while True:
+            times = [at for at in (self._due[0][0] if self._due else None, self._timer) if at is not None]
+            if not times or min(times) > until:
+                break
+            self.now = max(self.now, min(times))
+            batch: list[seen.Event] = []
+            while self._due and self._due[0][0] <= self.now:
+                batch.append(heapq.heappop(self._due)[2])
+            if self._timer is not None and self._timer <= self.now:
+                self._timer = None
+                batch.append(seen.Tick())
+            self._turn(batch)
+        self.now = max(self.now, until)
+
+    def rest(self, most_s: float) -> bool:
+        """Run until nothing waits in active or in flight and no search goes on; False after ``most_s``."""
+        end = self.now + most_s
+        while self.now < end:
+            self.run(self.now + 0.1)
+            places = {entry.place.value for entry in self.core.state.queue.entries.values()}
+            if not places & {"active", "in_flight", "backoff"} and not self.core.preemptor.busy:
+                return True
+        return False
+
+    def _turn(self, batch: list[seen.Event]) -> None:
+        turns = self.turns.setdefault(self.phase, Turns())
+        wall, cpu = time.perf_counter(), time.thread_time()
+        if self.profile is not None:
+            self.profile.enable()
+        instructions = self.core.handle(batch, self.now)
+        if self.profile is not None:
+            self.profile.disable()
+        cpu_s, wall_s = time.thread_time() - cpu, time.perf_counter() - wall
+        self.core.state.stats.take_samples()
+        turns.add(cpu_s * 1000, wall_s * 1000, self.now, batch)
+        self.now += cpu_s
+        for instruction in instructions:
+            self._carry_out(instruction)
+
+    # --- the others -------------------------------------------------------------------------------------------------
+
+    def _show(self, pod: Pod, after_s: float = WATCH_S) -> None:
+        self.pods[pod.uid] = pod
+        self.post(seen.PodUpserted(pod), after_s)
+
+    def _change(self, uid: str, after_s: float = WATCH_S, **changes: Any) -> None:
+        self._versions += 1
+        pod = msgspec.structs.replace(self.pods[uid], resource_version=str(self._versions), **changes)
+        self._show(pod, after_s)
+
+    def _carry_out(self, instruction: wanted.Instruction) -> None:
+        match instruction:
+            case wanted.SetTimer():
+                self._timer = instruction.at
+            case wanted.SendOffer():
+                self._ask(instruction.agent, instruction.offer)
+            case wanted.SendView():
+                self._ask(instruction.agent, instruction.update)
+            case wanted.SendPlan():
+                self._bind(instruction.plan)
+            case wanted.FetchPod():
+                self.post(seen.PodFetched(instruction.uid, self.pods.get(instruction.uid)), PATCH_S)
+            case wanted.PatchCondition():
+                self._patch(instruction)
+            case _:
+                pass
+
+    def _patch(self, patch: wanted.PatchCondition) -> None:
+        self.patches += 1
+        if patch.uid not in self.pods:
+            return
+        self.told.setdefault(patch.uid, self.now)
+        changes: dict[str, object] = {"condition": ("False", patch.reason, patch.message)}
+        if patch.nominated is not None:
+            changes["nominated_node"] = patch.nominated
+        self._change(patch.uid, PATCH_S, **changes)
+        if patch.nominated:
+            self.post(seen.NominationStored(patch.uid, patch.nominated), PATCH_S)
+
+    def _ask(self, agent: str, message: Offer | ViewUpdate) -> None:
+        core, cpu = self._agents[agent], time.thread_time()
+        event: seen.Event
+        if isinstance(message, Offer):
+            core.now_s = self.now
+            event = seen.DecisionsReceived(agent, message.message_id, core.decide(decode(encode(message), Offer)))
+        else:
+            event = seen.ViewAcked(agent, message.message_id, core.update(decode(encode(message), ViewUpdate)))
+        self.turns[self.phase].agents_cpu_s += time.thread_time() - cpu
+        self.post(event, ANSWER_S)
+
+    def _bind(self, plan: Plan) -> None:
+        results = []
+        evictions = []
+        for eviction in plan.evictions:
+            victim = self.pods.get(eviction.uid)
+            if victim is None:
+                evictions.append(EvictionResult(eviction.uid, EvictionOutcome.GONE))
+                continue
+            if not victim.terminating:
+                self.evicted.append((eviction.uid, eviction.preemptor))
+                if self._grace_s:
+                    self._change(eviction.uid, BIND_S, terminating=True)
+                del self.pods[eviction.uid]
+                self.post(seen.PodDeleted(eviction.uid), BIND_S + self._grace_s + WATCH_S)
+            evictions.append(EvictionResult(eviction.uid, EvictionOutcome.EVICTED))
+        for placement in plan.placements:
+            pod = self.pods.get(placement.uid)
+            if pod is None:
+                results.append(PlacementResult(placement.unit, Outcome.GONE))
+                continue
+            self._change(placement.uid, BIND_S, node_name=placement.node)
+            self.bound[placement.uid] = self.now + BIND_S
+            results.append(PlacementResult(placement.unit, Outcome.BOUND, placement.node, "", 100))
+        result = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 0, evictions)
+        self.post(seen.PlanAnswered(plan.plan_id, result, BIND_S), BIND_S + WATCH_S)
+
+
+def settle_garbage() -> None:
+    """As a service does once it is ready."""
+    gc.collect()
+    gc.freeze()
