@@ -21,7 +21,7 @@ import numpy as np
 from services.agent.core import AgentCore
 from services.coordinator import events as seen
 from services.coordinator import instructions as wanted
-from services.coordinator.core import Core
+from services.coordinator.core import EVENTS_PER_TURN, Core
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.model.pod import Pod
@@ -133,7 +133,7 @@ class CoreWorld:
                 break
             self.now = max(self.now, min(times))
             batch: list[seen.Event] = []
-            while self._due and self._due[0][0] <= self.now:
+            while self._due and self._due[0][0] <= self.now and len(batch) < EVENTS_PER_TURN:
                 batch.append(heapq.heappop(self._due)[2])
             if self._timer is not None and self._timer <= self.now:
                 self._timer = None

@@ -63,6 +63,9 @@ from shared.scheduling.queue import Place
 
 SWEEP_QUEUE_S = 30.0
 
+EVENTS_PER_TURN = 1000
+"""Events that the shell hands over at once: more (a first list, a watch that was cut) take several turns."""
+
 STARTS_PER_TURN = 4
 """Rounds in which no agent needs to be asked (no node takes any unit) before the loop turns."""
 

@@ -40,6 +40,9 @@ JUDGED_IN_FULL = 15
 ROUSED_AT_ONCE = 16
 """Members of a group that one change wakes at most where the room is not counted; the next follow them."""
 
+CONCERNED_KEPT = 1024
+"""Kinds of pods for which it is remembered which groups they concern."""
+
 UNJUDGED_AT_ONCE = 256
 """Pods woken in one turn because there are agents, or nodes, again."""
 
@@ -83,6 +86,8 @@ class Requeuer:
         self._groups: dict[int, ClusterEvent] = {}
         self._unjudged: deque[str] = deque()
         self._roused: dict[str, _Roused] = {}
+        self._concerned: dict[Hashable, list[int]] = {}
+        self._concerned_version = -1
 
     # --- marks --------------------------------------------------------------------------------------------------
 
@@ -102,11 +107,12 @@ class Requeuer:
         if self._state.queue.waiting.related:
             relations = pod.relations or NO_RELATIONS
             labels = tuple(sorted(pod.labels.items()))
-            key = pod.namespace, labels, relations.anti_affinity, relations.claims
-            self._pods[key] = pod, event
+            self._pods[pod.namespace, labels, relations.anti_affinity, relations.claims] = pod, event
 
     def object_changed(self, event: ClusterEvent, key: str) -> None:
         """A claim, volume, storage class, CSINode or namespace changed; ``key``: the claim's, or the object's name."""
+        if event is ClusterEvent.NAMESPACE_LABELS:
+            self._concerned.clear()
         for group in list(self._state.queue.waiting.related.values()):
             relations = group.pod.relations or NO_RELATIONS
             if event is ClusterEvent.CLAIM_CHANGED:
@@ -162,7 +168,7 @@ class Requeuer:
         while left > 0 and self._pods:
             key = next(iter(self._pods))
             pod, event = self._pods.pop(key)
-            left -= self._find_concerned(pod, event)
+            left -= self._find_concerned(key, pod, event)
         while left > 0 and self._nodes:
             node_name = next(iter(self._nodes))
             left -= self._serve(node_name, self._nodes[node_name], left)
@@ -178,13 +184,20 @@ class Requeuer:
     def _judge_related(self, event: ClusterEvent) -> None:
         self._groups.update(dict.fromkeys(self._state.queue.waiting.related, event))
 
-    def _find_concerned(self, pod: Pod, event: ClusterEvent) -> int:
+    def _find_concerned(self, key: Hashable, pod: Pod, event: ClusterEvent) -> int:
         """Note the groups whose rules mean the pod, or which its own rules mean."""
-        related = self._state.queue.waiting.related
-        for number, group in related.items():
-            if self._concerns(pod, group.pod):
-                self._groups[number] = event
-        return 1 + len(related) // 8
+        waiting = self._state.queue.waiting
+        if self._concerned_version != waiting.related_version or len(self._concerned) >= CONCERNED_KEPT:
+            self._concerned.clear()
+            self._concerned_version = waiting.related_version
+        numbers = self._concerned.get(key)
+        if numbers is not None:
+            self._groups.update(dict.fromkeys(numbers, event))
+            return 1
+        numbers = [number for number, group in waiting.related.items() if self._concerns(pod, group.pod)]
+        self._concerned[key] = numbers
+        self._groups.update(dict.fromkeys(numbers, event))
+        return 1 + len(waiting.related) // 4
 
     def _concerns(self, pod: Pod, waiting: Pod) -> bool:
         namespaces = self._state.cluster.namespaces

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from services.coordinator import pointer
-from services.coordinator.core import Core
+from services.coordinator.core import EVENTS_PER_TURN, Core
 from services.coordinator.events import Event, Tick
 from services.coordinator.instructions import (
     EmitEvent,
@@ -125,7 +125,7 @@ class Shell:
         if not self._leadership.is_valid():
             self._end(LeadershipLost("the lease may have ended"))
             return
-        events, self._inbox = self._inbox, []
+        events, self._inbox = self._inbox[:EVENTS_PER_TURN], self._inbox[EVENTS_PER_TURN:]
         began_s, began_cpu_s = time.perf_counter(), time.thread_time()
         try:
             for instruction in self.core.handle(events, self._clock()):
@@ -134,6 +134,7 @@ class Shell:
             self._end(error)
             return
         self._took(time.perf_counter() - began_s, time.thread_time() - began_cpu_s)
+        self.post(())  # the rest of a large batch, after whatever else waits for the loop
         stats = self.core.state.stats
         self.pace.mark(self.core.state.now, stats.bound, stats.answers)
         if stats.latencies_s or stats.rounds_s or stats.attempts_s:

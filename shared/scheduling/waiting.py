@@ -76,7 +76,8 @@ class Waiting:
     def __init__(self) -> None:
         self.groups: dict[Hashable, Group] = {}
         self.related: dict[int, Group] = {}
-        """Groups that a change on one node may help on another, by number."""
+        """Groups that a change on one node may help on another, by number; ``related_version`` counts its changes."""
+        self.related_version = 0
         self._of: dict[str, Group] = {}
         self._by_number: list[Group | None] = []
         self._free: list[int] = []
@@ -124,7 +125,8 @@ class Waiting:
             self._arrival[group.number] = head[0]
             return
         del self.groups[group.key]
-        self.related.pop(group.number, None)
+        if self.related.pop(group.number, None) is not None:
+            self.related_version += 1
         self._by_number[group.number] = None
         self._alive[group.number] = False
         self._free.append(group.number)
@@ -145,8 +147,8 @@ class Waiting:
     def blame(self, group: Group, plugins: frozenset[str]) -> None:
         """These plugins reject the group too."""
         group.plugins |= plugins
-        if group.relational:
-            self.related[group.number] = group
+        if group.relational and group.number not in self.related:
+            self._relate(group)
 
     # --- whom room could help -----------------------------------------------------------------------------------
 
@@ -204,8 +206,12 @@ class Waiting:
         self._alive[number] = True
         self._priorities[pod.priority] = self._priorities.get(pod.priority, 0) + 1
         if group.relational:
-            self.related[number] = group
+            self._relate(group)
         return group
+
+    def _relate(self, group: Group) -> None:
+        self.related[group.number] = group
+        self.related_version += 1
 
     def _grow(self) -> None:
         known = len(self._by_number)
