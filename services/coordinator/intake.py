@@ -128,6 +128,7 @@ class Intake:
         if before is not None and (before.node_name != pod.node_name or before.pod_class != pod.pod_class):
             self._freed(before.node_name)
         elif stood is not None and stood.preemptible != pod.preemptible:
+            self._preemptor.forget_tries()
             self._freed(pod.node_name)  # it may be evicted now
 
     def _is_ours(self, pod: Pod) -> bool:
@@ -139,6 +140,7 @@ class Intake:
         state.queue.remove(pod.uid)
         state.cluster.withdraw_nomination(pod.uid)
         self._preemptor.forget(pod.uid)
+        self._requeuer.attempt_ended(pod.uid)
         self._takeover.settle(pod.uid)
         if self._invalid.get(pod.uid) != pod.invalid:
             self._invalid[pod.uid] = pod.invalid

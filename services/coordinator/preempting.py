@@ -145,8 +145,8 @@ class Preemptor:
     def look_again(self, group: Group, row: int | None) -> None:
         """Something changed on a node (None: somewhere) by which evicting there may help parked pods now."""
         pod, search = group.pod, self._searches.get(group.key)
-        if not self._may_preempt(pod):
-            return
+        if pod.nominated_node or not self._may_preempt(pod):
+            return  # one that is nominated is tried again once nobody leaves for it any more
         rows = self._guiding.openable(pod).rows if row is None else [row]
         if search is not None:
             search.add(rows)
@@ -158,12 +158,13 @@ class Preemptor:
         return len(self._state.cache.table.row_of)
 
     def _begin(self, pod: Pod, rows: list[int], reasons: Counter[str]) -> _Search:
-        """A new search, from a random node on."""
+        """A new search: where the fewest and least important pods would do comes first, else from a random node on."""
         state, key = self._state, group_key(pod)
         limit = max(FEWEST_CANDIDATES, self._nodes // CANDIDATE_SHARE)
         search = _Search(key, self._nodes, limit, reasons=reasons.copy())
         start = int(state.rng.random() * len(rows))
-        search.add(rows[start:] + rows[:start])
+        price = self._state.cluster.index.removable.least_price(pod)
+        search.add(sorted(rows[start:] + rows[:start], key=price.__getitem__))
         state.stats.preemption_searches += 1
         self._searches[key] = search
         self._begun += 1
@@ -222,10 +223,8 @@ class Preemptor:
                 self._conclude(group, search)
 
     def _may_preempt(self, pod: Pod) -> bool:
-        """Whether there is anybody of lower priority, and nobody is leaving for the pod already."""
-        if pod.never_preempts or self._waits(pod):
-            return False
-        return min(self._state.cluster.index.priorities, default=pod.priority) < pod.priority
+        """Whether there is anybody of lower priority whom the pod might evict."""
+        return not pod.never_preempts and min(self._state.cluster.index.priorities, default=pod.priority) < pod.priority
 
     def waited_in_vain(self, pod: Pod) -> bool:
         """Whether nobody leaves any more for a pod that is nominated, and parked all the same: it is to be tried once
@@ -452,6 +451,10 @@ class Preemptor:
             known.shown = True
             return pod
         return replace(pod, nominated_node=known.pod.nominated_node)
+
+    def forget_tries(self) -> None:
+        """Whom pods may evict changed, though no node did."""
+        self._tries.clear()
 
     def forget(self, uid: str) -> None:
         """The pod is placed or gone."""

@@ -86,8 +86,7 @@ class Requeuer:
         self._groups: dict[int, ClusterEvent] = {}
         self._unjudged: deque[str] = deque()
         self._roused: dict[str, _Roused] = {}
-        self._concerned: dict[Hashable, list[int]] = {}
-        self._concerned_version = -1
+        self._concerned: dict[Hashable, tuple[tuple[int, int], list[int]]] = {}
 
     # --- marks --------------------------------------------------------------------------------------------------
 
@@ -99,13 +98,16 @@ class Requeuer:
         self._nodes[node_name] = _Change(event)
         if event in OF_DOMAINS:
             self._judge_related(event)
+            for pod in self._state.cluster.index.pods_on(node_name):
+                if pod.relations is not None and pod.relations.anti_affinity:
+                    self.pod_changed(pod, event)
         if event is ClusterEvent.NODE_ADDED:
             self._unjudged = deque(queue.unjudged)
 
     def pod_changed(self, pod: Pod, event: ClusterEvent) -> None:
         """A pod that stands, or stood, came, went or changed: other pods' rules may mean it, and its own others."""
-        if self._state.queue.waiting.related:
-            relations = pod.relations or NO_RELATIONS
+        waiting, relations = self._state.queue.waiting, pod.relations or NO_RELATIONS
+        if waiting.related or (relations.anti_affinity and len(waiting)):
             labels = tuple(sorted(pod.labels.items()))
             self._pods[pod.namespace, labels, relations.anti_affinity, relations.claims] = pod, event
 
@@ -143,7 +145,7 @@ class Requeuer:
             return
         if roused.node_name and (roused.node_name != node_name or not roused.counted):
             self._nodes.setdefault(roused.node_name, _Change(ClusterEvent.POD_DELETED))
-        elif not roused.node_name and node_name:
+        elif not roused.node_name:
             group = self._state.queue.waiting.groups.get(roused.key)
             if group is not None:
                 self._groups[group.number] = ClusterEvent.POD_ADDED
@@ -186,21 +188,26 @@ class Requeuer:
 
     def _find_concerned(self, key: Hashable, pod: Pod, event: ClusterEvent) -> int:
         """Note the groups whose rules mean the pod, or which its own rules mean."""
-        waiting = self._state.queue.waiting
-        if self._concerned_version != waiting.related_version or len(self._concerned) >= CONCERNED_KEPT:
-            self._concerned.clear()
-            self._concerned_version = waiting.related_version
-        numbers = self._concerned.get(key)
-        if numbers is not None:
-            self._groups.update(dict.fromkeys(numbers, event))
-            return 1
-        numbers = [number for number, group in waiting.related.items() if self._concerns(pod, group.pod)]
-        self._concerned[key] = numbers
-        self._groups.update(dict.fromkeys(numbers, event))
-        return 1 + len(waiting.related) // 4
+        waiting, repels = self._state.queue.waiting, bool((pod.relations or NO_RELATIONS).anti_affinity)
+        versions = waiting.related_version, waiting.version if repels else 0
+        known, work = self._concerned.get(key), 1
+        if known is None or known[0] != versions:
+            groups = list(waiting if repels else waiting.related.values())
+            work += len(groups) // 4
+            known = versions, [group.number for group in groups if self._concerns(pod, group)]
+            if len(self._concerned) >= CONCERNED_KEPT:
+                self._concerned.clear()
+            self._concerned[key] = known
+        lowest = min(self._state.cluster.index.priorities, default=0)
+        for number in known[1]:
+            group = waiting.numbered(number)
+            if group is not None and (number in waiting.related or group.pod.priority > lowest):
+                self._groups[number] = event
+        return work
 
-    def _concerns(self, pod: Pod, waiting: Pod) -> bool:
-        namespaces = self._state.cluster.namespaces
+    def _concerns(self, pod: Pod, group: Group) -> bool:
+        """A group that only its nodes keep away may still be kept from evicting by the anti-affinity of others."""
+        namespaces, waiting = self._state.cluster.namespaces, group.pod
         theirs, own = pod.relations or NO_RELATIONS, waiting.relations or NO_RELATIONS
         if theirs.anti_affinity:
             labels = namespaces.get(waiting.namespace, {})

@@ -7,12 +7,19 @@ while pods come and go, that is one array comparison over all nodes, where a dry
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shared.model.pod import Pod
 from shared.model.resources import PODS
-from shared.scheduling.node_table import IntArray, NodeTable
+from shared.scheduling.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+MOST_LACKING = 0.999
+"""Keeps the share that is lacking below the next rank."""
 
 MAX_LEVELS = 16
 """Priorities told apart. Pods of a further one count with the next lower, so that the sums become too large at most."""
@@ -52,6 +59,32 @@ class Removable:
                 width = min(used.shape[1], len(total))
                 total[:width] += used[column, :width]
         return total
+
+    def least_price(self, pod: Pod) -> list[float]:
+        """``[rows]``: what making room for the pod costs at the least, for comparing rows that have pods to evict.
+
+        The whole part is the rank of the lowest priority up to which evicting could suffice: a victim as important as
+        that is needed. The rest is the share of what the pod asks for that the node lacks: the less, the fewer victims.
+        """
+        table = self._table
+        needs = [(PODS, 1), *pod.pod_class.requests]
+        price: FloatArray = np.zeros(table.rows)
+        frees = []
+        for name, amount in needs:
+            column = PODS_COLUMN if name == PODS else table.column_of.get(name)
+            if column is not None:
+                free = table.allocatable[column, : table.rows] - table.requested[column, : table.rows]
+                frees.append((name, amount, free))
+                np.maximum(price, (amount - free) / amount, out=price)
+        np.clip(price, 0.0, MOST_LACKING, out=price)
+        for level in self._levels:
+            short: BoolArray = np.zeros(table.rows, np.bool_)
+            for name, amount, free in frees:
+                short |= free + self.below(level + 1, name) < amount
+            if not short.any():
+                break
+            price += short
+        return [float(value) for value in price]
 
     def below_at(self, priority: int, name: str, row: int) -> int:
         """The same for one row."""

@@ -78,6 +78,8 @@ class Waiting:
         self.related: dict[int, Group] = {}
         """Groups that a change on one node may help on another, by number; ``related_version`` counts its changes."""
         self.related_version = 0
+        self.version = 0
+        """Counts groups that came or went."""
         self._of: dict[str, Group] = {}
         self._by_number: list[Group | None] = []
         self._free: list[int] = []
@@ -125,6 +127,7 @@ class Waiting:
             self._arrival[group.number] = head[0]
             return
         del self.groups[group.key]
+        self.version += 1
         if self.related.pop(group.number, None) is not None:
             self.related_version += 1
         self._by_number[group.number] = None
@@ -192,6 +195,7 @@ class Waiting:
             self._grow()
         number = self._free.pop()
         group = self.groups[key] = Group(key, number, pod, plugins)
+        self.version += 1
         self._by_number[number] = group
         for name, _ in pod.pod_class.requests:
             if name not in self._columns:

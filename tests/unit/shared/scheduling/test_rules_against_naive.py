@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -51,6 +52,30 @@ def state_of(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> Cluster
 
 def asked(raw: dict[str, Any]) -> Pod:
     return incoming_pod(msgspec.convert(raw, api.Pod))
+
+
+def counted(rule: Any, rows: list[int]) -> tuple[dict[str, int], list[bool]]:
+    """What ``tally`` and ``curable`` say in arrays, from verdicts row by row."""
+    verdicts = [rule.verdict(row) for row in rows]
+    reasons = Counter(reason for verdict in verdicts for reason in verdict[1])
+    return dict(reasons), [verdict[0] is Code.UNSCHEDULABLE for verdict in verdicts]
+
+
+@pytest.mark.parametrize("prepare", [interpod_affinity.prepare, topology_spread.prepare])
+def test_reasons_counted_by_arrays_are_those_of_each_row(prepare: Any) -> None:
+    checked = 0
+    for seed in range(400):
+        nodes, pods, raw = some_cluster(seed)
+        state, pod = state_of(nodes, pods), asked(raw)
+        rule = prepare(state, pod)
+        if rule is None:
+            continue
+        rows = np.flatnonzero(~rule.mask() & state.table.present[: state.table.rows])
+        reasons, curable = counted(rule, rows.tolist())
+        assert rule.tally(rows) == reasons, seed
+        assert rule.curable(rows).tolist() == curable, seed
+        checked += len(rows)
+    assert checked > 100
 
 
 @pytest.mark.parametrize("block", range(6))
