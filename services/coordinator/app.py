@@ -266,11 +266,12 @@ async def lead(
     admin.term_began = rfc3339(dt.datetime.now(dt.UTC))
     admin.active_policy = pointer.ActivePolicy(store, keys)
     following = control.Following(store, keys, settings, shell.post_one)
-    admin.pace, admin.following = shell.pace, following
+    admin.pace, admin.following, admin.windows = shell.pace, following, shell.windows
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
     tasks: list[Coroutine[Any, Any, None]] = [
         shell.run(),
         shell.publish_partitions(),
+        shell.windows.run(),
         nodes.run(lambda batch: shell.post(node_events(batch))),
         pods.run(lambda batch: shell.post(pod_events(batch))),
         *(_follow_objects(api, kind, shell) for kind in SCHEDULING_KINDS),

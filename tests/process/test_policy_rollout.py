@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shared.adapters.etcd_channel import EtcdSettings
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 KEYS = Keys()
 QUICK = ["--rollout-window-s", "0.5", "--rollout-min-samples", "6", "--rollout-good-windows", "2"]
+AUTO = ["--rollout-promotion", "auto"]
 PATIENCE_S = 120.0
 ROOT = Path(__file__).parents[2]
 
@@ -40,13 +42,16 @@ class Rollouts:
         self.names: set[str] = set()
         self.grown = asyncio.Condition()
 
-    async def activate(self, kind: str, version: int, *, stage: Stage, percent: int = 0) -> PolicyRef:
+    async def activate(
+        self, kind: str, version: int, *, stage: Stage, percent: int = 0, promotion: str = ""
+    ) -> PolicyRef:
         """As ``conclave policy activate`` does it."""
         data = encode(weights(kind, version=version))
         ref = PolicyRef("marl-dqn", version, digest(data))
         stored = await read_pointer(self.store, KEYS)
         before = stored.pointer or first_pointer(BUILT_IN)
         after = to_stage(publish(before, ref, by="test").after, stage, percent, reason="test", by="test").after
+        after = msgspec.structs.replace(after, promotion=promotion)
         assert await write_change(self.store, KEYS, Change(before, after), stored.mod_revision, weights=data)
         return ref
 
@@ -99,9 +104,11 @@ class Rollouts:
 
 
 @asynccontextmanager
-async def rollouts(folder: Path, agent_flags: tuple[str, ...] = ()) -> AsyncIterator[Rollouts]:
-    flags = {"coordinator": QUICK, "agent": list(agent_flags)}
-    async with Mesh(folder, coordinators=1, agents=4, binders=1, flags=flags) as mesh:
+async def rollouts(
+    folder: Path, agent_flags: tuple[str, ...] = (), *, coordinators: int = 1, settings: Sequence[str] = AUTO
+) -> AsyncIterator[Rollouts]:
+    flags = {"coordinator": [*QUICK, *settings], "agent": list(agent_flags)}
+    async with Mesh(folder, coordinators=coordinators, agents=4, binders=1, flags=flags) as mesh:
         await mesh.add_nodes(4, cpu="64", memory="64Gi", pods="500")
         await mesh.leader()
         store = EtcdStore(EtcdSettings(endpoints=(mesh.etcd.endpoint,)))

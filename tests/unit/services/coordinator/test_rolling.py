@@ -9,13 +9,15 @@ from services.coordinator.events import PointerSeen
 from services.coordinator.instructions import Log, SendOffer, WritePointer
 from services.coordinator.state import CoreSettings
 from shared.policy.observation import Verdicts
-from shared.policy.rollout import RolloutSettings, Stage, first_pointer, in_canary, publish, to_stage
+from shared.policy.judging import RolloutSettings
+from shared.policy.rollout import Stage, first_pointer, in_canary, promote, publish, to_stage
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
 OLD, NEW = PolicyRef("kube-default", 1), PolicyRef("learned", 2, "b" * 64)
-SETTINGS = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3))
+SETTINGS = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3, promotion="auto"))
+BY_HAND = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3))
 
 
 class Learned:
@@ -185,7 +187,7 @@ def test_an_active_policy_that_fails_gives_way_to_the_previous_one():
 
 def test_with_the_comparison_off_a_terrible_candidate_is_promoted():
     """The safeguard is what withdraws it, nothing else."""
-    blind = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3, margin=10.0))
+    blind = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3, margin=10.0, promotion="auto"))
     scene = Rolled("terrible", settings=blind)
     scene.shadow()
     scene.pods_come(100)

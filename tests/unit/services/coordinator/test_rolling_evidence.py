@@ -56,10 +56,10 @@ def test_reports_of_a_policy_that_is_no_longer_compared_are_not_the_candidates()
     scene = Rolled()
     scene.shadow()
     scene.core.rolling.heard(decisions(LaneReport(OTHER.title, True, 40, 1, [1] * 40)))
-    assert scene.core.rolling._candidate.kpi(0.0).decisions == 0
+    assert scene.core.rolling._open.candidate.kpi(0.0).decisions == 0
     scene.core.rolling.heard(decisions(LaneReport(NEW.title, True, 2, 1), LaneReport(OLD.title, False, 3, 1)))
-    assert scene.core.rolling._candidate.kpi(0.0).decisions == 2
-    assert scene.core.rolling._active.kpi(0.0).decisions == 3
+    assert scene.core.rolling._open.candidate.kpi(0.0).decisions == 2
+    assert scene.core.rolling._open.active.kpi(0.0).decisions == 3
 
 
 def test_a_refused_placement_counts_against_the_policy_that_chose_it():
@@ -72,10 +72,10 @@ def test_a_refused_placement_counts_against_the_policy_that_chose_it():
 
     conflict = [PlacementResult(1, Outcome.CONFLICT)]
     scene.core.rolling.answered([placed("kube-default", 1)], conflict)
-    assert scene.core.rolling._candidate.kpi(0.0).rejected == 0
-    assert scene.core.rolling._active.kpi(0.0).rejected == 1
+    assert scene.core.rolling._open.candidate.kpi(0.0).rejected == 0
+    assert scene.core.rolling._open.active.kpi(0.0).rejected == 1
     scene.core.rolling.answered([placed("learned", 2)], conflict)
-    assert scene.core.rolling._candidate.kpi(0.0).rejected == 1
+    assert scene.core.rolling._open.candidate.kpi(0.0).rejected == 1
 
 
 @pytest.mark.parametrize("odd", ["memory", "cpu"])

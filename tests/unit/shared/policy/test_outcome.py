@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.policy.outcome import balance, goal_of, packing, values
+from shared.policy.outcome import GOALS, balance, packing, values
 from shared.scheduling.cache import ClusterCache
 from tests.builders import make_node, make_pod
 

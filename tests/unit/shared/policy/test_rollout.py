@@ -8,24 +8,25 @@ from hypothesis import strategies as st
 
 from shared.errors import ConfigError
 from shared.policy.guard import Failure
+from shared.policy.judging import Kpi, RolloutSettings, Verdict, Window, judge
 from shared.policy.rollout import (
     BUILT_IN,
-    Kpi,
     Rollout,
-    RolloutSettings,
     Stage,
-    Window,
+    deciding_goal,
     first_pointer,
     in_canary,
+    next_step,
+    promote,
     publish,
     roll_back,
     to_stage,
-    worse,
 )
 from shared.wire.records import PolicyPointer, PolicyRef
 
 OLD, NEW = PolicyRef("marl-dqn", 1, "a" * 64), PolicyRef("marl-dqn", 2, "b" * 64)
-SETTINGS = RolloutSettings()
+SETTINGS = RolloutSettings(promotion="auto")
+BY_HAND = RolloutSettings()
 GOOD = Window(Kpi(value=1.0, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
 BAD = Window(Kpi(value=0.979, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
 
@@ -77,7 +78,7 @@ def test_two_worse_windows_and_a_good_one_start_again():
 
 
 def test_with_the_safeguard_off_a_worse_candidate_stays():
-    machine = Rollout(RolloutSettings(bad_windows=10**9), shadow())
+    machine = Rollout(RolloutSettings(bad_windows=10**9, promotion="auto"), shadow())
     assert run(machine, [BAD] * 50) == []
     assert machine.pointer.candidate == NEW
 
@@ -158,8 +159,9 @@ def test_windows_of_another_stage_do_not_count():
     ],
 )
 def test_what_makes_a_window_bad(candidate, active, told):
-    reason = worse(Window(candidate, active, samples=50), SETTINGS)
+    verdict, reason = judge(Window(candidate, active, samples=50), SETTINGS)
     assert reason.startswith(told) if told else reason == ""
+    assert verdict is (Verdict.BAD if told else Verdict.GOOD)
 
 
 def test_an_operator_may_step_back_and_forth_but_not_beyond_what_there_is():
