@@ -20,6 +20,7 @@ import structlog
 from services.coordinator import control, measuring, pointer
 from services.coordinator.admin import Admin
 from services.coordinator.core import Core
+from services.coordinator.events import Event
 from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.peers import Peers
 from services.coordinator.scheduler_metrics import SchedulerMetrics
@@ -267,6 +268,11 @@ async def lead(
     admin.active_policy = pointer.ActivePolicy(store, keys)
     following = control.Following(store, keys, settings, shell.post_one)
     admin.pace, admin.following, admin.windows = shell.pace, following, shell.windows
+
+    def pointer_seen(event: Event) -> None:
+        shell.post_one(event)
+        following.wake()
+
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
     tasks: list[Coroutine[Any, Any, None]] = [
         shell.run(),
@@ -285,7 +291,7 @@ async def lead(
         ),
         following.run(),
         control.note_term(store, keys, term=term, id=identity(settings), url=outside.url),
-        pointer.follow(store, keys, policy=settings.policy, term=term, post=shell.post_one),
+        pointer.follow(store, keys, policy=settings.policy, term=term, post=pointer_seen),
         follow_binder(store, keys, settings.shard, shell.post),
         follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
         *(writes.run() for _ in range(settings.api_writers)),

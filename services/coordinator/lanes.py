@@ -42,7 +42,7 @@ MOST_MEAN = 1e6
 """Bound of the cluster's means: pods on a node that says it has no memory are billions of its share, and a number
 that the wire refuses would stop every offer."""
 
-MOST_PAIRS, MOST_ALONE = 300, 30
+MOST_PAIRS, MOST_ALONE = 150, 30
 """Samples of a window, with a candidate and without: what looking costs does not grow with the pods that come."""
 
 NO_POD = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)

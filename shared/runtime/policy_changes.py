@@ -10,6 +10,7 @@ says one step from what was seen, and is refused then. What a stage means stands
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -32,9 +33,11 @@ from shared.runtime.policy_store import (
     write_change,
 )
 from shared.wire.keys import Keys
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef, decode_record
 
 ATTEMPTS = 5
+LATELY_S = 5.0
+"""Two operators who promote within so short a time have both looked at the step before."""
 
 
 class PolicyUnknown(ConfigError):
@@ -105,12 +108,14 @@ async def promote(
     by: str,
     reason: str = "",
     number: int | None = None,
+    lately_s: float = LATELY_S,
 ) -> PolicyPointer:
     """Take the candidate, which ``name`` names, further (``rollout.promote``); the pointer afterwards.
 
-    ``number``: of the pointer that the caller has looked at, None for whatever it is now. Refused: ``ConfigError`` for
-    another candidate or no step forward; ``Conflict`` when somebody else changed the pointer meanwhile: what would be
-    the next step now is not what was asked for. Unknown: ``StoreUnknown``.
+    ``number``: of the pointer that it is to be taken from, None for whatever it is now. Somebody else's step in the
+    last ``lately_s`` counts as one that the caller has not seen. Refused: ``ConfigError`` for another candidate or no
+    step forward; ``Conflict`` when somebody else was quicker: what would be the next step now is not what was asked
+    for. Unknown: ``StoreUnknown``.
     """
     stored = await read_pointer(store, keys)
     pointer = stored.pointer
@@ -121,6 +126,8 @@ async def promote(
     candidate = pointer.candidate
     if candidate is not None and not names(name, candidate):
         raise ConfigError(f"policy: {name} is not the candidate; {candidate.title} is")
+    if await _stepped_lately(store, keys, pointer, by=by, lately_s=lately_s):
+        raise Conflict(_overtaken(pointer))
     told = reason or "promoted by hand"
     change = rollout.promote(pointer, to=to, percent=percent, reason=told, by=by)
     if await write_change(store, keys, change, stored.mod_revision):
@@ -134,11 +141,23 @@ def names(name: str, ref: PolicyRef) -> bool:
     return name in (ref.name, ref.title) or (len(name) >= 8 and ref.sha256.startswith(name))
 
 
+async def _stepped_lately(store: Store, keys: Keys, pointer: PolicyPointer, *, by: str, lately_s: float) -> bool:
+    """Whether the last change was another's step of the candidate that there is, just now."""
+    if pointer.candidate is None or pointer.by == by:
+        return False
+    records = [await store.get(keys.policy_history(pointer.number - back)) for back in (0, 1)]
+    last, before = (decode_record(kv.value, HistoryRecord) if kv is not None else None for kv in records)
+    if last is None or before is None or before.pointer.candidate != pointer.candidate:
+        return False
+    ago = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(last.at)
+    return ago.total_seconds() < lately_s
+
+
 def _overtaken(now: PolicyPointer) -> str:
     share = f" {now.percent} %" if now.percent else ""
     holds = f"{now.candidate.title} is at {now.stage}{share}" if now.candidate is not None else "there is no candidate"
     return (
-        f"policy: the pointer has changed meanwhile ({now.reason}, by {now.by}): {holds}; nothing was promoted, look "
+        f"policy: the pointer has just changed ({now.reason}, by {now.by}): {holds}; nothing was promoted, look "
         "and repeat"
     )
 

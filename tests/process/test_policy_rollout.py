@@ -18,9 +18,11 @@ from shared.adapters.etcd_store import EtcdStore
 from shared.model.pod import POLICY_ANNOTATION
 from shared.policy.rollout import BUILT_IN, Change, Stage, first_pointer, publish, to_stage
 from shared.policy.weights import digest, encode
-from shared.runtime.policy_store import follow_pointer, read_history, read_pointer, write_change
+from shared.runtime.policy_changes import promote
+from shared.runtime.policy_store import follow_pointer, read_history, read_pointer, read_windows, write_change
+from shared.runtime.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 from tests.marl_weights import weights
 from tests.process.mesh import Mesh, bindings_per_uid
 
@@ -61,6 +63,18 @@ class Rollouts:
             async for stored in pointers:
                 if stored is not None and stored.pointer is not None and holds(stored.pointer):
                     return stored.pointer
+        raise AssertionError("unreachable")
+
+    async def compared(self, candidate: PolicyRef, *, windows: int) -> list[PolicyWindow]:
+        """The kept windows, once there are so many with the candidate."""
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            aclosing(follow_prefix(self.store, KEYS.policy_windows_prefix)) as views,
+        ):
+            async for _ in views:
+                found = [one for one in await read_windows(self.store, KEYS) if one.candidate == candidate.title]
+                if len(found) >= windows:
+                    return found
         raise AssertionError("unreachable")
 
     async def pods_come(self) -> None:
@@ -146,6 +160,27 @@ async def test_bad_policies_are_rolled_back_by_themselves_and_every_pod_is_bound
         assert {"marl-dqn@1", "marl-dqn@4"} <= set(placed.values())
         numbers = [record.pointer.number for record in await read_history(mesh.store, KEYS)]
         assert numbers == sorted(set(numbers))
+
+
+async def test_a_candidate_stays_at_its_step_through_a_failover_until_it_is_promoted(tmp_path: Path) -> None:
+    async with rollouts(tmp_path, coordinators=2, settings=()) as mesh:
+        await mesh.until(lambda pointer: True)
+        good = await mesh.activate("good", 1, stage=Stage.ACTIVE)
+        again = await mesh.activate("good", 2, stage=Stage.SHADOW)
+        async with mesh.traffic():
+            seen = await mesh.compared(again, windows=4)
+            leader, _ = await mesh.mesh.leader()
+            mesh.mesh.kill(leader, signal.SIGKILL)
+            later = await mesh.compared(again, windows=len(seen) + 4)
+            assert [one.number for one in later[: len(seen)]] == [one.number for one in seen]
+            stored = await read_pointer(mesh.store, KEYS)
+            assert stored.pointer is not None
+            assert (stored.pointer.candidate, stored.pointer.stage, stored.pointer.active) == (again, "shadow", good)
+            pointer = await promote(mesh.store, KEYS, "marl-dqn", to=None, percent=None, by="olga")
+            assert (pointer.stage, pointer.percent, pointer.by) == ("canary", 1, "olga")
+            pointer = await promote(mesh.store, KEYS, "marl-dqn@2", to=Stage.ACTIVE, percent=None, by="olga")
+            assert (pointer.active, pointer.previous) == (again, good)
+        await mesh.all_bound_once()
 
 
 async def test_weights_with_another_digest_are_refused_and_the_active_policy_stays(tmp_path: Path) -> None:

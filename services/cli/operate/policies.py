@@ -80,18 +80,10 @@ def activated(
 
 
 def promoted(target: Target, name: str, to: str | None, percent: int | None, reason: str) -> Told:
-    """Take the candidate further from where it is now; the pointer after it."""
+    """Take the candidate further; the pointer after it."""
     given = {"to": to, "percent": percent}
-    body = {"name": name, "reason": reason} | {key: value for key, value in given.items() if value is not None}
-
-    async def work(client: AdminClient) -> dict[str, Any]:
-        seen = (await client.get("/v1/policies")).get("pointer") or {}
-        if "number" in seen:
-            body["number"] = seen["number"]
-        return await client.change("POST", "/v1/policies/promote", body)
-
-    found = at_target(target, work)
-    return found, pointer_lines(_pointer(found.get("pointer")))
+    body = {"name": name, "reason": reason}
+    return _changed(target, "promote", body | {key: value for key, value in given.items() if value is not None})
 
 
 def rolled_back(target: Target, reason: str) -> Told:

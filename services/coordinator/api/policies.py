@@ -17,7 +17,7 @@ from services.coordinator.api.routing import PRINTED, SLOW_FRESH_S, Answer, Ask,
 from services.coordinator.rollout_view import RolloutView
 from shared.policy.rollout import Stage
 from shared.runtime import policy_listing
-from shared.runtime.policy_changes import PolicyUnknown, activate, card_named, promote, withdraw
+from shared.runtime.policy_changes import LATELY_S, PolicyUnknown, activate, card_named, promote, withdraw
 from shared.runtime.policy_store import HistoryRecord, read_history, read_pointer
 from shared.wire.records import PolicyPointer, PolicyWindow
 
@@ -72,7 +72,8 @@ class Activate(Schema, frozen=True, kw_only=True):
 
 class Promote(Schema, frozen=True, kw_only=True):
     """``name``: the candidate. One step further by default, to the stage ``to``, or to ``percent`` of the pods.
-    ``number``: of the pointer that was looked at (compare-and-swap); left out, the step is made from what holds."""
+    ``number``: of the pointer that was looked at (compare-and-swap); left out, it is the one that the leader goes by,
+    and somebody else's step in the last 5 s is a conflict."""
 
     name: PolicyName
     to: Literal["canary", "active"] | None = None
@@ -139,7 +140,7 @@ async def activated(desk: Desk, ask: Ask[Any, Activate]) -> PointerAnswer:
         )  # fmt: skip
     except PolicyUnknown as error:
         raise unknown("policy", str(error)) from error
-    return PointerAnswer(pointer=pointer)
+    return await _obeyed(desk, pointer)
 
 
 async def promoted(desk: Desk, ask: Ask[Any, Promote]) -> PointerAnswer:
@@ -148,10 +149,18 @@ async def promoted(desk: Desk, ask: Ask[Any, Promote]) -> PointerAnswer:
     body = ask.body
     if body.percent is not None and body.to == Stage.ACTIVE.value:
         raise invalid(f"percent: belongs to the stage canary; leave it out with {body.to}")
+    looked = body.number is not None
     pointer = await promote(
         desk.store, desk.keys, body.name, to=Stage(body.to) if body.to is not None else None, percent=body.percent,
-        by=ask.caller.title, reason=body.reason, number=body.number,
+        by=ask.caller.title, reason=body.reason, number=body.number if looked else desk.core.lanes.number,
+        lately_s=0.0 if looked else LATELY_S,
     )  # fmt: skip
+    return await _obeyed(desk, pointer)
+
+
+async def _obeyed(desk: Desk, pointer: PolicyPointer) -> PointerAnswer:
+    """The answer, once the leader goes by the pointer: who goes on from it is not told that it has just changed."""
+    await desk.obeyed(lambda core: core.lanes.number >= pointer.number)
     return PointerAnswer(pointer=pointer)
 
 
@@ -160,7 +169,7 @@ async def rolled_back(desk: Desk, ask: Ask[Any, Because]) -> PointerAnswer:
     reason = ask.body.reason or "rolled back by hand"
     if not reason.strip():
         raise refusal("reason: is empty; say why, or leave it out")
-    return PointerAnswer(pointer=await withdraw(desk.store, desk.keys, by=ask.caller.title, reason=reason))
+    return await _obeyed(desk, await withdraw(desk.store, desk.keys, by=ask.caller.title, reason=reason))
 
 
 ROUTES = (
@@ -183,13 +192,13 @@ ROUTES = (
         answer=CardAnswer, handler=card, fresh_s=SLOW_FRESH_S, errors={404: "policy_unknown", 409: "conflict"},
     ),
     Route(
-        method="POST", path="/v1/policies/promote", role=Role.OPERATOR, summary="Take the candidate a step further",
-        answer=PointerAnswer, body=Promote, handler=promoted, errors={409: "conflict", 422: "invalid_value"},
-    ),
-    Route(
         method="POST", path="/v1/policies/activate", role=Role.OPERATOR, summary="Let a policy decide, in stages",
         answer=PointerAnswer, body=Activate, handler=activated,
         errors={404: "policy_unknown", 409: "conflict", 422: "invalid_value"},
+    ),
+    Route(
+        method="POST", path="/v1/policies/promote", role=Role.OPERATOR, summary="Take the candidate a step further",
+        answer=PointerAnswer, body=Promote, handler=promoted, errors={409: "conflict", 422: "invalid_value"},
     ),
     Route(
         method="POST", path="/v1/policies/rollback", role=Role.OPERATOR,
