@@ -169,8 +169,7 @@ async def test_a_candidate_stays_at_its_step_through_a_failover_until_it_is_prom
         again = await mesh.activate("good", 2, stage=Stage.SHADOW)
         async with mesh.traffic():
             seen = await mesh.compared(again, windows=4)
-            leader, _ = await mesh.mesh.leader()
-            mesh.mesh.kill(leader, signal.SIGKILL)
+            mesh.mesh.kill(await mesh.mesh.leader())
             later = await mesh.compared(again, windows=len(seen) + 4)
             assert [one.number for one in later[: len(seen)]] == [one.number for one in seen]
             stored = await read_pointer(mesh.store, KEYS)

@@ -7,8 +7,12 @@ import datetime as dt
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from services.coordinator.api.table import ROUTES
+from services.coordinator.settings import RUNTIME_SETTINGS
+from shared.policy.outcome import GOALS
 from shared.runtime.policy_store import read_history
 from shared.wire.records import PolicyWindow
 from tests.unit.services.coordinator.api.api_world import KEYS, Answered, ApiWorld, api_world
@@ -67,6 +71,17 @@ async def test_who_looked_before_somebody_elses_change_is_refused(world: ApiWorl
     late = await promote(world, number=number)
     assert (late.status, late.code) == (409, "conflict")
     assert (await promote(world, number=number + 1, to="active")).json["pointer"]["active"]["name"] == "least-allocated"
+
+
+def test_settings_and_requests_know_the_goals_that_there_are() -> None:
+    choices = RUNTIME_SETTINGS.settings["rollout_goal"].choices
+    assert set(choices) == set(GOALS)
+    schema = next(route for route in ROUTES if route.path == "/v1/policies/activate").body
+    assert schema is not None
+    for goal in GOALS:
+        msgspec.convert({"name": "fgd", "goal": goal}, schema)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"name": "fgd", "goal": "frag"}, schema)
 
 
 async def test_only_the_candidate_is_promoted(world: ApiWorld) -> None:
