@@ -36,8 +36,9 @@ LEAST_METRICS_S = 0.01
 """The least that ``metrics_every_s`` takes, however fast the twin plays."""
 
 DEMO_LEARNING = ("--min-transitions", "100", "--updates", "100", "--gate-seeds", "500-501")
-DEMO_ROLLOUT = ("--rollout-min-samples", "5", "--rollout-good-windows", "1")
-"""A demo lasts half a minute: less experience and less proof per step, so that there is something to see."""
+DEMO_ROLLOUT = ("--rollout-min-samples", "5", "--rollout-good-windows", "1", "--rollout-promotion", "auto")
+"""A demo lasts half a minute and nobody operates it: less experience, less proof per step, and no operator's word, so
+that there is something to see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

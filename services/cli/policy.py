@@ -1,9 +1,10 @@
-"""``conclave policy list|show|activate|rollback``: which policy decides, and changing that by hand.
+"""``conclave policy list|show|activate|promote|rollback``: which policy decides, and changing that by hand.
 
 A change is one compare-and-swap of the pointer in etcd; agents follow it by themselves. Whatever is activated is
-compared with what decided before for as long as it is in the canary, and goes again by itself when it is worse
-(docs/policies/rollout.md). It refuses weights that the policy would refuse, before anything is written. Where a server
-is named the leading coordinator is asked to do it, by the same rules; weights from a file need etcd.
+compared with what decided before for as long as it is in shadow or in the canary; it stays there until it is promoted,
+and goes again by itself when it is worse (docs/policies/rollout.md). It refuses weights that the policy would refuse,
+before anything is written. Where a server is named the leading coordinator is asked to do it, by the same rules;
+weights from a file need etcd.
 """
 
 from __future__ import annotations
@@ -15,10 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from services.cli.etcd_options import etcd_options, settings_of, with_store
 from services.cli.operate.completion_names import complete_policies
-from services.cli.policy_view import history_lines, listing, listing_lines, pointer_json, pointer_lines
+from services.cli.policy_view import (
+    CHANGES,
+    card_lines,
+    history_lines,
+    listing,
+    listing_lines,
+    pointer_json,
+    pointer_lines,
+    window_lines,
+)
 from services.cli.server.choice import chosen_server, etcd_part
 from services.cli.server.options import server_options
 from shared.errors import ConfigError
@@ -33,7 +44,7 @@ OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), de
 
 @click.group()
 def policy() -> None:
-    """Show which policy decides, activate another one, or roll back."""
+    """Show which policy decides, activate another one, promote it step by step, or roll back."""
 
 
 @policy.command("list")
@@ -66,25 +77,26 @@ def list_policies(here: click.Context, /, output: str, **options: Any) -> None:
 @OUTPUT
 @click.pass_context
 def show(here: click.Context, /, name: str | None, output: str, **options: Any) -> None:
-    """Show the pointer and its latest changes; with NAME (NAME@VERSION or a digest) the card of those weights."""
+    """Show the pointer, how the candidate does and what comes next; with NAME (NAME@VERSION or a digest) the card of
+    those weights."""
     target = chosen_server(here)
     if target is not None:
         from services.cli.operate import policies
 
-        if name is not None:
-            raise ConfigError("policy show: a card is read from etcd; give --etcd, or leave NAME out")
-        _print(output, *policies.shown(target))
+        _print(output, *(policies.shown(target) if name is None else policies.card(target, name)))
         return
 
     async def work(store: Store, keys: Keys) -> tuple[dict[str, Any], list[str]]:
-        from shared.runtime.policy_changes import at_hand, card_of, find
-        from shared.runtime.policy_store import read_history, read_pointer
+        from shared.runtime.policy_changes import card_named
+        from shared.runtime.policy_store import read_history, read_pointer, read_windows
 
+        if name is not None:
+            _, card = await card_named(store, keys, name)
+            return card, card_lines(card)
         stored, history = await read_pointer(store, keys), await read_history(store, keys)
-        if name is None:
-            return pointer_json(stored.pointer, history), [*pointer_lines(stored.pointer), *history_lines(history)]
-        card = await card_of(store, keys, find(name, stored.pointer, history) or at_hand(name))
-        return card, [f"{key:<10}{json.dumps(value)}" for key, value in card.items()]
+        windows = (await read_windows(store, keys))[-CHANGES:]
+        found = pointer_json(stored.pointer, history) | {"windows": msgspec.to_builtins(windows[::-1])}
+        return found, [*pointer_lines(stored.pointer), *window_lines(windows), *history_lines(history)]
 
     found, lines = asyncio.run(with_store(settings_of(**etcd_part(options)), work))
     _print(output, found, lines)
@@ -101,6 +113,17 @@ def show(here: click.Context, /, name: str | None, output: str, **options: Any) 
     help="shadow: decides, does not count; canary: decides for --percent of the pods; active: at once, not compared.",
 )
 @click.option("--percent", type=click.IntRange(1, 100), help="Share of pods in the canary; default 100.")
+@click.option(
+    "--auto/--manual",
+    "auto",
+    default=None,
+    help="Whether good windows promote it, or 'conclave policy promote' alone; default: the setting rollout_promotion.",
+)
+@click.option(
+    "--goal",
+    type=click.Choice(["neutral", "balance", "packing", "room"]),
+    help="By which both policies are compared; default: the setting rollout_goal.",
+)
 @click.option("--reason", default="", help="For the history.")
 @click.option("--new-mesh", is_flag=True, help="Prepare a mesh that has never run under --etcd-prefix.")
 @server_options
@@ -114,14 +137,21 @@ def activate(
     weights: Path | None,
     stage: str,
     percent: int | None,
+    auto: bool | None,
+    goal: str | None,
     reason: str,
     new_mesh: bool,
     output: str,
     **options: Any,
 ) -> None:
-    """Let the policy NAME (NAME, NAME@VERSION or a digest) decide; by default for every pod, compared for a while."""
+    """Let the policy NAME (NAME, NAME@VERSION or a digest) decide; by default for every pod, compared until you promote
+    it."""
     if percent is not None and stage != "canary":
         raise ConfigError(f"--percent: belongs to --stage canary; leave it out with {stage}")
+    if stage == "active" and (auto is not None or goal is not None):
+        given = "--goal" if auto is None else "--auto" if auto else "--manual"
+        raise ConfigError(f"{given}: an active policy is compared with nothing; leave it out with --stage active")
+    promotion = "" if auto is None else "auto" if auto else "manual"
     target = chosen_server(here)
     if target is not None:
         from services.cli.operate import policies
@@ -130,7 +160,7 @@ def activate(
             raise ConfigError("--weights: a file goes into etcd; give --etcd, or activate what is published or shipped")
         if new_mesh:
             raise ConfigError("--new-mesh: a server's mesh runs already; give --etcd, or leave --new-mesh out")
-        _print(output, *policies.activated(target, name, stage, percent, reason))
+        _print(output, *policies.activated(target, name, stage, percent, reason, promotion, goal))
         return
 
     async def work(store: Store, keys: Keys) -> PolicyPointer:
@@ -144,9 +174,48 @@ def activate(
                 "or give --new-mesh to prepare one before it starts"
             )
         return await activate(
-            store, keys, name, stage=Stage(stage), percent=percent, by=_me(), reason=reason, weights=given,
-            new_mesh=new_mesh, say=_say,
+            store, keys, name, stage=Stage(stage), percent=percent, by=_me(), reason=reason, promotion=promotion,
+            goal=goal or "", weights=given, new_mesh=new_mesh, say=_say,
         )  # fmt: skip
+
+    _show_changed(output, asyncio.run(with_store(settings_of(**etcd_part(options)), work)))
+
+
+@policy.command()
+@click.argument("name", shell_complete=complete_policies)
+@click.option("--to", type=click.Choice(["canary", "active"]), help="A stage, in place of the next step.")
+@click.option("--percent", type=click.IntRange(1, 100), help="A share of the pods, in place of the next step's.")
+@click.option("--reason", default="", help="For the history.")
+@server_options
+@etcd_options
+@OUTPUT
+@click.pass_context
+def promote(
+    here: click.Context,
+    /,
+    name: str,
+    to: str | None,
+    percent: int | None,
+    reason: str,
+    output: str,
+    **options: Any,
+) -> None:
+    """Take the candidate NAME one step further: shadow, canary at 1, 10, 50, 100 % of the pods, active."""
+    if percent is not None and to == "active":
+        raise ConfigError("--percent: belongs to the canary; leave it out with --to active")
+    target = chosen_server(here)
+    if target is not None:
+        from services.cli.operate import policies
+
+        _print(output, *policies.promoted(target, name, to, percent, reason))
+        return
+
+    async def work(store: Store, keys: Keys) -> PolicyPointer:
+        from shared.policy.rollout import Stage
+        from shared.runtime.policy_changes import promote
+
+        stage = Stage(to) if to is not None else None
+        return await promote(store, keys, name, to=stage, percent=percent, by=_me(), reason=reason)
 
     _show_changed(output, asyncio.run(with_store(settings_of(**etcd_part(options)), work)))
 

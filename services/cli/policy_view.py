@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from services.cli.tables import left, printable, right, table
+from shared.policy.outcome import NEUTRAL
 from shared.runtime import policy_listing
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef, PolicyValue, PolicyWindow
 
 if TYPE_CHECKING:
     from shared.runtime.policy_store import HistoryRecord
@@ -53,11 +56,53 @@ def pointer_lines(pointer: PolicyPointer | None) -> list[str]:
     if pointer.candidate is not None:
         share = f" for {pointer.percent} % of the pods" if pointer.percent else ""
         lines.append(f"candidate  {_told(pointer.candidate)}, {pointer.stage}{share}")
+        mode = {"auto": "by itself after good windows", "manual": "by hand"}.get(
+            pointer.promotion, "as the setting rollout_promotion says"
+        )
+        lines.append(f"promoted   {mode}; compared by the goal {pointer.goal or 'of the setting rollout_goal'}")
     if pointer.previous is not None:
         lines.append(f"previous   {_told(pointer.previous)}")
     if pointer.reason:
         lines.append(f"because    {pointer.reason} (by {pointer.by})")
     return lines
+
+
+def window_lines(windows: Sequence[PolicyWindow]) -> list[str]:
+    """What the latest windows said, newest first: the value by the goal that decides, then by the neutral one."""
+    if not windows:
+        return []
+    columns = [
+        *left("WINDOW", "CANDIDATE", "STAGE"), *right("SAMPLES", "SAME NODE"), *left("GOAL"),
+        *right("CANDIDATE", "ACTIVE", "NEUTRAL: CANDIDATE", "ACTIVE"), *left("VERDICT"),
+    ]  # fmt: skip
+    return ["", *table(columns, [_window_row(window) for window in list(reversed(windows))[:CHANGES]])]
+
+
+def card_lines(card: dict[str, Any]) -> list[str]:
+    """A card for people."""
+    return [f"{printable(key):<10}{json.dumps(value)}" for key, value in card.items()]
+
+
+def _window_row(window: PolicyWindow) -> list[object]:
+    deciding = window.values[0] if window.values else PolicyValue(goal=NEUTRAL, active=None)
+    neutral = next((value for value in window.values if value.goal == NEUTRAL), None)
+    return [
+        window.time,
+        window.candidate,
+        f"{window.stage} {window.percent} %" if window.percent else window.stage,
+        window.samples,
+        f"{window.agreed / window.samples:.0%}" if window.candidate and window.samples else None,
+        deciding.goal,
+        _value(deciding.candidate),
+        _value(deciding.active),
+        _value(neutral.candidate) if neutral is not None else None,
+        _value(neutral.active) if neutral is not None else None,
+        f"{window.verdict}: {window.why}" if window.why else window.verdict,
+    ]
+
+
+def _value(value: float | None) -> str | None:
+    return None if value is None else f"{value:.3f}"
 
 
 def history_lines(history: Sequence[HistoryRecord]) -> list[str]:

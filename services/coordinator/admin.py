@@ -20,6 +20,7 @@ from services.coordinator.explaining import explain
 from services.coordinator.pace import Pace
 from services.coordinator.peers import Peers
 from services.coordinator.pointer import ActivePolicy
+from services.coordinator.window_ring import WindowRing
 from shared.election.record import decode_record
 from shared.errors import ConclaveError, KubeRejected, KubeUnknown
 from shared.kube.convert import owner_of, pod_from_api
@@ -54,6 +55,7 @@ class Admin:
         self.term_began = ""
         """When this process was elected, RFC 3339."""
         self.following: Following | None = None
+        self.windows: WindowRing | None = None
 
     def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
         """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``."""

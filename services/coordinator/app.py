@@ -20,6 +20,7 @@ import structlog
 from services.coordinator import control, measuring, pointer
 from services.coordinator.admin import Admin
 from services.coordinator.core import Core
+from services.coordinator.events import Event
 from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.peers import Peers
 from services.coordinator.scheduler_metrics import SchedulerMetrics
@@ -266,11 +267,17 @@ async def lead(
     admin.term_began = rfc3339(dt.datetime.now(dt.UTC))
     admin.active_policy = pointer.ActivePolicy(store, keys)
     following = control.Following(store, keys, settings, shell.post_one)
-    admin.pace, admin.following = shell.pace, following
+    admin.pace, admin.following, admin.windows = shell.pace, following, shell.windows
+
+    def pointer_seen(event: Event) -> None:
+        shell.post_one(event)
+        following.wake()
+
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
     tasks: list[Coroutine[Any, Any, None]] = [
         shell.run(),
         shell.publish_partitions(),
+        shell.windows.run(),
         nodes.run(lambda batch: shell.post(node_events(batch))),
         pods.run(lambda batch: shell.post(pod_events(batch))),
         *(_follow_objects(api, kind, shell) for kind in SCHEDULING_KINDS),
@@ -284,7 +291,7 @@ async def lead(
         ),
         following.run(),
         control.note_term(store, keys, term=term, id=identity(settings), url=outside.url),
-        pointer.follow(store, keys, policy=settings.policy, term=term, post=shell.post_one),
+        pointer.follow(store, keys, policy=settings.policy, term=term, post=pointer_seen),
         follow_binder(store, keys, settings.shard, shell.post),
         follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
         *(writes.run() for _ in range(settings.api_writers)),

@@ -91,8 +91,12 @@ class Following:
         paused, drained = self._control
         number = self.record.number if self.record is not None else 0
         self._post(ControlSeen(paused, drained, self.settings.core(), number))
+        self.wake()
+
+    def wake(self) -> None:
+        """The core has been told something: who waits is woken after the turn of the shell that was just asked for."""
         told, self._told = self._told, asyncio.Event()
-        told.set()  # who waits is woken after the turn of the shell that was just asked for
+        told.set()
 
     async def told(self) -> None:
         """Until the core has been told the next time."""

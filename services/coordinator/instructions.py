@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from shared.policy.rollout import Change
 from shared.wire.messages import Offer, Plan, ViewUpdate
+from shared.wire.records import PolicyWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,13 @@ class WritePointer:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepWindow:
+    """Keep what a window of policies measured, for people; number and time are the shell's."""
+
+    window: PolicyWindow
+
+
+@dataclass(frozen=True, slots=True)
 class SetTimer:
     """Deliver ``Tick`` at ``at`` seconds of the core's clock; replaces the timer set before."""
 
@@ -128,6 +136,7 @@ Instruction = (
     | FetchPod
     | PublishPartition
     | WritePointer
+    | KeepWindow
     | SetTimer
     | StepDown
     | Log

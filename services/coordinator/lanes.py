@@ -4,7 +4,8 @@
     one unit a round is asked about in the other lane too (probe) --> both choices valued on the same state --> sample
 
 A probe is asked about and never placed: in shadow that is all a candidate gets. It costs each agent one more class to
-rank per round, whatever the load. Without a rollout nothing here does anything.
+rank per round, whatever the load. Without a rollout nobody is asked anything; now and then the active policy's choice
+is valued alone.
 
 Refuses to do: judging the samples (``rolling.py``), placing.
 """
@@ -12,7 +13,7 @@ Refuses to do: judging the samples (``rolling.py``), placing.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 
@@ -22,13 +23,14 @@ from services.coordinator.merging import Unit
 from services.coordinator.refusals import Group
 from services.coordinator.residents import Residents
 from services.coordinator.state import State
+from services.coordinator.valuing import Sample, Valuing
 from shared.model.pod import Pod
 from shared.policy import marl_dqn
 from shared.policy.class_usage import PARTS
 from shared.policy.marl_features import PodView, node_view, summary
 from shared.policy.node_samples import sample_of, shares_of
-from shared.policy.outcome import goal_of, values
-from shared.policy.rollout import Stage, in_canary
+from shared.policy.outcome import NEUTRAL
+from shared.policy.rollout import Stage, deciding_goal, in_canary
 from shared.policy.utilisation import UtilisationStore
 from shared.wire.messages import MAX_UNITS, Decisions, NodeUse
 from shared.wire.records import PolicyPointer, PolicyRef
@@ -40,16 +42,10 @@ MOST_MEAN = 1e6
 """Bound of the cluster's means: pods on a node that says it has no memory are billions of its share, and a number
 that the wire refuses would stop every offer."""
 
+MOST_PAIRS, MOST_ALONE = 150, 30
+"""Samples of a window, with a candidate and without: what looking costs does not grow with the pods that come."""
+
 NO_POD = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What both policies' choices for one unit are worth (``policy.outcome``), and whether they were the same node."""
-
-    candidate: float
-    active: float
-    agreed: bool
 
 
 class Lanes:
@@ -58,7 +54,12 @@ class Lanes:
     def __init__(self, state: State) -> None:
         self._state = state
         self._turn = 0
-        self._pair: tuple[int, int] | None = None
+        self._ties = Random(state.term)
+        """Looking at choices draws from a stream of its own, so that it changes none."""
+        self._pair: tuple[int, int | None] | None = None
+        """Classes of the active lane and the candidate's; None: there is no rollout."""
+        self._next_at = 0.0
+        self.valuing = Valuing(state)
         self.store = UtilisationStore(speed=state.settings.speed)
         """What all nodes were last measured to use, and what stands there."""
         self.residents = Residents(state, self.store)
@@ -166,14 +167,28 @@ class Lanes:
             template = ("workload", pod.workload, pod.pod_class if template is None else template)
         return ("candidate", pod.pod_class if template is None else template) if candidate else template
 
+    @property
+    def goal(self) -> str:
+        """By which choices are judged."""
+        settings = self._state.settings.rollout
+        return NEUTRAL if self.pointer is None else deciding_goal(self.pointer, settings)
+
     def probe(self, groups: dict[int, Group], class_of: dict[int, int], classes: Classes, number: int) -> None:
-        """Ask about one unit in the other lane too, under ``number``; a class that is in both lanes needs no probe."""
+        """Ask about one unit in the other lane too, under ``number``; a class that is in both lanes needs no probe.
+        Without a rollout the active policy's choice for it is looked at alone."""
         self._pair = None
-        plain = [group for group in groups.values() if not group.guided] if self.rolling else []
-        if not plain or len(groups) >= MAX_UNITS:  # an offer has no room for another class
+        if self.pointer is None or self._state.now < self._next_at:
             return
+        plain = [group for group in groups.values() if not group.guided]
+        if not plain or (self.rolling and len(groups) >= MAX_UNITS):  # an offer has no room for another class
+            return
+        window_s = self._state.settings.rollout.window_s
+        self._next_at = self._state.now + window_s / (MOST_PAIRS if self.rolling else MOST_ALONE)
         group = plain[self._turn % len(plain)]
         self._turn += 1
+        if not self.rolling:
+            self._pair = group.known.id, None
+            return
         candidate, pod = not group.candidate, group.units[0].pod
         known = classes.of(group.pod_class, self.key(pod, None, candidate=candidate))
         self._pair = (known.id, group.known.id) if group.candidate else (group.known.id, known.id)
@@ -190,31 +205,30 @@ class Lanes:
         """The sample of the round that ends, before anything of it is assumed; None where there is nothing to tell."""
         pair, self._pair = self._pair, None
         pointer = self.pointer
-        if pair is None or pointer is None or pointer.candidate is None:
+        if pair is None or pointer is None or (pair[1] is None) is self.rolling:
             return None
-        active_lane, candidate_lane = (groups[class_id] for class_id in pair)
-        both = _judges(active_lane, pointer.active) & _judges(candidate_lane, pointer.candidate)
-        if 2 * len(both) <= len(active_lane.lists):
+        lane = groups[pair[0]]
+        agents = _judges(lane, pointer.active)
+        other = groups[pair[1]] if pair[1] is not None else None
+        if other is not None and pointer.candidate is not None:
+            agents &= _judges(other, pointer.candidate)
+        if 2 * len(agents) <= len(lane.lists):
             return None
-        pod_class = groups[pair[0]].pod_class
-        active, candidate = self._choice(active_lane, both), self._choice(candidate_lane, both)
-        mask = self._state.feasibility.of(pod_class).mask
-        if active is None or candidate is None or not (mask[active] and mask[candidate]):
+        active = self._choice(lane, agents)
+        candidate = self._choice(other, agents) if other is not None else None
+        if active is None or (other is not None and candidate is None):
             return None
-        rows = np.flatnonzero(mask)
-        worth = values(goal_of(pointer.candidate.name)(self._state.cache.table, pod_class, rows))
-        if worth is None:
-            return None
-        places = np.searchsorted(rows, [candidate, active])
-        return Sample(float(worth[places[0]]), float(worth[places[1]]), candidate == active)
+        return self.valuing.sample(lane.pod_class, self.goal, active, candidate)
 
     def _choice(self, group: Group, agents: frozenset[str]) -> int | None:
         """The row that these agents like best; ties fall as in a merge."""
         told = (answers for answers in group.lists if answers.agent in agents and answers.answers)
         heads = [(answers.answers[0], answers.names[0]) for answers in told]
-        row_of, rng = self._state.cache.table.row_of, self._state.rng
+        row_of = self._state.cache.table.row_of
         known = [
-            (not a.accept, -a.score, rng.random(), row_of[name]) for a, name in heads if row_of.get(name) == a.slot
+            (not a.accept, -a.score, self._ties.random(), row_of[name])
+            for a, name in heads
+            if row_of.get(name) == a.slot
         ]
         return min(known)[-1] if known else None
 

@@ -1,8 +1,8 @@
 """The rollout as the leading coordinator runs it: evidence in, changes of the policy pointer out. Pure.
 
     samples, lane reports, plan results --> window --closed--> Rollout (policy/rollout.py) --> WritePointer --> etcd
-                                             failures told by agents ----^                          |
-                                                        pointer seen in the watch <------------------+
+                                               |   failures told by agents ----^                    |
+                                               +--> KeepWindow (for people)    pointer seen <-------+
 
 Only the leader does this, and its write compares its term, so a deposed one changes nothing. A write that is not seen
 is asked for again; one that lost against another change is forgotten, since that change is seen.
@@ -10,42 +10,26 @@ is asked for again; one that lost against another change is forgotten, since tha
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from services.coordinator.instructions import WritePointer
-from services.coordinator.lanes import Lanes, Sample
+import msgspec
+
+from services.coordinator.instructions import KeepWindow, WritePointer
+from services.coordinator.lanes import Lanes
+from services.coordinator.measured import LaneBook, OpenWindow
+from services.coordinator.rollout_view import RolloutView, conduct_of, view_of
 from services.coordinator.state import State
+from services.coordinator.valuing import Sample
 from shared.errors import ConfigError
 from shared.policy.guard import Failure
-from shared.policy.rollout import Change, Kpi, Rollout, RolloutSettings, Window
+from shared.policy.judging import RolloutSettings
+from shared.policy.rollout import Change, Rollout, deciding_goal, step_of
 from shared.wire.messages import Decisions, Outcome, Placement, PlacementResult
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 
 WRITE_RETRY_S = 2.0
-MOST_TIMES = 4096
-
-
-class LaneBook:
-    """What one lane did in the present window."""
-
-    def __init__(self) -> None:
-        self.groups = self.fallen = self.placements = self.rejected = 0
-        self._times_us: deque[float] = deque(maxlen=MOST_TIMES)
-
-    def judged(self, groups: int, fallen: int, spent_us: int) -> None:
-        """One agent's report."""
-        self.groups += groups
-        self.fallen += fallen
-        if groups:
-            self._times_us.append(spent_us / groups)
-
-    def kpi(self, value: float) -> Kpi:
-        """The figures; ``value``: mean of the window's samples."""
-        ordered = sorted(self._times_us)
-        p99_us = ordered[-(-99 * len(ordered) // 100) - 1] if ordered else 0.0
-        return Kpi(value, self.groups, self.fallen, self.placements, self.rejected, p99_us / 1000)
 
 
 class Rolling:
@@ -58,7 +42,8 @@ class Rolling:
         self._written: tuple[Change, float] | None = None
         self.failures: Counter[str] = Counter()
         self.windows = 0
-        self.last: Window | None = None
+        self.last: PolicyWindow | None = None
+        """The last one in which a candidate was compared."""
         self._restart()
 
     def seen(self, pointer: PolicyPointer) -> None:
@@ -70,9 +55,7 @@ class Rolling:
         else:
             self._rollout.seen(pointer)
         self._written = None
-        if before is None or (before.candidate, before.stage, before.percent) != (
-            pointer.candidate, pointer.stage, pointer.percent,
-        ):  # fmt: skip
+        if before is None or before.active != pointer.active or step_of(before) != step_of(pointer):
             self._restart()
         candidate = pointer.candidate.title if pointer.candidate is not None else ""
         self._state.log(
@@ -86,9 +69,14 @@ class Rolling:
         return self._state.settings.rollout
 
     def tune(self, settings: RolloutSettings) -> None:
-        """How much proof a step needs from now on, also for the window that is open."""
-        if self._rollout is not None:
-            self._rollout.settings = settings
+        """How much proof a step needs from now on, also for the window that is open; by another goal it starts anew."""
+        rollout = self._rollout
+        if rollout is None:
+            return
+        before, rollout.settings = deciding_goal(rollout.pointer, rollout.settings), settings
+        if deciding_goal(rollout.pointer, settings) != before:
+            rollout.forget()
+            self._restart()
 
     def heard(self, decisions: Decisions) -> None:
         """One agent's answer: how its policies did, and what they did wrong."""
@@ -100,11 +88,12 @@ class Rolling:
             self._failed(self._rollout, decisions)
 
     def compared(self, sample: Sample) -> None:
-        """Both policies were asked about one unit."""
-        self._samples.append(sample)
+        """Both policies were asked about one unit; without a rollout the active one alone."""
+        self._open.samples.append(sample)
 
     def answered(self, placements: Sequence[Placement], results: Sequence[PlacementResult]) -> None:
         """The binder's answer to a plan: what it refused on the chosen node counts against who chose."""
+        self._lanes.valuing.placed(placements)
         if not self._lanes.rolling:
             return
         result_of = {result.unit: result for result in results}
@@ -124,27 +113,41 @@ class Rolling:
             if state.now >= at + WRITE_RETRY_S:
                 self._write(unseen)
             return
-        if rollout is None or not rollout.windows_wanted() or state.now < self._opened + self.settings.window_s:
+        if rollout is None or state.now < self._open.opened + self.settings.window_s:
             return
-        if len(self._samples) < self.settings.min_samples:
-            return
-        count = len(self._samples)
-        window = Window(
-            self._candidate.kpi(sum(sample.candidate for sample in self._samples) / count),
-            self._active.kpi(sum(sample.active for sample in self._samples) / count),
-            count,
-            sum(sample.agreed for sample in self._samples),
-        )
+        if not rollout.windows_wanted():
+            self._close_alone(rollout)
+        elif len(self._open.samples) >= self.settings.min_samples:
+            self._close(rollout)
+
+    def _close(self, rollout: Rollout) -> None:
+        goal, values = self._lanes.goal, self._open.values(self._lanes.goal)
+        window, before = self._open.closed(goal), rollout.pointer
         self._restart()
-        self.windows, self.last = self.windows + 1, window
         change = rollout.closed(window)
-        state.log(
-            "policy_window", candidate=rollout.pointer.candidate.title if rollout.pointer.candidate else "",
-            value=round(window.candidate.value, 4), active_value=round(window.active.value, 4), samples=count,
-            agreed=window.agreed, good=rollout.good, bad=rollout.bad,
+        verdict, why = rollout.last
+        self.windows += 1
+        self.last = PolicyWindow(
+            number=self.windows, time="", active=before.active.title, candidate=_title(before.candidate),
+            stage=before.stage, percent=before.percent, values=values, samples=window.samples, agreed=window.agreed,
+            verdict=verdict.value, why=why, conduct=conduct_of(window),
+        )  # fmt: skip
+        self._state.emit(KeepWindow(self.last))
+        self._state.log(
+            "policy_window", candidate=self.last.candidate, goal=goal, value=round(window.candidate.value, 4),
+            active_value=round(window.active.value, 4), samples=window.samples, agreed=window.agreed,
+            verdict=verdict.value, good=rollout.good, bad=rollout.bad,
         )  # fmt: skip
         if change is not None:
             self._write(change)
+
+    def _close_alone(self, rollout: Rollout) -> None:
+        """Nothing is compared: what the active policy's choices were worth is kept all the same."""
+        count, values = len(self._open.samples), self._open.values(self._lanes.goal)
+        self._restart()
+        if count:
+            alone = PolicyWindow(number=0, time="", active=rollout.pointer.active.title, values=values, samples=count)
+            self._state.emit(KeepWindow(alone))
 
     def wake_at(self) -> float | None:
         """When something is due by itself."""
@@ -152,39 +155,30 @@ class Rolling:
             return self._written[1] + WRITE_RETRY_S
         if self._rollout is None or not self._rollout.windows_wanted():
             return None
-        return max(self._opened + self.settings.window_s, self._state.now + 0.5)
+        return max(self._open.opened + self.settings.window_s, self._state.now + 0.5)
+
+    def view(self) -> RolloutView | None:
+        """What people look at; None before the first pointer was seen."""
+        if self._rollout is None:
+            return None
+        return view_of(
+            self._rollout, self._open, self._state.now, windows=self.windows, last=self.last, failures=self.failures
+        )
 
     def figures(self) -> dict[str, Any]:
         """The pointer, the windows of the present stage and the last one, for ``/v1/status``."""
-        pointer, last, rollout = self._lanes.pointer, self.last, self._rollout
-        if pointer is None or rollout is None:
+        pointer, view = self._lanes.pointer, self.view()
+        if pointer is None or view is None:
             return {}
-        figures: dict[str, Any] = {
+        told: dict[str, Any] = msgspec.to_builtins(view)
+        return {
             "active": pointer.active.title,
-            "candidate": pointer.candidate.title if pointer.candidate is not None else "",
+            "candidate": _title(pointer.candidate),
             "stage": pointer.stage,
             "percent": pointer.percent,
             "reason": pointer.reason,
-            "windows": self.windows,
-            "good": rollout.good,
-            "bad": rollout.bad,
-            "samples": len(self._samples),
-            "failures": dict(self.failures),
+            **told,
         }
-        if last is not None:
-            figures["last_window"] = {
-                "value": last.candidate.value,
-                "active_value": last.active.value,
-                "samples": last.samples,
-                "agreed": last.agreed,
-                "p99_ms": last.candidate.p99_ms,
-                "active_p99_ms": last.active.p99_ms,
-                "fallbacks": last.candidate.fallbacks,
-                "rejected": last.candidate.rejected,
-                "active_fallbacks": last.active.fallbacks,
-                "active_rejected": last.active.rejected,
-            }
-        return figures
 
     def _failed(self, rollout: Rollout, decisions: Decisions) -> None:
         known = {(ref.title, ref.sha256): ref for ref in self._refs(rollout.pointer)}
@@ -212,8 +206,8 @@ class Rolling:
         if pointer is None:
             return None
         if pointer.candidate is not None and title == pointer.candidate.title:
-            return self._candidate
-        return self._active if title == pointer.active.title else None
+            return self._open.candidate
+        return self._open.active if title == pointer.active.title else None
 
     @staticmethod
     def _refs(pointer: PolicyPointer) -> list[PolicyRef]:
@@ -224,6 +218,9 @@ class Rolling:
         self._state.emit(WritePointer(change))
 
     def _restart(self) -> None:
-        self._opened = self._state.now
-        self._candidate, self._active = LaneBook(), LaneBook()
-        self._samples: deque[Sample] = deque(maxlen=MOST_TIMES)
+        self._open = OpenWindow(self._state.now)
+        self._lanes.valuing.reopen()
+
+
+def _title(ref: PolicyRef | None) -> str:
+    return ref.title if ref is not None else ""

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from services.coordinator.state import LEAST_REQUEST_TIMEOUT_S, CoreSettings
+from shared.policy.judging import RolloutSettings
 from shared.policy.registry import make_policy
-from shared.policy.rollout import RolloutSettings
 from shared.runtime.process import ProcessSettings, SchedulerName, split_address
 from shared.runtime.runtime_settings import RuntimeTable
 
@@ -58,6 +58,10 @@ class CoordinatorSettings(ProcessSettings):
     """Decisions that both were asked about before a window may end."""
     rollout_good_windows: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
     """Windows not worse than the active policy, for each step from shadow to 1, 10, 50, 100 % and to active."""
+    rollout_promotion: Literal["manual", "auto"] = "manual"
+    """Who takes a candidate to its next step: an operator, or good windows. ``activate`` may say otherwise of one."""
+    rollout_goal: Literal["neutral", "balance", "packing", "room"] = "neutral"
+    """By which goal a candidate is compared with the active policy. ``activate`` may say otherwise of one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,6 +87,8 @@ class CoordinatorSettings(ProcessSettings):
                 window_s=self.rollout_window_s,
                 min_samples=self.rollout_min_samples,
                 good_windows=self.rollout_good_windows,
+                promotion=self.rollout_promotion,
+                goal=self.rollout_goal,
             ),
         )
 
@@ -98,6 +104,8 @@ RUNTIME_SETTINGS = RuntimeTable(
         "rollout_window_s",
         "rollout_min_samples",
         "rollout_good_windows",
+        "rollout_promotion",
+        "rollout_goal",
         "log_level",
     ),
 )

@@ -22,6 +22,7 @@ from services.coordinator.instructions import (
     EmitEvent,
     FetchPod,
     Instruction,
+    KeepWindow,
     Log,
     PatchCondition,
     PublishPartition,
@@ -36,6 +37,7 @@ from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.pace import Pace
 from services.coordinator.peers import Peers
 from services.coordinator.scheduler_metrics import SchedulerMetrics
+from services.coordinator.window_ring import WindowRing
 from shared.errors import LeadershipLost, StoreFenced, StoreUnknown
 from shared.ports import Clock, CreateRevisionIs, Put, Store
 from shared.runtime.failpoints import Failpoints
@@ -85,6 +87,7 @@ class Shell:
         self._partition_changed = asyncio.Event()
         self.peers: Peers | None = None
         self.writes: KubeWrites | None = None
+        self.windows = WindowRing(store, keys, core.state.term)
         self.pace = Pace()
         self.latency_ms = metrics.quantiles("schedule_latency_ms")
         self.round_ms = metrics.quantiles("round_ms")
@@ -178,6 +181,8 @@ class Shell:
                 self._partition_changed.set()
             case WritePointer():
                 self._start(pointer.write(self._store, self._keys, instruction.change, self.core.state.term))
+            case KeepWindow():
+                self.windows.keep(instruction.window)
             case StepDown():
                 self._end(LeadershipLost(instruction.reason))
             case Log():

@@ -12,7 +12,7 @@ from random import Random
 from services.coordinator.instructions import Instruction, Log
 from services.coordinator.recent import Recent
 from services.coordinator.stats import Stats
-from shared.policy.rollout import RolloutSettings
+from shared.policy.judging import RolloutSettings
 from shared.scheduling.cache import ClusterCache
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.feasibility import FeasibilityCache

@@ -1,9 +1,15 @@
 """What a choice is worth, so that two policies can be compared on the same decision without acting on both.
 
-A policy's *goal* gives each feasible node a cost: what the cluster would look like with the pod there. The *value* of a
-choice is where it lies between the worst and the best feasible node: 1 the best, 0 the worst. So a window's mean value
-has one meaning in any cluster, and does not drown in what the choice cannot change. Sampled decisions where the goal
-tells no node from another say nothing and are left out.
+A *goal* gives each feasible node a cost: what the cluster would look like with the pod there. The *value* of a choice
+is where it lies between the worst and the best feasible node: 1 the best, 0 the worst. So a window's mean value has one
+meaning in any cluster, and does not drown in what the choice cannot change. Sampled decisions where the goal tells no
+node from another say nothing and are left out.
+
+Both policies are measured by the same goal, whatever either was made for: ``neutral``, and beside it the one that the
+operator names. ``neutral`` adds the two ways in which a placement may harm what comes later, both as shares of the
+cluster, so both of the order of one pod's share of it:
+
+    neutral = imbalance of the nodes with the pod there (``balance``) + room that the pod takes (``policy.room``)
 
 Counterfactual: it looks one placement ahead on what is requested, not at usage that nobody has measured yet.
 """
@@ -17,11 +23,14 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
+from shared.policy.room import Room
 from shared.scheduling.node_table import CPU_COLUMN, MEMORY_COLUMN, IntArray, NodeTable
 
 Costs = NDArray[np.float64]
-Goal = Callable[[NodeTable, PodClass, IntArray], Costs]
-"""(table, class, feasible rows) to the cost of each row, lower is better."""
+Goal = Callable[[NodeTable, PodClass, IntArray, Room], Costs]
+"""(table, class, feasible rows, room) to the cost of each row, lower is better."""
+
+NEUTRAL = "neutral"
 
 INDIFFERENT = 1e-9
 """Costs closer together than this count as equal."""
@@ -43,13 +52,13 @@ def packing(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
     return np.asarray(1.0 - _load(table, rows) - _added(table, pod_class, rows), np.float64)
 
 
-GOALS: Mapping[str, Goal] = {"most-allocated": packing, "frag": packing, "ee": packing}
-"""By policy; every other one is after balance, as kube-scheduler's default profile is."""
-
-
-def goal_of(policy: str) -> Goal:
-    """The goal that a policy pursues."""
-    return GOALS.get(policy, balance)
+GOALS: Mapping[str, Goal] = {
+    NEUTRAL: lambda table, pod_class, rows, room: balance(table, pod_class, rows) + room.taken(table, pod_class, rows),
+    "balance": lambda table, pod_class, rows, _: balance(table, pod_class, rows),
+    "packing": lambda table, pod_class, rows, _: packing(table, pod_class, rows),
+    "room": lambda table, pod_class, rows, room: room.taken(table, pod_class, rows),
+}
+"""By the name that an operator gives. None belongs to a policy: nobody is measured by a scale of its own."""
 
 
 def values(costs: Costs) -> Costs | None:

@@ -1,20 +1,23 @@
 """How a new policy comes to decide, and how it goes again by itself: a pure state machine over the policy pointer.
 
-    publish      gate passed      3 good windows       ... at each step           3 good windows
+    publish      gate passed      promoted             ... at each step           promoted
     CANDIDATE ----------> SHADOW ---------------> CANARY 1 -> 10 -> 50 -> 100 % ----------------> ACTIVE
         |                   |                        |                                              |
-        +-- gate failed     +---- 3 worse windows, or a hard failure once: candidate withdrawn      |
+        +-- gate failed     +---- 3 bad windows, or a hard failure once: candidate withdrawn        |
                                                       hard failure of the active: previous again <--+
 
-A *window* compares candidate and active on the same decisions. Worse than the active by more than ``margin`` in any of
-value, fallbacks, rejected placements, or too slow: a bad window. A hard failure (NaN, wrong shape, exception, wrong
-digest) needs no window. Every change is one ``Change`` with a reason, to be written by compare-and-swap.
+An operator promotes, step by step; with the promotion ``auto`` 3 good windows do. A *window* compares candidate and
+active on the same decisions. Worse than the active by more than ``margin`` in any of value, fallbacks, rejected
+placements, or too slow: a bad window; worse in value by no more than chance explains: an unsure one, which neither
+promotes nor withdraws. A hard failure (NaN, wrong shape, exception, wrong digest) needs no window. Every change is one
+``Change`` with a reason, to be written by compare-and-swap.
 
 Rules, checked by the tests:
 R1 The active policy changes only to the candidate at 100 %, to the previous one, or by an operator.
 R2 What was withdrawn decides for no pod any more: no candidate, 0 %.
-R3 Windows count for one (candidate, stage, percent) only; a new leader starts at none.
+R3 Windows count for one (candidate, stage, percent, goal) only; a new leader starts at none.
 R4 A pod is in the canary at p % whenever it is at any lower percentage; which pods, depends on uid and candidate alone.
+R5 Unless the promotion is ``auto``, no window takes a candidate any further.
 
 Refuses to do: I/O, clocks, reading KPIs off anything; whoever holds it closes windows (``now`` is theirs).
 """
@@ -30,6 +33,8 @@ import msgspec
 
 from shared.errors import ConfigError
 from shared.policy.guard import Failure
+from shared.policy.judging import STEPS, Promotion, RolloutSettings, Verdict, Window, judge
+from shared.policy.outcome import GOALS, NEUTRAL
 from shared.wire.records import PolicyPointer, PolicyRef
 
 BUILT_IN = PolicyRef("kube-default", 1)
@@ -55,54 +60,6 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutSettings:
-    """How much proof a step needs."""
-
-    window_s: float = 30.0
-    """Length of a window; it goes on until it has ``min_samples`` too."""
-    min_samples: int = 20
-    """Decisions that both policies were asked about."""
-    good_windows: int = 3
-    """Windows not worse, without a worse one between, per step."""
-    bad_windows: int = 3
-    """Worse windows in a row that end the rollout."""
-    margin: float = 0.02
-    """Relative for the value, absolute for shares (targets.md: worse by more than 2 %)."""
-    p99_ms: float = 20.0
-    """Slowest decision (p99) a candidate may have, unless the active one is as slow."""
-    min_share_of: int = 10
-    """Shares (fallbacks, rejected) of fewer cases than this say nothing."""
-    percents: tuple[int, ...] = (1, 10, 50, 100)
-
-
-@dataclass(frozen=True, slots=True)
-class Kpi:
-    """One policy's figures of one window.
-
-    ``value``: mean value of its choices on the decisions both were asked about, higher is better. ``decisions`` and
-    ``fallbacks``: groups it judged and those the heuristic had to. ``placements`` and ``rejected``: pods placed by it
-    and those the binder refused on the chosen node. ``p99_ms``: of its decisions.
-    """
-
-    value: float = 0.0
-    decisions: int = 0
-    fallbacks: int = 0
-    placements: int = 0
-    rejected: int = 0
-    p99_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """``samples``: decisions that both were asked about; ``agreed``: on which they chose the same node."""
-
-    candidate: Kpi
-    active: Kpi
-    samples: int
-    agreed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """A pointer to write in place of ``before``."""
 
@@ -123,7 +80,9 @@ def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str) -> Change:
         )
     if ref == pointer.active:
         raise ConfigError(f"policy: {ref.title} with these weights is active already; publish another version")
-    return _change(pointer, f"{ref.title} published", by, candidate=ref, stage=Stage.CANDIDATE, percent=0)
+    return _change(
+        pointer, f"{ref.title} published", by, candidate=ref, stage=Stage.CANDIDATE, percent=0, promotion="", goal=""
+    )
 
 
 def to_stage(pointer: PolicyPointer, stage: Stage, percent: int, *, reason: str, by: str) -> Change:
@@ -138,6 +97,51 @@ def to_stage(pointer: PolicyPointer, stage: Stage, percent: int, *, reason: str,
             percent=0,
         )  # fmt: skip
     return _change(pointer, reason, by, stage=stage, percent=percent)
+
+
+def next_step(pointer: PolicyPointer, percents: Sequence[int] = STEPS) -> tuple[Stage, int] | None:
+    """Where the candidate comes when it is promoted; None where there is no candidate."""
+    if pointer.candidate is None:
+        return None
+    if pointer.stage == Stage.CANDIDATE:
+        return Stage.SHADOW, 0
+    further = [step for step in percents if step > pointer.percent]
+    return (Stage.CANARY, further[0]) if further else (Stage.ACTIVE, 0)
+
+
+def promote(
+    pointer: PolicyPointer, *, to: Stage | None = None, percent: int | None = None, reason: str, by: str
+) -> Change:
+    """Take the candidate further: one step, or at once to the stage ``to``; ``percent``: the share of a canary, by
+    default the next step's. ``ConfigError``: there is no candidate, or that is no step forward."""
+    step = next_step(pointer)
+    if step is None or pointer.candidate is None:
+        raise ConfigError("policy: there is no candidate to promote; activate one first")
+    stage, share = step
+    if percent is not None and to not in (None, Stage.CANARY):
+        raise ConfigError(f"percent: belongs to the stage canary; leave it out with {to}")
+    if to is Stage.ACTIVE:
+        stage, share = Stage.ACTIVE, 0
+    elif to is Stage.CANARY or percent is not None:
+        further = (share for share in STEPS if share > pointer.percent)
+        stage, share = Stage.CANARY, next(further, 0) if percent is None else percent
+        if share <= pointer.percent:
+            raise ConfigError(
+                f"policy: {pointer.candidate.title} is in the canary at {pointer.percent} % already; promote it to "
+                "active or to a larger percent, or activate it with a smaller one to go back"
+            )
+    return to_stage(pointer, stage, share, reason=reason, by=by)
+
+
+def promotion_of(pointer: PolicyPointer, settings: RolloutSettings) -> Promotion:
+    """Who promotes this candidate; by hand where a word is not known."""
+    return Promotion.AUTO if (pointer.promotion or settings.promotion) == Promotion.AUTO else Promotion.MANUAL
+
+
+def deciding_goal(pointer: PolicyPointer, settings: RolloutSettings) -> str:
+    """The goal by which this candidate's windows are judged: the operator's, else the neutral one."""
+    goal = pointer.goal or settings.goal
+    return goal if goal in GOALS else NEUTRAL
 
 
 def roll_back(pointer: PolicyPointer, *, reason: str, by: str) -> Change:
@@ -158,25 +162,6 @@ def in_canary(uid: str, pointer: PolicyPointer) -> bool:
     return zlib.crc32(f"{salt}:{uid}".encode()) % 10_000 < pointer.percent * 100
 
 
-def worse(window: Window, settings: RolloutSettings) -> str:
-    """In what the candidate was worse than the active policy by more than the margin; "" when in nothing."""
-    mine, theirs, margin = window.candidate, window.active, settings.margin
-    if not mine.value >= theirs.value - margin * abs(theirs.value):  # also when it is NaN
-        return f"value {mine.value:.4g} against {theirs.value:.4g}"
-    for name, part, whole, their_part, their_whole in (
-        ("fallbacks", mine.fallbacks, mine.decisions, theirs.fallbacks, theirs.decisions),
-        ("rejected", mine.rejected, mine.placements, theirs.rejected, theirs.placements),
-    ):
-        if whole < settings.min_share_of:
-            continue
-        share, their_share = part / whole, their_part / their_whole if their_whole else 0.0
-        if share > their_share + margin:
-            return f"{name} {share:.1%} against {their_share:.1%}"
-    if mine.p99_ms > settings.p99_ms and mine.p99_ms > theirs.p99_ms * (1 + margin):
-        return f"p99 of a decision {mine.p99_ms:.1f} ms, at most {settings.p99_ms:g} allowed"
-    return ""
-
-
 @dataclass(slots=True)
 class Rollout:
     """Counts windows for one pointer and says what changes."""
@@ -188,31 +173,42 @@ class Rollout:
     bad: int = 0
     reasons: list[str] = field(default_factory=list)
     """Why the windows of the present row were bad."""
+    last: tuple[Verdict, str] = (Verdict.GOOD, "")
+    """Of the last window, and in what it was worse."""
 
     def seen(self, pointer: PolicyPointer) -> None:
         """The pointer as the store has it now."""
         before, self.pointer = self.pointer, pointer
-        if (before.candidate, before.stage, before.percent) != (pointer.candidate, pointer.stage, pointer.percent):
-            self._forget()
+        if step_of(before) != step_of(pointer):
+            self.forget()
 
     def windows_wanted(self) -> bool:
         """Whether there is anything to compare."""
         return self.pointer.candidate is not None and self.pointer.stage in (Stage.SHADOW, Stage.CANARY)
 
+    @property
+    def automatic(self) -> bool:
+        """Whether good windows promote."""
+        return promotion_of(self.pointer, self.settings) is Promotion.AUTO
+
     def closed(self, window: Window) -> Change | None:
         """A window has ended."""
         if not self.windows_wanted() or window.samples < self.settings.min_samples:
             return None
-        reason = worse(window, self.settings)
-        if reason:
-            self.good, self.bad = 0, self.bad + 1
-            self.reasons.append(reason)
-            if self.bad < self.settings.bad_windows:
+        verdict, reason = self.last = judge(window, self.settings)
+        match verdict:
+            case Verdict.UNSURE:
+                self.good = 0
                 return None
-            told = f"worse in {self.bad} windows in a row: {'; '.join(self.reasons)}"
-            return roll_back(self.pointer, reason=told, by=self.by)
-        self.good, self.bad, self.reasons = self.good + 1, 0, []
-        return self._advance() if self.good >= self.settings.good_windows else None
+            case Verdict.GOOD:
+                self.good, self.bad, self.reasons = self.good + 1, 0, []
+                return self._advance() if self.automatic and self.good >= self.settings.good_windows else None
+        self.good, self.bad = 0, self.bad + 1
+        self.reasons.append(reason)
+        if self.bad < self.settings.bad_windows:
+            return None
+        told = f"worse in {self.bad} windows in a row: {'; '.join(self.reasons)}"
+        return roll_back(self.pointer, reason=told, by=self.by)
 
     def failed(self, failures: Iterable[tuple[PolicyRef, Failure]]) -> Change | None:
         """Policies failed at agents; a hard failure takes the policy away at once."""
@@ -227,16 +223,20 @@ class Rollout:
                 return _dethrone(self.pointer, reason, self.by)
         return None
 
-    def _advance(self) -> Change:
-        pointer, steps = self.pointer, self.settings.percents
-        reason = f"{self.good} windows not worse"
-        further: Sequence[int] = [step for step in steps if step > pointer.percent]
-        if pointer.stage == Stage.CANARY and not further:
-            return to_stage(pointer, Stage.ACTIVE, 0, reason=reason, by=self.by)
-        return to_stage(pointer, Stage.CANARY, further[0], reason=reason, by=self.by)
+    def _advance(self) -> Change | None:
+        step = next_step(self.pointer, self.settings.percents)
+        if step is None:
+            return None
+        return to_stage(self.pointer, *step, reason=f"{self.good} windows not worse", by=self.by)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Count windows from none (R3)."""
         self.good, self.bad, self.reasons = 0, 0, []
+
+
+def step_of(pointer: PolicyPointer) -> tuple[object, ...]:
+    """What a row of windows is counted for (R3)."""
+    return pointer.candidate, pointer.stage, pointer.percent, pointer.goal
 
 
 def _dethrone(pointer: PolicyPointer, reason: str, by: str) -> Change:
@@ -252,4 +252,6 @@ def _dethrone(pointer: PolicyPointer, reason: str, by: str) -> Change:
 
 def _change(pointer: PolicyPointer, reason: str, by: str, **fields: object) -> Change:
     after = msgspec.structs.replace(pointer, number=pointer.number + 1, reason=reason, by=by, **fields)
+    if after.candidate is None:
+        after = msgspec.structs.replace(after, promotion="", goal="")
     return Change(pointer, after)

@@ -3,17 +3,21 @@
     name or digest --> published here, or shipped --> weights checked and kept in etcd --> pointer by compare-and-swap
 
 It refuses weights that the policy would refuse, before anything is written, and a name that is neither published nor
-shipped. What a stage means stands in ``policy/rollout.py``.
+shipped. To activate and to withdraw says what shall be, and is tried again when somebody else was quicker; to promote
+says one step from what was seen, and is refused then. What a stage means stands in ``policy/rollout.py``.
 """
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from shared.errors import ConfigError, Conflict
+from shared.policy import rollout
 from shared.policy.numbering import numbered
 from shared.policy.registry import HEURISTICS, load_policy, ref_of
 from shared.policy.rollout import BUILT_IN, Change, Stage, first_pointer, publish, roll_back, to_stage
@@ -29,9 +33,11 @@ from shared.runtime.policy_store import (
     write_change,
 )
 from shared.wire.keys import Keys
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef, decode_record
 
 ATTEMPTS = 5
+LATELY_S = 5.0
+"""Two operators who promote within so short a time have both looked at the step before."""
 
 
 class PolicyUnknown(ConfigError):
@@ -49,13 +55,16 @@ async def activate(
     percent: int | None,
     by: str,
     reason: str = "",
+    promotion: str = "",
+    goal: str = "",
     weights: tuple[PolicyRef, bytes] | None = None,
     new_mesh: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> PolicyPointer:
     """Let the policy ``name`` (NAME, NAME@VERSION or a digest) decide; the pointer afterwards.
 
-    ``percent``: of a canary, None for all; ``weights``: from a file (``from_bytes``), None: published or shipped;
+    ``percent``: of a canary, None for all; ``promotion``, ``goal``: of the candidate, "" for what holds for it or is
+    set; ``weights``: from a file (``from_bytes``), None: published or shipped;
     ``say`` is told when they are numbered on, since others have their title. Weights and pointer are one transaction.
     ``new_mesh``: nobody has led yet; what decides beside a candidate is ``kube-default``.
     Refused: ``PolicyUnknown``; ``ConfigError`` for what the rollout does not allow now; ``Conflict`` before the leader
@@ -63,6 +72,9 @@ async def activate(
     """
     if percent is not None and stage is not Stage.CANARY:
         raise ConfigError(f"percent: belongs to the stage canary; leave it out with {stage}")
+    if stage is Stage.ACTIVE and (promotion or goal):
+        given = "promotion" if promotion else "goal"
+        raise ConfigError(f"{given}: an active policy is compared with nothing; leave it out with {stage}")
 
     async def change(pointer: PolicyPointer | None) -> tuple[Change | None, bytes | None]:
         ref, data = await _chosen(store, keys, name, weights, pointer, say)
@@ -78,9 +90,76 @@ async def activate(
         share = (percent or 100) if stage is Stage.CANARY else 0
         told = reason or f"{ref.title} activated by hand"
         moved = to_stage(step.after if step else before, stage, share, reason=told, by=by)
-        return _joined(before, moved), data
+        after = msgspec.structs.replace(
+            moved.after, promotion=promotion or moved.after.promotion, goal=goal or moved.after.goal
+        )
+        return _joined(before, Change(before, after)), data
 
     return await _swap(store, keys, change)
+
+
+async def promote(
+    store: Store,
+    keys: Keys,
+    name: str,
+    *,
+    to: Stage | None,
+    percent: int | None,
+    by: str,
+    reason: str = "",
+    number: int | None = None,
+    lately_s: float = LATELY_S,
+) -> PolicyPointer:
+    """Take the candidate, which ``name`` names, further (``rollout.promote``); the pointer afterwards.
+
+    ``number``: of the pointer that it is to be taken from, None for whatever it is now. Somebody else's step in the
+    last ``lately_s`` counts as one that the caller has not seen. Refused: ``ConfigError`` for another candidate or no
+    step forward; ``Conflict`` when somebody else was quicker: what would be the next step now is not what was asked
+    for. Unknown: ``StoreUnknown``.
+    """
+    stored = await read_pointer(store, keys)
+    pointer = stored.pointer
+    if pointer is None:
+        raise ConfigError("policy: no policy has been activated here; there is nothing to promote")
+    if number is not None and number != pointer.number:
+        raise Conflict(_overtaken(pointer))
+    candidate = pointer.candidate
+    if candidate is not None and not names(name, candidate):
+        raise ConfigError(f"policy: {name} is not the candidate; {candidate.title} is")
+    if await _stepped_lately(store, keys, pointer, by=by, lately_s=lately_s):
+        raise Conflict(_overtaken(pointer))
+    told = reason or "promoted by hand"
+    change = rollout.promote(pointer, to=to, percent=percent, reason=told, by=by)
+    if await write_change(store, keys, change, stored.mod_revision):
+        return change.after
+    now = (await read_pointer(store, keys)).pointer
+    raise Conflict(_overtaken(now or pointer))
+
+
+def names(name: str, ref: PolicyRef) -> bool:
+    """Whether the text names the policy: NAME, NAME@VERSION, or a digest's first 8 characters or more."""
+    return name in (ref.name, ref.title) or (len(name) >= 8 and ref.sha256.startswith(name))
+
+
+async def _stepped_lately(store: Store, keys: Keys, pointer: PolicyPointer, *, by: str, lately_s: float) -> bool:
+    """Whether the last change was another's step of the candidate that there is, just now."""
+    if pointer.candidate is None or pointer.by == by:
+        return False
+    records = [await store.get(keys.policy_history(pointer.number - back)) for back in (0, 1)]
+    last, before = (decode_record(kv.value, HistoryRecord) if kv is not None else None for kv in records)
+    if last is None or before is None or before.pointer.candidate != pointer.candidate:
+        return False
+    ago = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(last.at)
+    return ago.total_seconds() < lately_s
+
+
+def _overtaken(now: PolicyPointer) -> str:
+    share = f" {now.percent} %" if now.percent else ""
+    holds = f"{now.candidate.title} is at {now.stage}{share}" if now.candidate is not None else "there is no candidate"
+    return (
+        f"policy: the pointer has just changed ({now.reason}, by {now.by}): {holds}; nothing was promoted, look "
+        "and repeat"
+    )
 
 
 async def mesh_known(store: Store, keys: Keys) -> bool:
@@ -153,6 +232,19 @@ async def card_of(store: Store, keys: Keys, ref: PolicyRef) -> dict[str, Any]:
         data = shipped_bytes(ref.name)
     if data is None:
         raise PolicyUnknown(f"policy: the weights of {ref.title} are no longer kept; give them with --weights FILE")
+    return await asyncio.to_thread(_checked_card, ref, data)  # a leader has pods to place meanwhile
+
+
+async def card_named(store: Store, keys: Keys, name: str) -> tuple[PolicyRef, dict[str, Any]]:
+    """(reference, card) of the policy that the text names, published or at hand. As ``card_of``."""
+    stored, history = await read_pointer(store, keys), await read_history(store, keys)
+    ref = find(name, stored.pointer, history)
+    if ref is None:
+        ref = await asyncio.to_thread(at_hand, name)
+    return ref, await card_of(store, keys, ref)
+
+
+def _checked_card(ref: PolicyRef, data: bytes) -> dict[str, Any]:
     load_policy(ref.name, data=data, sha256=ref.sha256)
     card: dict[str, Any] = msgspec.to_builtins(decode(data, policy=ref.name, sha256=ref.sha256).card)
     return {**card, "sha256": ref.sha256, "bytes": len(data)}

@@ -23,9 +23,11 @@ from shared.ports import Compare, Delete, ModRevisionIs, Op, Put, Store
 from shared.runtime.numbered import newest_number
 from shared.runtime.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
-from shared.wire.records import PolicyPointer, decode_record, encode_record
+from shared.wire.records import PolicyPointer, PolicyWindow, decode_record, encode_record
 
 WEIGHTS_TIMEOUT_S = 10.0
+KEPT_WINDOWS = 720
+"""Windows kept: six hours of 30 s each."""
 KEPT_WEIGHTS = 8
 """Sets of weights kept in etcd beside those that the pointer names, newest first."""
 
@@ -92,6 +94,13 @@ async def read_history(store: Store, keys: Keys) -> list[HistoryRecord]:
     listing = await store.list_prefix(keys.policy_history_prefix)
     records = [decode_record(kv.value, HistoryRecord) for kv in listing.items]
     return [record for record in records if record is not None]
+
+
+async def read_windows(store: Store, keys: Keys) -> list[PolicyWindow]:
+    """The last windows, oldest first; records that cannot be read are left out. Unknown: ``StoreUnknown``."""
+    listing = await store.list_prefix(keys.policy_windows_prefix)
+    windows = [decode_record(kv.value, PolicyWindow) for kv in listing.items]
+    return sorted((window for window in windows if window is not None), key=lambda window: window.number)
 
 
 async def newest_change(store: Store, keys: Keys) -> int:

@@ -15,6 +15,7 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     policies/active               which policy decides, and which candidate is being rolled out
     policies/weights/<sha256>     a weights file, under its digest
     policies/history/<number>     what became of policies: one record per change of the pointer
+    policies/windows/<slot>       what policies' choices were worth: a ring of the last windows
     control/paused                there while scheduling is paused: by whom, why, since when
     control/drained/<node>        there while a node gets no new pods from us
     settings/current              settings that were changed while running
@@ -126,6 +127,14 @@ class Keys:
     @property
     def policy_history_prefix(self) -> str:
         return f"{self.prefix}policies/history/"
+
+    def policy_window(self, slot: int) -> str:
+        """Of a ring: slots are used again."""
+        return f"{self.policy_windows_prefix}{slot:04d}"
+
+    @property
+    def policy_windows_prefix(self) -> str:
+        return f"{self.prefix}policies/windows/"
 
     def coordinator_term(self, term: int) -> str:
         """Zero-padded, so that a listing is in order."""

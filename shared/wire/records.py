@@ -76,7 +76,8 @@ class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
 
     ``candidate`` None: no rollout. ``stage``: candidate, shadow, canary or active (see ``policy/rollout.py``);
     ``percent``: share of pods that the candidate decides for. ``number`` grows by one with each change and names its
-    record in the history; ``reason``: why it was made, ``by``: by whom.
+    record in the history; ``reason``: why it was made, ``by``: by whom. Of the candidate, "" for what the coordinators'
+    settings say: ``promotion``, manual or auto, and ``goal``, by which the policies are compared.
     """
 
     active: PolicyRef
@@ -87,6 +88,56 @@ class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
     reason: str = ""
     by: str = ""
+    promotion: str = ""
+    goal: str = ""
+
+
+class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
+    """What the choices of the policies were worth by one goal in one window, 0 to 1; null: it told no nodes apart.
+    ``candidate`` is null too where there was none."""
+
+    goal: str
+    active: float | None
+    candidate: float | None = None
+
+
+class PolicyConduct(msgspec.Struct, frozen=True, kw_only=True):
+    """What both policies did in one window beside choosing. ``decisions``: groups that were judged; ``fallbacks``: by
+    the heuristic in their place; ``placements``, ``rejected``: pods bound, and those that the binder refused."""
+
+    p99_ms: float
+    decisions: int
+    fallbacks: int
+    placements: int
+    rejected: int
+    active_p99_ms: float
+    active_decisions: int
+    active_fallbacks: int
+    active_placements: int
+    active_rejected: int
+
+
+class PolicyWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """One window that was closed: a value under ``Keys.policy_window``, kept for people.
+
+    ``number`` grows by one with each; ``time``: when it was closed. ``candidate`` "": none was compared. ``values``:
+    by the goal that decides, then by others. ``samples``: decisions that were judged; ``agreed``: on which both chose
+    the same node. ``verdict``: good, unsure or bad for the candidate, "" without one; ``why``: in what it was worse.
+    ``conduct`` null: there was no candidate.
+    """
+
+    number: int
+    time: str
+    active: str
+    candidate: str = ""
+    stage: str = "active"
+    percent: int = 0
+    values: tuple[PolicyValue, ...] = ()
+    samples: int = 0
+    agreed: int = 0
+    verdict: str = ""
+    why: str = ""
+    conduct: PolicyConduct | None = None
 
 
 class LearnerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,6 +235,7 @@ Record = (
     Intent
     | AgentRecord
     | PolicyPointer
+    | PolicyWindow
     | LearnerRecord
     | MemberRecord
     | Paused

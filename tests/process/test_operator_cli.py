@@ -206,7 +206,19 @@ def test_policies_go_into_shadow_and_back(operated: Operated) -> None:
     assert rows == operated.found("policy", "list", "--etcd", operated.mesh.etcd.endpoint)
     shadow = operated.done("policy", "activate", "best-fit", "--stage", "shadow", "--reason", "try it")
     assert "candidate  best-fit@1, shadow" in shadow
-    assert "compared" in operated.done("policy", "show")
+    shown = operated.done("policy", "show")
+    assert "next       canary 1 % when you promote it" in shown
+    assert "next       withdrawn by itself: 3 bad windows" in shown
+    assert "compared   by the goal neutral: 0 windows" in shown
+    assert "candidate  best-fit@1, canary for 1 % of the pods" in operated.done("policy", "promote", "best-fit")
+    assert "random is not the candidate; best-fit@1 is" in operated.refused("policy", "promote", "random")
+    auto = operated.done("policy", "activate", "best-fit", "--percent", "10", "--auto", "--goal", "packing")
+    assert "promoted   by itself after good windows; compared by the goal packing" in auto
+    assert "next       canary 50 % by itself: 3 good windows" in operated.done("policy", "show")
+    card = operated.found("policy", "show", "marl-dqn")
+    assert card == operated.found("policy", "show", "marl-dqn", "--etcd", operated.mesh.etcd.endpoint)
+    assert card["policy"] == "marl-dqn"
+    assert "crystal-ball" in operated.refused("policy", "show", "crystal-ball")
     assert "candidate" not in operated.done("policy", "rollback")
     assert "crystal-ball" in operated.refused("policy", "activate", "crystal-ball")
     weights = ("policy", "activate", "marl-dqn", "--weights", "/nowhere")

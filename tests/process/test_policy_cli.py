@@ -96,6 +96,25 @@ async def test_a_policy_is_activated_seen_and_rolled_back(etcd: str) -> None:
 
 
 @pytest.mark.usefixtures("known")
+async def test_a_candidate_is_promoted_step_by_step(etcd: str) -> None:
+    at = ("--etcd", etcd)
+    shadow = ("--new-mesh", "--stage", "shadow", "--auto", "--goal", "packing")
+    code, out, _ = await conclave("policy", "activate", "least-allocated", *shadow, *at)
+    assert code == 0
+    assert "promoted   by itself after good windows; compared by the goal packing" in out
+    stages = []
+    for more in ((), ("--percent", "25"), ("--to", "canary"), ("--to", "active")):
+        code, out, error = await conclave("policy", "promote", "least-allocated", *more, *at, "-o", "json")
+        assert code == 0, error
+        pointer = json.loads(out)["pointer"]
+        stages.append((pointer["stage"], pointer["percent"], pointer["active"]["name"]))
+    assert stages == [
+        ("canary", 1, "kube-default"), ("canary", 25, "kube-default"), ("canary", 50, "kube-default"),
+        ("active", 0, "least-allocated"),
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("known")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -105,6 +124,10 @@ async def test_a_policy_is_activated_seen_and_rolled_back(etcd: str) -> None:
             ["activate", "random", "--stage", "shadow", "--percent", "5"], "--percent", id="percent in shadow"
         ),
         pytest.param(["activate", "random", "--weights", "/nowhere"], "/nowhere: No such file", id="no file"),
+        pytest.param(["promote", "random"], "nothing to promote", id="nothing to promote"),
+        pytest.param(["promote", "random", "--to", "active", "--percent", "5"], "--percent", id="a share of active"),
+        pytest.param(["activate", "random", "--stage", "active", "--auto"], "--auto", id="auto of active"),
+        pytest.param(["activate", "random", "--stage", "active", "--goal", "room"], "--goal", id="goal of active"),
         pytest.param(["rollback"], "nothing to roll back", id="nothing to roll back"),
         pytest.param(["rollback", "--reason", " "], "--reason: is empty", id="no reason"),
         pytest.param(["show", "frag@9"], "frag", id="unknown weights"),

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shared.adapters.etcd_channel import EtcdSettings
@@ -17,9 +18,11 @@ from shared.adapters.etcd_store import EtcdStore
 from shared.model.pod import POLICY_ANNOTATION
 from shared.policy.rollout import BUILT_IN, Change, Stage, first_pointer, publish, to_stage
 from shared.policy.weights import digest, encode
-from shared.runtime.policy_store import follow_pointer, read_history, read_pointer, write_change
+from shared.runtime.policy_changes import promote
+from shared.runtime.policy_store import follow_pointer, read_history, read_pointer, read_windows, write_change
+from shared.runtime.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 from tests.marl_weights import weights
 from tests.process.mesh import Mesh, bindings_per_uid
 
@@ -27,6 +30,7 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 KEYS = Keys()
 QUICK = ["--rollout-window-s", "0.5", "--rollout-min-samples", "6", "--rollout-good-windows", "2"]
+AUTO = ["--rollout-promotion", "auto"]
 PATIENCE_S = 120.0
 ROOT = Path(__file__).parents[2]
 
@@ -40,13 +44,16 @@ class Rollouts:
         self.names: set[str] = set()
         self.grown = asyncio.Condition()
 
-    async def activate(self, kind: str, version: int, *, stage: Stage, percent: int = 0) -> PolicyRef:
+    async def activate(
+        self, kind: str, version: int, *, stage: Stage, percent: int = 0, promotion: str = ""
+    ) -> PolicyRef:
         """As ``conclave policy activate`` does it."""
         data = encode(weights(kind, version=version))
         ref = PolicyRef("marl-dqn", version, digest(data))
         stored = await read_pointer(self.store, KEYS)
         before = stored.pointer or first_pointer(BUILT_IN)
         after = to_stage(publish(before, ref, by="test").after, stage, percent, reason="test", by="test").after
+        after = msgspec.structs.replace(after, promotion=promotion)
         assert await write_change(self.store, KEYS, Change(before, after), stored.mod_revision, weights=data)
         return ref
 
@@ -56,6 +63,18 @@ class Rollouts:
             async for stored in pointers:
                 if stored is not None and stored.pointer is not None and holds(stored.pointer):
                     return stored.pointer
+        raise AssertionError("unreachable")
+
+    async def compared(self, candidate: PolicyRef, *, windows: int) -> list[PolicyWindow]:
+        """The kept windows, once there are so many with the candidate."""
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            aclosing(follow_prefix(self.store, KEYS.policy_windows_prefix)) as views,
+        ):
+            async for _ in views:
+                found = [one for one in await read_windows(self.store, KEYS) if one.candidate == candidate.title]
+                if len(found) >= windows:
+                    return found
         raise AssertionError("unreachable")
 
     async def pods_come(self) -> None:
@@ -99,9 +118,11 @@ class Rollouts:
 
 
 @asynccontextmanager
-async def rollouts(folder: Path, agent_flags: tuple[str, ...] = ()) -> AsyncIterator[Rollouts]:
-    flags = {"coordinator": QUICK, "agent": list(agent_flags)}
-    async with Mesh(folder, coordinators=1, agents=4, binders=1, flags=flags) as mesh:
+async def rollouts(
+    folder: Path, agent_flags: tuple[str, ...] = (), *, coordinators: int = 1, settings: Sequence[str] = AUTO
+) -> AsyncIterator[Rollouts]:
+    flags = {"coordinator": [*QUICK, *settings], "agent": list(agent_flags)}
+    async with Mesh(folder, coordinators=coordinators, agents=4, binders=1, flags=flags) as mesh:
         await mesh.add_nodes(4, cpu="64", memory="64Gi", pods="500")
         await mesh.leader()
         store = EtcdStore(EtcdSettings(endpoints=(mesh.etcd.endpoint,)))
@@ -139,6 +160,26 @@ async def test_bad_policies_are_rolled_back_by_themselves_and_every_pod_is_bound
         assert {"marl-dqn@1", "marl-dqn@4"} <= set(placed.values())
         numbers = [record.pointer.number for record in await read_history(mesh.store, KEYS)]
         assert numbers == sorted(set(numbers))
+
+
+async def test_a_candidate_stays_at_its_step_through_a_failover_until_it_is_promoted(tmp_path: Path) -> None:
+    async with rollouts(tmp_path, coordinators=2, settings=()) as mesh:
+        await mesh.until(lambda pointer: True)
+        good = await mesh.activate("good", 1, stage=Stage.ACTIVE)
+        again = await mesh.activate("good", 2, stage=Stage.SHADOW)
+        async with mesh.traffic():
+            seen = await mesh.compared(again, windows=4)
+            mesh.mesh.kill(await mesh.mesh.leader())
+            later = await mesh.compared(again, windows=len(seen) + 4)
+            assert [one.number for one in later[: len(seen)]] == [one.number for one in seen]
+            stored = await read_pointer(mesh.store, KEYS)
+            assert stored.pointer is not None
+            assert (stored.pointer.candidate, stored.pointer.stage, stored.pointer.active) == (again, "shadow", good)
+            pointer = await promote(mesh.store, KEYS, "marl-dqn", to=None, percent=None, by="olga")
+            assert (pointer.stage, pointer.percent, pointer.by) == ("canary", 1, "olga")
+            pointer = await promote(mesh.store, KEYS, "marl-dqn@2", to=Stage.ACTIVE, percent=None, by="olga")
+            assert (pointer.active, pointer.previous) == (again, good)
+        await mesh.all_bound_once()
 
 
 async def test_weights_with_another_digest_are_refused_and_the_active_policy_stays(tmp_path: Path) -> None:

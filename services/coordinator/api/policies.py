@@ -14,11 +14,12 @@ from services.coordinator.api.answers import invalid, refusal, unknown
 from services.coordinator.api.desk import Desk
 from services.coordinator.api.pages import PageQuery, page
 from services.coordinator.api.routing import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Route, Schema
+from services.coordinator.rollout_view import RolloutView
 from shared.policy.rollout import Stage
 from shared.runtime import policy_listing
-from shared.runtime.policy_changes import PolicyUnknown, activate, withdraw
+from shared.runtime.policy_changes import LATELY_S, PolicyUnknown, activate, card_named, promote, withdraw
 from shared.runtime.policy_store import HistoryRecord, read_history, read_pointer
-from shared.wire.records import PolicyPointer
+from shared.wire.records import PolicyPointer, PolicyWindow
 
 PolicyName = Annotated[
     str,
@@ -26,38 +27,13 @@ PolicyName = Annotated[
 ]
 
 
-class LastWindow(Answer, frozen=True, kw_only=True):
-    """The last window in which candidate and active policy were asked about the same decisions."""
-
-    value: float
-    active_value: float
-    samples: int
-    agreed: int
-    p99_ms: float
-    active_p99_ms: float
-    fallbacks: int
-    rejected: int
-    active_fallbacks: int
-    active_rejected: int
-
-
-class Comparison(Answer, frozen=True, kw_only=True):
-    """``good``, ``bad``: windows of the present stage; ``samples`` of the window that is open."""
-
-    windows: int = 0
-    good: int = 0
-    bad: int = 0
-    samples: int = 0
-    failures: dict[str, int] = msgspec.field(default_factory=dict)
-    last_window: LastWindow | None = None
-
-
 class PoliciesAnswer(Answer, frozen=True, kw_only=True):
-    """``pointer`` null: none has been activated, every agent decides by its own ``--policy``."""
+    """``pointer`` null: none has been activated, every agent decides by its own ``--policy``. ``comparison``: who
+    promotes the candidate by which rule, and how far it is."""
 
     pointer: PolicyPointer | None
     items: list[policy_listing.PolicyRow]
-    comparison: Comparison
+    comparison: RolloutView
 
 
 class PolicyHistoryAnswer(Page, frozen=True, kw_only=True):
@@ -66,12 +42,43 @@ class PolicyHistoryAnswer(Page, frozen=True, kw_only=True):
     items: list[HistoryRecord]
 
 
+class PolicyWindowsAnswer(Page, frozen=True, kw_only=True):
+    """What the choices of policies were worth over time, newest first; the last 720 windows are kept."""
+
+    items: list[PolicyWindow]
+
+
+class CardAnswer(Answer, frozen=True, kw_only=True):
+    """The card of a policy's weights, whose fields depend on the policy; of a heuristic, that it has none."""
+
+    name: str
+    version: int
+    sha256: str
+    card: dict[str, Any]
+
+
 class Activate(Schema, frozen=True, kw_only=True):
-    """``percent``: share of pods in the canary, all of them by default; it belongs to the stage canary alone."""
+    """``percent``: share of pods in the canary, all of them by default; it belongs to the stage canary alone.
+    ``promotion``: who takes the candidate further; ``goal``: by which it is compared; left out: what the settings
+    ``rollout_promotion`` and ``rollout_goal`` say."""
 
     name: PolicyName
     stage: Literal["shadow", "canary", "active"] = "canary"
     percent: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
+    promotion: Literal["manual", "auto"] | None = None
+    goal: Literal["neutral", "balance", "packing", "room"] | None = None
+    reason: Reason = ""
+
+
+class Promote(Schema, frozen=True, kw_only=True):
+    """``name``: the candidate. One step further by default, to the stage ``to``, or to ``percent`` of the pods.
+    ``number``: of the pointer that was looked at (compare-and-swap); left out, it is the one that the leader goes by,
+    and somebody else's step in the last 5 s is a conflict."""
+
+    name: PolicyName
+    to: Literal["canary", "active"] | None = None
+    percent: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
+    number: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
     reason: Reason = ""
 
 
@@ -84,12 +91,13 @@ class PointerAnswer(Answer, frozen=True, kw_only=True):
 async def show(desk: Desk, _: Ask[Any, Any]) -> PoliciesAnswer:
     """The pointer, every policy there is, and the comparison."""
     stored, history = await read_pointer(desk.store, desk.keys), await read_history(desk.store, desk.keys)
-    figures = desk.core.rolling.figures()
-    comparison = {name: figures[name] for name in Comparison.__struct_fields__ if name in figures}
+    view = desk.core.rolling.view() or RolloutView()
+    now = desk.clock()
+    rules = [msgspec.structs.replace(rule, at=desk.wall_of(now + rule.in_s)) for rule in view.rules]
     return PoliciesAnswer(
         pointer=stored.pointer,
         items=policy_listing.rows(stored.pointer, history),
-        comparison=msgspec.convert(comparison, Comparison),
+        comparison=msgspec.structs.replace(view, rules=rules),
     )
 
 
@@ -100,18 +108,59 @@ async def history(desk: Desk, ask: Ask[PageQuery, Any]) -> PolicyHistoryAnswer:
     return PolicyHistoryAnswer(items=[records[key] for key in keys], continue_=more)
 
 
+async def windows(desk: Desk, ask: Ask[PageQuery, Any]) -> PolicyWindowsAnswer:
+    """What the windows said."""
+    _, ring = desk.core, desk.admin.windows
+    found = {-window.number: window for window in (ring.kept if ring is not None else ())}
+    keys, more = page(found, ask.query, int)
+    return PolicyWindowsAnswer(items=[found[key] for key in keys], continue_=more)
+
+
+async def card(desk: Desk, ask: Ask[Any, Any]) -> CardAnswer:
+    """The card of one policy's weights. Refused: 404 ``policy_unknown``, 409 ``conflict`` where they are damaged."""
+    try:
+        ref, found = await card_named(desk.store, desk.keys, ask.path["name"])
+    except PolicyUnknown as error:
+        raise unknown("policy", str(error)) from error
+    return CardAnswer(name=ref.name, version=ref.version, sha256=ref.sha256, card=found)
+
+
 async def activated(desk: Desk, ask: Ask[Any, Activate]) -> PointerAnswer:
     """Let a policy decide. Refused: 404 ``policy_unknown``, 422 ``invalid_value``, 409 ``conflict``."""
     body = ask.body
     if body.percent is not None and body.stage != Stage.CANARY.value:
         raise invalid(f"percent: belongs to the stage canary; leave it out with {body.stage}")
+    for name in ("promotion", "goal"):
+        if getattr(body, name) is not None and body.stage == Stage.ACTIVE.value:
+            raise invalid(f"{name}: an active policy is compared with nothing; leave it out with {body.stage}")
     try:
         pointer = await activate(
             desk.store, desk.keys, body.name, stage=Stage(body.stage), percent=body.percent, by=ask.caller.title,
-            reason=body.reason,
+            reason=body.reason, promotion=body.promotion or "", goal=body.goal or "",
         )  # fmt: skip
     except PolicyUnknown as error:
         raise unknown("policy", str(error)) from error
+    return await _obeyed(desk, pointer)
+
+
+async def promoted(desk: Desk, ask: Ask[Any, Promote]) -> PointerAnswer:
+    """Take the candidate a step further. Refused: 422 ``invalid_value``; 409 ``conflict`` where there is no such
+    candidate or no such step, and when somebody else changed the pointer first."""
+    body = ask.body
+    if body.percent is not None and body.to == Stage.ACTIVE.value:
+        raise invalid(f"percent: belongs to the stage canary; leave it out with {body.to}")
+    looked = body.number is not None
+    pointer = await promote(
+        desk.store, desk.keys, body.name, to=Stage(body.to) if body.to is not None else None, percent=body.percent,
+        by=ask.caller.title, reason=body.reason, number=body.number if looked else desk.core.lanes.number,
+        lately_s=0.0 if looked else LATELY_S,
+    )  # fmt: skip
+    return await _obeyed(desk, pointer)
+
+
+async def _obeyed(desk: Desk, pointer: PolicyPointer) -> PointerAnswer:
+    """The answer, once the leader goes by the pointer: who goes on from it is not told that it has just changed."""
+    await desk.obeyed(lambda core: core.lanes.number >= pointer.number)
     return PointerAnswer(pointer=pointer)
 
 
@@ -120,7 +169,7 @@ async def rolled_back(desk: Desk, ask: Ask[Any, Because]) -> PointerAnswer:
     reason = ask.body.reason or "rolled back by hand"
     if not reason.strip():
         raise refusal("reason: is empty; say why, or leave it out")
-    return PointerAnswer(pointer=await withdraw(desk.store, desk.keys, by=ask.caller.title, reason=reason))
+    return await _obeyed(desk, await withdraw(desk.store, desk.keys, by=ask.caller.title, reason=reason))
 
 
 ROUTES = (
@@ -134,9 +183,22 @@ ROUTES = (
         answer=PolicyHistoryAnswer, query=PageQuery, handler=history, fresh_s=SLOW_FRESH_S,
     ),
     Route(
+        method="GET", path="/v1/policies/windows", role=Role.VIEWER,
+        summary="What policies' choices were worth, window by window", answer=PolicyWindowsAnswer, query=PageQuery,
+        handler=windows, fresh_s=SLOW_FRESH_S,
+    ),
+    Route(
+        method="GET", path="/v1/policies/{name}/card", role=Role.VIEWER, summary="The card of a policy's weights",
+        answer=CardAnswer, handler=card, fresh_s=SLOW_FRESH_S, errors={404: "policy_unknown", 409: "conflict"},
+    ),
+    Route(
         method="POST", path="/v1/policies/activate", role=Role.OPERATOR, summary="Let a policy decide, in stages",
         answer=PointerAnswer, body=Activate, handler=activated,
         errors={404: "policy_unknown", 409: "conflict", 422: "invalid_value"},
+    ),
+    Route(
+        method="POST", path="/v1/policies/promote", role=Role.OPERATOR, summary="Take the candidate a step further",
+        answer=PointerAnswer, body=Promote, handler=promoted, errors={409: "conflict", 422: "invalid_value"},
     ),
     Route(
         method="POST", path="/v1/policies/rollback", role=Role.OPERATOR,

@@ -69,7 +69,7 @@ def test_commands_that_need_etcd_say_so() -> None:
         f"{page.relative_to(ROOT)}: {' '.join(words)}"
         for page in PAGES
         for _, words in written(page)
-        if ("--weights" in words or (words[:2] == ["policy", "show"] and "@" in words[-1])) and "--etcd" not in words
+        if "--weights" in words and "--etcd" not in words
         if page.name != "command-line.md"  # which says of these that they need it
     ]
     assert lacking == []

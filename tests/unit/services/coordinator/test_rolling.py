@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import numpy as np
 import pytest
 
-from services.coordinator.events import PointerSeen
-from services.coordinator.instructions import Log, SendOffer, WritePointer
+from services.coordinator.events import ControlSeen, PointerSeen
+from services.coordinator.instructions import KeepWindow, Log, SendOffer, WritePointer
 from services.coordinator.state import CoreSettings
+from shared.policy.judging import RolloutSettings
 from shared.policy.observation import Verdicts
-from shared.policy.rollout import RolloutSettings, Stage, first_pointer, in_canary, publish, to_stage
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.policy.rollout import Stage, first_pointer, in_canary, promote, publish, to_stage
+from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
 OLD, NEW = PolicyRef("kube-default", 1), PolicyRef("learned", 2, "b" * 64)
-SETTINGS = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3))
+SETTINGS = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3, promotion="auto"))
+BY_HAND = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3))
 
 
 class Learned:
@@ -185,7 +190,7 @@ def test_an_active_policy_that_fails_gives_way_to_the_previous_one():
 
 def test_with_the_comparison_off_a_terrible_candidate_is_promoted():
     """The safeguard is what withdraws it, nothing else."""
-    blind = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3, margin=10.0))
+    blind = CoreSettings(rollout=RolloutSettings(window_s=1.0, min_samples=3, margin=10.0, promotion="auto"))
     scene = Rolled("terrible", settings=blind)
     scene.shadow()
     scene.pods_come(100)
@@ -220,3 +225,134 @@ def test_windows_are_told_with_both_values():
     told = [dict(log.facts) for log in scene.of(Log) if log.event == "policy_window"]
     assert told
     assert all(window["value"] < 0.5 < window["active_value"] for window in told)
+
+
+def windows(scene: Rolled) -> list[PolicyWindow]:
+    return [kept.window for kept in scene.of(KeepWindow)]
+
+
+def test_a_good_candidate_stays_at_its_step_until_it_is_promoted():
+    scene = Rolled(settings=BY_HAND)
+    scene.shadow()
+    scene.pods_come(60)
+    assert (scene.pointer.stage, scene.of(WritePointer)) == ("shadow", [])
+    scene.put(promote(scene.pointer, reason="by hand", by="olga").after)
+    scene.pods_come(60)
+    assert (scene.pointer.stage, scene.pointer.percent, scene.of(WritePointer)) == ("canary", 1, [])
+
+
+def test_a_candidate_that_waits_for_its_operator_is_withdrawn_when_it_is_worse():
+    scene = Rolled("terrible", settings=BY_HAND)
+    scene.shadow()
+    scene.pods_come(40)
+    assert scene.pointer.candidate is None
+
+
+def test_what_comes_next_is_told_with_its_rule_and_its_time():
+    scene = Rolled()
+    scene.shadow()
+    scene.pods_come(7)
+    view = scene.core.rolling.view()
+    assert view is not None
+    on, off = view.rules
+    assert (view.promotion, view.goal, view.good) == ("auto", "neutral", 1)
+    assert (on.then, on.automatic, on.needed, on.so_far) == ("canary 1 %", True, 3, 1)
+    assert on.in_s == pytest.approx(view.closes_in_s + 1.0)  # the window that is open, and one more
+    assert "3 good windows in a row" in on.rule
+    assert (off.kind, off.automatic, off.needed, off.so_far) == ("withdraw", True, 3, 0)
+    assert "NaN" in off.rule
+
+
+def test_by_hand_the_rule_says_whether_the_windows_speak_for_it():
+    scene = Rolled(settings=BY_HAND)
+    scene.shadow()
+    scene.pods_come(60)
+    view = scene.core.rolling.view()
+    assert view is not None
+    assert (view.promotion, view.rules[0].automatic) == ("manual", False)
+    assert (view.rules[0].so_far, view.rules[0].in_s) == (3, 0.0)
+
+
+def packer(goal: str = "") -> Rolled:
+    """A candidate that packs (``most-allocated`` by another name) against a policy that spreads."""
+    scene = Rolled("terrible", settings=BY_HAND)
+    published = publish(scene.pointer, NEW, by="olga").after
+    scene.put(msgspec.structs.replace(to_stage(published, Stage.SHADOW, 0, reason="", by="").after, goal=goal))
+    scene.pods_come(40)
+    return scene
+
+
+def test_a_candidate_does_not_win_by_a_scale_of_its_own():
+    scene = packer()
+    assert scene.pointer.candidate is None
+    assert "by the goal neutral" in scene.pointer.reason
+
+
+def test_the_operators_goal_decides_and_the_neutral_one_is_told_beside_it():
+    scene = packer("packing")
+    assert scene.pointer.candidate == NEW
+    last = windows(scene)[-1]
+    packing, neutral = last.values
+    assert (packing.goal, neutral.goal, last.verdict) == ("packing", "neutral", "good")
+    assert packing.candidate > packing.active
+    assert neutral.candidate < neutral.active
+    view = scene.core.rolling.view()
+    assert view is not None
+    assert view.last_window is not None
+    assert (view.last_window.goal, view.last_window.value) == ("packing", packing.candidate)
+    assert view.last_window.neutral_value == neutral.candidate
+
+
+def test_each_window_is_kept_with_what_both_were_worth():
+    scene = Rolled("terrible", settings=BY_HAND)
+    scene.shadow()
+    scene.pods_come(20)
+    kept = [window for window in windows(scene) if window.candidate]
+    assert len(kept) == scene.core.rolling.windows
+    assert {(window.active, window.candidate, window.stage) for window in kept} == {
+        ("kube-default@1", "learned@2", "shadow")
+    }
+    for window in kept:
+        (value,) = window.values
+        assert 0 <= value.candidate < value.active <= 1
+        assert window.samples >= 3
+
+
+def test_without_a_rollout_the_active_policys_value_is_kept_all_the_same():
+    scene = Rolled()
+    scene.trace.clear()
+    scene.pods_come(30)
+    kept = windows(scene)
+    assert len(kept) >= 3
+    for window in kept:
+        assert (window.active, window.candidate, window.verdict) == ("kube-default@1", "", "")
+        (value,) = window.values
+        assert value.candidate is None
+        assert value.active > 0.5
+
+
+def test_a_successor_goes_on_at_the_same_step():
+    scene = Rolled(settings=BY_HAND)
+    scene.shadow()
+    scene.canary(10)
+    scene.pods_come(20)
+    successor = Rolled(settings=BY_HAND)
+    successor.put(scene.pointer)
+    successor.pods_come(60)
+    assert successor.pointer == scene.pointer
+    assert successor.of(WritePointer) == []
+
+
+def test_by_another_goal_the_windows_are_counted_anew():
+    scene = Rolled(settings=BY_HAND)
+    scene.shadow()
+    scene.pods_come(20)
+    before = scene.core.rolling.view()
+    assert before is not None
+    assert before.good > 0
+    settings = replace(BY_HAND, rollout=replace(BY_HAND.rollout, goal="packing"))
+    scene.inbox.append(ControlSeen(settings=settings, settings_number=1))
+    scene.run()
+    after = scene.core.rolling.view()
+    assert after is not None
+    assert (after.goal, after.good, after.samples) == ("packing", 0, 0)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from services.coordinator.events import NodeSample, NodesMeasured, PointerSeen
-from services.coordinator.instructions import SendOffer, WritePointer
-from shared.policy.rollout import first_pointer
+from services.coordinator.instructions import KeepWindow, SendOffer, WritePointer
+from shared.policy.registry import make_policy, ref_of
+from shared.policy.rollout import Stage, first_pointer, publish, to_stage
 from shared.wire.codec import decode, encode
 from shared.wire.messages import (
     VERSION,
@@ -21,8 +23,9 @@ from shared.wire.messages import (
 )
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator import test_rolling
 from tests.unit.services.coordinator.scene import Scene
-from tests.unit.services.coordinator.test_rolling import NEW, OLD, SETTINGS, Rolled
+from tests.unit.services.coordinator.test_rolling import BY_HAND, NEW, OLD, SETTINGS, Rolled
 
 SOFT = {
     "maxSkew": 1,
@@ -56,10 +59,10 @@ def test_reports_of_a_policy_that_is_no_longer_compared_are_not_the_candidates()
     scene = Rolled()
     scene.shadow()
     scene.core.rolling.heard(decisions(LaneReport(OTHER.title, True, 40, 1, [1] * 40)))
-    assert scene.core.rolling._candidate.kpi(0.0).decisions == 0
+    assert scene.core.rolling._open.candidate.kpi(0.0).decisions == 0
     scene.core.rolling.heard(decisions(LaneReport(NEW.title, True, 2, 1), LaneReport(OLD.title, False, 3, 1)))
-    assert scene.core.rolling._candidate.kpi(0.0).decisions == 2
-    assert scene.core.rolling._active.kpi(0.0).decisions == 3
+    assert scene.core.rolling._open.candidate.kpi(0.0).decisions == 2
+    assert scene.core.rolling._open.active.kpi(0.0).decisions == 3
 
 
 def test_a_refused_placement_counts_against_the_policy_that_chose_it():
@@ -72,10 +75,10 @@ def test_a_refused_placement_counts_against_the_policy_that_chose_it():
 
     conflict = [PlacementResult(1, Outcome.CONFLICT)]
     scene.core.rolling.answered([placed("kube-default", 1)], conflict)
-    assert scene.core.rolling._candidate.kpi(0.0).rejected == 0
-    assert scene.core.rolling._active.kpi(0.0).rejected == 1
+    assert scene.core.rolling._open.candidate.kpi(0.0).rejected == 0
+    assert scene.core.rolling._open.active.kpi(0.0).rejected == 1
     scene.core.rolling.answered([placed("learned", 2)], conflict)
-    assert scene.core.rolling._candidate.kpi(0.0).rejected == 1
+    assert scene.core.rolling._open.candidate.kpi(0.0).rejected == 1
 
 
 @pytest.mark.parametrize("odd", ["memory", "cpu"])
@@ -154,3 +157,24 @@ def test_an_agent_that_judges_by_the_fallback_does_not_get_every_pod(guided):
     nodes = [placement.node for plan in scene.plans for placement in plan.placements]
     assert len(nodes) == 40
     assert 8 <= sum(node in theirs for node in nodes) <= 32
+
+
+def test_frag_does_not_win_by_packing_where_nobody_asked_for_packing(monkeypatch):
+    """It was measured by the goal of its own name: 0.538 to 0.034 against a policy that spreads, and never the same
+    node."""
+    monkeypatch.setattr(test_rolling, "NEW", ref_of("frag"))
+    monkeypatch.setattr(test_rolling, "Learned", lambda _: make_policy("frag"))
+    values = {}
+    for goal in ("", "packing"):
+        scene = Rolled(settings=BY_HAND, nodes=12)
+        published = publish(scene.pointer, ref_of("frag"), by="olga").after
+        shadow = to_stage(published, Stage.SHADOW, 0, reason="by hand", by="olga").after
+        scene.put(structs.replace(shadow, goal=goal))
+        scene.pods_come(60)
+        told = [value for kept in scene.of(KeepWindow) for value in kept.window.values if kept.window.candidate]
+        for name in ("neutral", "packing"):
+            pairs = [(value.candidate, value.active) for value in told if value.goal == name]
+            values[goal, name] = [sum(side) / len(pairs) for side in zip(*pairs, strict=True)] if pairs else []
+        assert (scene.pointer.candidate is None) is (goal == "")
+    assert values["packing", "packing"][0] > values["packing", "packing"][1] + 0.3  # by its own scale it wins
+    assert values["", "neutral"][0] < values["", "neutral"][1] - 0.1

@@ -12,7 +12,7 @@ from services.coordinator.events import ControlSeen, IntentsListed, NodeDeleted,
 from services.coordinator.explaining import explain
 from services.coordinator.instructions import PatchCondition, SendOffer, SendPlan, SetTimer
 from services.coordinator.state import CoreSettings
-from shared.policy.rollout import RolloutSettings
+from shared.policy.judging import RolloutSettings
 from shared.scheduling.queue import Place
 from shared.wire.messages import Eviction
 from shared.wire.records import Drained, Paused

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from shared.policy.outcome import balance, goal_of, packing, values
+from shared.policy.outcome import GOALS, NEUTRAL, balance, packing, values
+from shared.policy.registry import HEURISTICS, LEARNED
+from shared.policy.room import Room
 from shared.scheduling.cache import ClusterCache
 from tests.builders import make_node, make_pod
 
@@ -39,6 +40,14 @@ def test_where_all_nodes_are_alike_no_choice_is_worth_more():
     assert values(np.array([0.3])) is None
 
 
-@pytest.mark.parametrize(("policy", "goal"), [("marl-dqn", balance), ("kube-default", balance), ("frag", packing)])
-def test_every_policy_has_a_goal(policy, goal):
-    assert goal_of(policy) is goal
+def test_no_goal_belongs_to_a_policy():
+    """A candidate was measured by the goal of its own name: frag by packing, with which it could not but win."""
+    assert not set(GOALS) & {*HEURISTICS, *LEARNED}
+    assert set(GOALS) == {NEUTRAL, "balance", "packing", "room"}
+
+
+def test_neutral_is_balance_and_the_room_that_is_taken():
+    table, rows = loaded(3, 0, 5).table, np.arange(3)
+    room = Room(table, [(make_pod().cpu("4").memory("1Gi").pod().pod_class.requests, 1.0)])
+    together = GOALS[NEUTRAL](table, POD, rows, room)
+    np.testing.assert_allclose(together, balance(table, POD, rows) + room.taken(table, POD, rows))

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ConfigError
 from shared.policy.guard import Failure
+from shared.policy.judging import Kpi, RolloutSettings, Verdict, Window, judge
 from shared.policy.rollout import (
     BUILT_IN,
-    Kpi,
     Rollout,
-    RolloutSettings,
     Stage,
-    Window,
+    deciding_goal,
     first_pointer,
     in_canary,
+    next_step,
+    promote,
     publish,
     roll_back,
     to_stage,
-    worse,
 )
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef, decode_record
 
 OLD, NEW = PolicyRef("marl-dqn", 1, "a" * 64), PolicyRef("marl-dqn", 2, "b" * 64)
-SETTINGS = RolloutSettings()
+SETTINGS = RolloutSettings(promotion="auto")
+BY_HAND = RolloutSettings()
 GOOD = Window(Kpi(value=1.0, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
 BAD = Window(Kpi(value=0.979, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
 
@@ -77,7 +80,7 @@ def test_two_worse_windows_and_a_good_one_start_again():
 
 
 def test_with_the_safeguard_off_a_worse_candidate_stays():
-    machine = Rollout(RolloutSettings(bad_windows=10**9), shadow())
+    machine = Rollout(RolloutSettings(bad_windows=10**9, promotion="auto"), shadow())
     assert run(machine, [BAD] * 50) == []
     assert machine.pointer.candidate == NEW
 
@@ -158,8 +161,9 @@ def test_windows_of_another_stage_do_not_count():
     ],
 )
 def test_what_makes_a_window_bad(candidate, active, told):
-    reason = worse(Window(candidate, active, samples=50), SETTINGS)
+    verdict, reason = judge(Window(candidate, active, samples=50), SETTINGS)
     assert reason.startswith(told) if told else reason == ""
+    assert verdict is (Verdict.BAD if told else Verdict.GOOD)
 
 
 def test_an_operator_may_step_back_and_forth_but_not_beyond_what_there_is():
@@ -234,3 +238,156 @@ def test_whatever_happens_the_active_policy_changes_only_as_it_may(steps):
             assert crowned or after.active in (before.previous, BUILT_IN)
         assert (after.candidate is None) == (after.stage == Stage.ACTIVE)
         assert (after.stage == Stage.CANARY) == (after.percent > 0)
+
+
+def test_unless_told_otherwise_a_candidate_stays_at_its_step_however_good_it_is():
+    machine = Rollout(BY_HAND, shadow())
+    assert run(machine, [GOOD] * 100) == []
+    assert (machine.pointer.stage, machine.good) == ("shadow", 100)
+
+
+@pytest.mark.parametrize(
+    ("said", "setting", "goes_on"),
+    [("", "manual", False), ("", "auto", True), ("manual", "auto", False), ("auto", "manual", True), ("?", "", False)],
+)
+def test_the_candidates_own_promotion_counts_before_the_setting(said, setting, goes_on):
+    pointer = msgspec.structs.replace(shadow(), promotion=said)
+    machine = Rollout(RolloutSettings(promotion=setting), pointer)
+    assert bool(run(machine, [GOOD] * 3)) is goes_on
+
+
+def test_by_hand_too_it_goes_by_itself_when_it_is_worse_or_fails():
+    machine = Rollout(BY_HAND, shadow())
+    [back] = run(machine, [BAD] * 3)
+    assert back.candidate is None
+    change = Rollout(BY_HAND, shadow()).failed([(NEW, Failure.NAN)])
+    assert change is not None
+    assert change.after.candidate is None
+
+
+def promoted(pointer: PolicyPointer, **how) -> PolicyPointer:
+    return promote(pointer, reason="by hand", by="olga", **how).after
+
+
+def test_an_operator_promotes_one_step_at_a_time():
+    pointer, steps = shadow(), []
+    while pointer.candidate is not None:
+        pointer = promoted(pointer)
+        steps.append((pointer.stage, pointer.percent))
+    assert steps == [("canary", 1), ("canary", 10), ("canary", 50), ("canary", 100), ("active", 0)]
+    assert (pointer.active, pointer.previous, pointer.by) == (NEW, OLD, "olga")
+    assert next_step(pointer) is None
+    assert next_step(publish(first_pointer(OLD), NEW, by="learner").after) == ("shadow", 0)
+
+
+@pytest.mark.parametrize(
+    ("at", "how", "then"),
+    [
+        pytest.param(0, {"to": Stage.CANARY}, ("canary", 1), id="to the canary"),
+        pytest.param(1, {"to": Stage.CANARY}, ("canary", 10), id="further in it"),
+        pytest.param(25, {}, ("canary", 50), id="from a share that is no step"),
+        pytest.param(0, {"percent": 30}, ("canary", 30), id="to a share"),
+        pytest.param(0, {"to": Stage.ACTIVE}, ("active", 0), id="to active at once"),
+    ],
+)
+def test_a_promotion_may_name_its_stage(at, how, then):
+    pointer = to_stage(shadow(), Stage.CANARY, at, reason="", by="").after if at else shadow()
+    after = promoted(pointer, **how)
+    assert (after.stage, after.percent) == then
+
+
+@pytest.mark.parametrize(
+    ("at", "how", "told"),
+    [
+        pytest.param(100, {"to": Stage.CANARY}, "in the canary at 100 % already", id="no further canary"),
+        pytest.param(50, {"percent": 10}, "activate it with a smaller one to go back", id="a step back"),
+        pytest.param(50, {"percent": 50}, "at 50 % already", id="the same share"),
+        pytest.param(50, {"to": Stage.ACTIVE, "percent": 60}, "belongs to the stage canary", id="active has no share"),
+        pytest.param(50, {"percent": 101}, "101 % does not belong", id="more than all"),
+    ],
+)
+def test_what_is_no_step_forward_is_refused(at, how, told):
+    pointer = to_stage(shadow(), Stage.CANARY, at, reason="", by="").after
+    with pytest.raises(ConfigError, match=told):
+        promoted(pointer, **how)
+
+
+def test_without_a_candidate_there_is_nothing_to_promote():
+    with pytest.raises(ConfigError, match="there is no candidate to promote"):
+        promoted(first_pointer(OLD))
+
+
+def test_what_was_said_of_a_candidate_goes_with_it():
+    told = msgspec.structs.replace(shadow(), promotion="auto", goal="packing")
+    other = PolicyRef("marl-dqn", 3, "c" * 64)
+    for after in (
+        roll_back(told, reason="", by="").after,
+        promoted(told, to=Stage.ACTIVE),
+        publish(told, other, by="learner").after,
+    ):
+        assert (after.promotion, after.goal) == ("", "")
+    assert (promoted(told).promotion, promoted(told).goal) == ("auto", "packing")
+
+
+def test_a_pointer_of_an_earlier_version_is_read_and_stays_at_its_step():
+    old = (
+        b'{"active":{"name":"marl-dqn","version":1,"sha256":"a"},"previous":null,"candidate":{"name":"marl-dqn",'
+        b'"version":2,"sha256":"b"},"stage":"canary","percent":10,"number":7,"reason":"not worse","by":"rollout"}'
+    )
+    pointer = decode_record(old, PolicyPointer)
+    assert pointer is not None
+    assert (pointer.percent, pointer.promotion, pointer.goal) == (10, "", "")
+    machine = Rollout(BY_HAND, pointer)
+    assert run(machine, [GOOD] * 10) == []
+    assert deciding_goal(pointer, BY_HAND) == "neutral"
+
+
+def test_the_operators_goal_decides_and_an_unknown_one_is_the_neutral_one():
+    assert deciding_goal(msgspec.structs.replace(shadow(), goal="packing"), BY_HAND) == "packing"
+    assert deciding_goal(shadow(), RolloutSettings(goal="room")) == "room"
+    assert deciding_goal(msgspec.structs.replace(shadow(), goal="of a later release"), BY_HAND) == "neutral"
+
+
+def test_windows_judged_by_another_goal_do_not_count():
+    machine = rollout(shadow())
+    run(machine, [BAD, BAD])
+    machine.seen(msgspec.structs.replace(machine.pointer, goal="packing"))
+    assert run(machine, [BAD]) == []
+
+
+def test_a_value_that_chance_explains_neither_promotes_nor_withdraws():
+    unsure = Window(Kpi(value=0.9), Kpi(value=1.0), samples=50, error=0.05)
+    assert judge(unsure, SETTINGS)[0] is Verdict.UNSURE
+    machine = rollout(shadow())
+    assert run(machine, [GOOD, GOOD, unsure] * 10) == []
+    assert machine.good == 0
+    [back] = run(machine, [BAD, unsure, BAD, unsure, BAD])
+    assert back.candidate is None
+
+
+def noisy(rng: np.random.Generator, count: int, *, worse_by: float = 0.0) -> Window:
+    """Both choose with the same luck; the candidate is worse by so much on average."""
+    theirs = rng.beta(4, 2, count)
+    mine = np.clip(rng.beta(4, 2, count) - worse_by, 0, 1)
+    error = float(np.std(mine - theirs, ddof=1)) / count**0.5
+    return Window(Kpi(float(mine.mean())), Kpi(float(theirs.mean())), samples=count, error=error)
+
+
+def withdrawn_after(settings: RolloutSettings, *, windows: int, worse_by: float = 0.0) -> int:
+    """After how many windows of 20 samples a candidate at its step is withdrawn; all of them: it never is."""
+    rng, machine = np.random.default_rng(3), Rollout(settings, shadow())
+    for number in range(windows):
+        if machine.closed(noisy(rng, 20, worse_by=worse_by)) is not None:
+            return number
+    return windows
+
+
+def test_a_candidate_as_good_as_the_active_one_waits_for_its_operator_for_a_day():
+    """Three windows of 20 samples in a row were bad by chance within the hour."""
+    day = 2880
+    assert withdrawn_after(BY_HAND, windows=day) == day
+    assert withdrawn_after(RolloutSettings(noise=0.0), windows=day) < 120
+
+
+def test_a_candidate_that_is_much_worse_goes_within_minutes_all_the_same():
+    assert withdrawn_after(BY_HAND, windows=2880, worse_by=0.4) <= 5

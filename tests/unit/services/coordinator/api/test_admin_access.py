@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.unit.services.coordinator.api.api_world import KEYS, ApiWorld, Seen, 
 
 BODIES = {
     "/v1/policies/activate": {"name": "least-allocated", "stage": "shadow"},
+    "/v1/policies/promote": {"name": "least-allocated"},
     "/v1/settings": {"values": {"batch_units": 65}},
     "/v1/log-level": {"level": "info"},
 }
@@ -35,7 +35,8 @@ BODIES = {
 
 def place_of(route: Route) -> str:
     """A path of the route that leads somewhere."""
-    return re.sub(r"\{name\}", "p0" if "/pods/" in route.path else "n0", route.path).replace("{namespace}", "default")
+    name = {"pods": "p0", "policies": "fgd"}.get(route.path.split("/")[2], "n0")
+    return route.path.replace("{name}", name).replace("{namespace}", "default")
 
 
 async def status_of(world: ApiWorld, route: Route, role: str | None, at: str = "c0") -> tuple[int, str]:
@@ -58,7 +59,7 @@ async def test_every_route_asks_for_a_credential_and_its_role(tmp_path: Path) ->
                 if role < route.role:
                     assert (status, code) == (403, "forbidden"), (route.name, role)
                 else:
-                    assert status == 200 or (route.path.endswith("rollback") and code == "conflict"), (
+                    assert status == 200 or (route.path.endswith(("rollback", "promote")) and code == "conflict"), (
                         route.name, role, status, code,
                     )  # fmt: skip
 

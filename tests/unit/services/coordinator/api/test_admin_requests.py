@@ -80,6 +80,13 @@ BAD: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("POST", "/v1/policies/activate", {"json": {"name": "no-such"}}, 404, "policy_unknown"),
     ("POST", "/v1/policies/activate", {"json": {}}, 400, "invalid_request"),
     ("POST", "/v1/policies/activate", {"json": {"name": "fgd", "stage": "active", "percent": 5}}, 422, ""),
+    ("POST", "/v1/policies/activate", {"json": {"name": "fgd", "stage": "active", "goal": "room"}}, 422, ""),
+    ("POST", "/v1/policies/activate", {"json": {"name": "fgd", "promotion": "soon"}}, 400, "invalid_request"),
+    ("POST", "/v1/policies/promote", {"json": {"name": "fgd"}}, 409, "conflict"),
+    ("POST", "/v1/policies/promote", {"json": {}}, 400, "invalid_request"),
+    ("POST", "/v1/policies/promote", {"json": {"name": "fgd", "to": "shadow"}}, 400, "invalid_request"),
+    ("POST", "/v1/policies/promote", {"json": {"name": "fgd", "to": "active", "percent": 5}}, 422, "invalid_value"),
+    ("GET", "/v1/policies/no-such/card", {}, 404, "policy_unknown"),
     ("POST", "/v1/policies/rollback", {}, 409, "conflict"),
 ]
 
