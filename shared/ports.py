@@ -226,7 +226,7 @@ class KubeApi(Protocol):
         timeout_s: float = 5.0,
         wait_when_busy: bool = True,
     ) -> None:
-        """PATCH one object or its subresource. ``strategy``: ``strategic``, ``merge``, or ``json``: a list of operations.
+        """PATCH one object or its subresource. ``strategy``: ``strategic``, ``merge``, ``json`` (a list of operations).
 
         ``wait_when_busy`` False: a 429 is told at once, for callers that have other things to write meanwhile.
         """

@@ -27,7 +27,7 @@ TEST_FAILED = 422
 
 
 class Shown(NamedTuple):
-    """Where a pod's PodScheduled condition is. ``place`` None: there is none; ``others``: there are other conditions."""
+    """Where a pod's PodScheduled condition is. ``place`` None: it has none; ``others``: it has other conditions."""
 
     place: int | None = None
     status: str = ""

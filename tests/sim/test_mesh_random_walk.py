@@ -91,6 +91,7 @@ class Walk:
         if self.world.late:
             self.world.carry_out(self.world.late.pop(self.rng.randrange(len(self.world.late))))
         self.world.deliver_late_plan()
+        self.world.deliver_late_write()
 
     def kill_coordinator(self) -> None:
         self.world.replace_coordinator()
@@ -137,6 +138,8 @@ class Walk:
             world.carry_out(world.late.pop())
         while world.late_plans:
             world.deliver_late_plan()
+        while world.late_writes:
+            world.deliver_late_write()
         end = world.now + REST_S
         while world.now < end:
             self.drain()
