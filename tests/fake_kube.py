@@ -254,7 +254,10 @@ class AsyncKube:
         patch: Mapping[str, Any] | Sequence[Mapping[str, Any]], subresource: str = "", strategy: str = "strategic",
         timeout_s: float = 5.0, wait_when_busy: bool = True,
     ) -> None:  # fmt: skip
-        await self._call("patch", lambda: self.server.patch_status(namespace, name, patch))
+        if resource is EVENTS:
+            await self._call("patch", lambda: self._continue(name, patch))
+        else:
+            await self._call("patch", lambda: self.server.patch_status(namespace, name, patch))
 
     async def evict(self, *, namespace: str, name: str, uid: str, timeout_s: float = 5.0) -> None:
         await self._call("evict", lambda: self.server.delete_pod(namespace, name, uid))
@@ -264,7 +267,7 @@ class AsyncKube:
         wait_when_busy: bool = True,
     ) -> None:  # fmt: skip
         assert resource is EVENTS, "Events are all that is created here; FakeKube.add_pod and add_node make the rest"
-        await self._call("create", lambda: self.events.append(body))
+        await self._call("create", lambda: self._record(body))
 
     async def delete(
         self, resource: Resource[Any], *, namespace: str, name: str, uid: str = "", timeout_s: float = 5.0
@@ -274,6 +277,18 @@ class AsyncKube:
 
     async def close(self) -> None:
         return None
+
+    def _record(self, body: Mapping[str, Any]) -> None:
+        if any(event["metadata"]["name"] == body["metadata"]["name"] for event in self.events):
+            raise KubeRejected("events already exists", status=409, reason="AlreadyExists")
+        self.events.append(body)
+
+    def _continue(self, name: str, patch: Any) -> None:
+        for number, event in enumerate(self.events):
+            if event["metadata"]["name"] == name:
+                self.events[number] = {**event, **patch}
+                return
+        raise KubeRejected(f"events {name!r} not found", status=404, reason="NotFound")
 
     async def _call(self, verb: str, act: Callable[[], Any]) -> Any:
         self.calls.append(verb)

@@ -42,6 +42,9 @@ TRIES = 8
 PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 """Pause of all events after a failure; doubles with each in a row."""
 
+TINY = 1e-6
+"""So much less than a whole token is a whole one: times are floats."""
+
 COMBINED = frozenset({"combined"})
 
 Key: TypeAlias = tuple[str, str, frozenset[str]]
@@ -118,7 +121,7 @@ class Recorder:
         """The event whose turn it is, which is out from now on; None: nothing waits, or not yet."""
         self._tokens = min(EVENTS_BURST, self._tokens + max(0.0, now - self._refilled_at) * EVENTS_PER_S)
         self._refilled_at = now
-        if self._tokens < 1 or now < self._paused_until:
+        if self._tokens < 1 - TINY or now < self._paused_until:
             return None
         series = self._take(now)
         if series is not None:
