@@ -88,7 +88,7 @@ class KubeRejected(KubeError):
     """The API server answered with a Status failure: the request had no effect.
 
     ``status`` is the HTTP code, ``reason`` the Status reason (``Conflict``, ``NotFound`` ...),
-    ``retry_after_s`` what a 429 or 503 asked for.
+    ``retry_after_s`` what a 429 asked for.
     """
 
     code = "kube_rejected"
@@ -101,9 +101,16 @@ class KubeRejected(KubeError):
 
 
 class KubeUnknown(KubeError):
-    """No answer, a broken connection or a 5xx after the request was sent: it may have taken effect."""
+    """No answer, a broken connection or a 5xx after the request was sent: it may have taken effect.
+
+    ``retry_after_s``: what a 503 asked for.
+    """
 
     code = "kube_unknown"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class KubeExpired(KubeError):

@@ -220,12 +220,16 @@ class KubeApi(Protocol):
         *,
         namespace: str,
         name: str,
-        patch: Mapping[str, Any],
+        patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         subresource: str = "",
         strategy: str = "strategic",
         timeout_s: float = 5.0,
+        wait_when_busy: bool = True,
     ) -> None:
-        """PATCH one object or its subresource. ``strategy``: ``strategic``, ``merge`` or ``json``."""
+        """PATCH one object or its subresource. ``strategy``: ``strategic``, ``merge``, ``json`` (a list of operations).
+
+        ``wait_when_busy`` False: a 429 is told at once, for callers that have other things to write meanwhile.
+        """
         ...
 
     async def create(
@@ -235,8 +239,9 @@ class KubeApi(Protocol):
         namespace: str,
         body: Mapping[str, Any],
         timeout_s: float = 5.0,
+        wait_when_busy: bool = True,
     ) -> None:
-        """POST one object."""
+        """POST one object. ``wait_when_busy`` as of ``patch``."""
         ...
 
     async def delete(

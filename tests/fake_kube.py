@@ -9,13 +9,15 @@ faults. It knows pods and nodes only, and keeps the history of every Binding it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from shared.errors import KubeRejected, KubeUnknown
+from services.twin.patches.json_patch import json_patch
+from services.twin.registry.status import ApiError
+from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube import objects as api
 from shared.kube.resources import EVENTS, PODS, Deleted, ObjectList, Resource, Upserted, WatchEvent
 from shared.ports import BindRequest
@@ -44,6 +46,10 @@ class FakeKube:
     history: list[tuple[int, str, WatchEvent[Any]]] = field(default_factory=list)
     listeners: list[Callable[[], None]] = field(default_factory=list)
     refuse_with: dict[str, int] = field(default_factory=dict)
+    patch_answers: list[KubeError] = field(default_factory=list)
+    """What the next status patches are answered, instead of being made."""
+    check_tests: bool = True
+    """False leaves the ``test`` operations of JSON patches out: only ablation tests do that."""
     _uids: int = 0
 
     # --- people and controllers ---------------------------------------------------------------------------------
@@ -112,26 +118,40 @@ class FakeKube:
         pod = self._copy(key)
         pod["spec"]["nodeName"] = request.node_name
         pod["metadata"].setdefault("annotations", {}).update(request.annotations)
+        others = [c for c in pod["status"].get("conditions", ()) if c["type"] != "PodScheduled"]
+        pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}, *others]
+        pod["status"].pop("nominatedNodeName", None)
         self._store_pod(pod)
         uid = pod["metadata"]["uid"]
         self.bound.append(Bound(self.revision, uid, request.node_name, dict(request.annotations)))
 
-    def patch_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+    def patch_status(self, namespace: str, name: str, patch: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """PATCH pods/NAME/status, strategic or JSON: of what comes out, only the status is taken over."""
+        if self.patch_answers:
+            raise self.patch_answers.pop(0)
         key = f"{namespace}/{name}"
         if key not in self.pods:
             raise KubeRejected(f"pods {name!r} not found", status=404, reason="NotFound")
-        uid = patch.get("metadata", {}).get("uid", self.pods[key]["metadata"]["uid"])
-        if uid != self.pods[key]["metadata"]["uid"]:
-            raise KubeRejected("uid in precondition", status=409, reason="Conflict")
-        version = self.pods[key]["metadata"]["resourceVersion"]
-        if patch.get("metadata", {}).get("resourceVersion", version) != version:
-            raise KubeRejected("the object has been modified", status=409, reason="Conflict")
         pod = self._copy(key)
+        pod["status"] = self._patched(self._copy(key), patch)["status"]
+        if pod != self.pods[key]:
+            self._store_pod(pod)
+
+    def _patched(self, pod: dict[str, Any], patch: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        if not isinstance(patch, Mapping):
+            operations = [dict(one) for one in patch if self.check_tests or one["op"] != "test"]
+            try:
+                return json_patch(pod, operations)
+            except ApiError as error:
+                raise KubeRejected(str(error), status=422, reason="Invalid") from error
+        for field_name in ("uid", "resourceVersion"):
+            wanted = patch.get("metadata", {}).get(field_name)
+            if wanted not in (None, pod["metadata"][field_name]):
+                raise KubeRejected(f"{field_name} in precondition", status=409, reason="Conflict")
         conditions = {c["type"]: c for c in pod["status"].get("conditions", ())}
         conditions.update({c["type"]: dict(c) for c in patch["status"]["conditions"]})
         pod["status"]["conditions"] = list(conditions.values())
-        if pod != self.pods[key]:
-            self._store_pod(pod)
+        return pod
 
     def delete_pod(self, namespace: str, name: str, uid: str = "") -> None:
         """DELETE, or an eviction that no budget forbids, of a pod that ends at once. ``uid``: the precondition."""
@@ -170,12 +190,22 @@ class FakeKube:
             listener()
 
 
+def at_once(call: Coroutine[Any, Any, None]) -> None:
+    """Run a shell's call without a loop: against fakes in memory nothing of it has to wait for anything."""
+    try:
+        while True:
+            waits_for = call.send(None)
+            assert waits_for is None, f"the call waits for {waits_for}"
+    except StopIteration:
+        return
+
+
 class AsyncKube:
     """``shared.ports.KubeApi`` on a ``FakeKube``. ``faults``: verb to what the next calls of it do, in order.
 
-    ``drop_reply``: it happens, the answer is lost; ``drop_request``: it does not happen, the answer is lost;
-    ``ok``: nothing. ``gates``: verb to an event that a call waits for before it has its effect. ``events``: Events that
-    were created; they are kept, not served.
+    ``drop_reply``: it happens, the answer is lost; ``drop_request``: it does not happen, the answer is lost (``late``:
+    the same, and the test makes it happen later); ``ok``: nothing. ``gates``: verb to an event that a call waits for
+    before it has its effect. ``events``: Events that were created; they are kept, not served.
     """
 
     def __init__(self, server: FakeKube) -> None:
@@ -220,19 +250,24 @@ class AsyncKube:
         await self._call("bind", lambda: self.server.bind(request))
 
     async def patch(
-        self, resource: Resource[Any], *, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "",
-        strategy: str = "strategic", timeout_s: float = 5.0,
+        self, resource: Resource[Any], *, namespace: str, name: str,
+        patch: Mapping[str, Any] | Sequence[Mapping[str, Any]], subresource: str = "", strategy: str = "strategic",
+        timeout_s: float = 5.0, wait_when_busy: bool = True,
     ) -> None:  # fmt: skip
-        await self._call("patch", lambda: self.server.patch_status(namespace, name, patch))
+        if resource is EVENTS:
+            await self._call("patch", lambda: self._continue(name, patch))
+        else:
+            await self._call("patch", lambda: self.server.patch_status(namespace, name, patch))
 
     async def evict(self, *, namespace: str, name: str, uid: str, timeout_s: float = 5.0) -> None:
         await self._call("evict", lambda: self.server.delete_pod(namespace, name, uid))
 
     async def create(
-        self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0
-    ) -> None:
+        self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0,
+        wait_when_busy: bool = True,
+    ) -> None:  # fmt: skip
         assert resource is EVENTS, "Events are all that is created here; FakeKube.add_pod and add_node make the rest"
-        await self._call("create", lambda: self.events.append(body))
+        await self._call("create", lambda: self._record(body))
 
     async def delete(
         self, resource: Resource[Any], *, namespace: str, name: str, uid: str = "", timeout_s: float = 5.0
@@ -243,6 +278,18 @@ class AsyncKube:
     async def close(self) -> None:
         return None
 
+    def _record(self, body: Mapping[str, Any]) -> None:
+        if any(event["metadata"]["name"] == body["metadata"]["name"] for event in self.events):
+            raise KubeRejected("events already exists", status=409, reason="AlreadyExists")
+        self.events.append(body)
+
+    def _continue(self, name: str, patch: Any) -> None:
+        for number, event in enumerate(self.events):
+            if event["metadata"]["name"] == name:
+                self.events[number] = {**event, **patch}
+                return
+        raise KubeRejected(f"events {name!r} not found", status=404, reason="NotFound")
+
     async def _call(self, verb: str, act: Callable[[], Any]) -> Any:
         self.calls.append(verb)
         if verb in self.reached:
@@ -251,7 +298,7 @@ class AsyncKube:
             await self.gates[verb].wait()
         faults = self.faults.get(verb)
         fault = faults.pop(0) if faults else "ok"
-        if fault == "drop_request":
+        if fault in ("drop_request", "late"):
             raise KubeUnknown("the connection was cut")
         result = act()
         if fault == "drop_reply":

@@ -33,6 +33,7 @@ from shared.ports import KubeApi
 from shared.runtime.failpoints import Failpoints
 from shared.runtime.hops import Hops
 from shared.runtime.metrics import Quantiles
+from shared.runtime.unscheduled import FIRST, NOTHING, mark_unscheduled
 
 
 class Validity(Protocol):
@@ -126,17 +127,17 @@ class ApiCalls:
         self._post((PodRead(read.uid, pod_from_api(found) if found is not None and same else None),))
 
     async def mark(self, mark: MarkPod) -> None:
-        """Answers ``PodMarked``."""
-        condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": mark.message}
-        # a uid in a patch is a precondition: a pod recreated under the name is not ours to mark
-        patch = {"metadata": {"uid": mark.uid}, "status": {"conditions": [condition]}}
+        """Answers ``PodMarked``; a pod that is bound or gone is not marked."""
         try:
-            await self._api.patch(PODS, namespace=mark.namespace, name=mark.name, patch=patch, subresource="status")
+            done = await mark_unscheduled(
+                self._api, namespace=mark.namespace, name=mark.name, uid=mark.uid, reason="SchedulerError",
+                message=mark.message, shown=FIRST if mark.told else NOTHING,
+            )  # fmt: skip
         except KubeError as error:
             self._log.warning("pod_unmarked", pod_uid=mark.uid, error=error)
             self._post((PodMarked(mark.uid, done=False),))
             return
-        self._post((PodMarked(mark.uid, done=True),))
+        self._post((PodMarked(mark.uid, done),))
 
     async def evict(self, asked: Evict, scheduler_name: str, may_act: Callable[[], Awaitable[bool]]) -> None:
         """Answers ``Evicted``. ``may_act``: whether the plan's terms still hold, as etcd says."""

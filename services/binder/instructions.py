@@ -52,14 +52,15 @@ class MarkPod:
     """Patch the pod's PodScheduled condition to ``message``, so that Bindings sent before get 409.
 
     Answer ``PodMarked``. The message is new each time: a patch that changes nothing would leave the resourceVersion.
-    ``rv``: only while the pod is at this resourceVersion, lest a pod that was bound meanwhile be marked; "": whatever.
+    A pod that was bound meanwhile is not marked (ADR 0014). ``told``: the pod shows PodScheduled=False already, as far
+    as is known.
     """
 
     uid: str
     namespace: str
     name: str
     message: str
-    rv: str = ""
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

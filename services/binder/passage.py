@@ -107,22 +107,25 @@ class Passage:
             return False
         settings, ends = state.settings, transit.arrived + state.settings.volumes_wait_s
         if state.now >= ends:
-            self._tell(transit, NOT_IN_TIME)
+            if not transit.loose:  # else the mark says so, and no other answer may be taken for the mark's
+                self._say(transit, NOT_IN_TIME)
             self.withdraw(transit, NOT_IN_TIME, outcome=Outcome.REFUSED)
             return True
         tells = transit.arrived + settings.volumes_tell_s
         if state.now >= tells and not transit.told:
             transit.told = True
-            self._tell(transit, waiting_text(claims, transit.node))
+            self._say(transit, waiting_text(claims, transit.node))
         for write in writes_for(state, claims, transit.node):
             state.emit(write)
         state.await_volumes.add(uid)
         state.paused[uid] = min(state.now + settings.volumes_again_s, ends if transit.told else min(tells, ends))
         return True
 
-    def _tell(self, transit: Transit, message: str) -> None:
-        """Say on the pod why it is still pending. Nothing waits for that; its Binding will name a newer version."""
-        self._state.emit(MarkPod(transit.uid, transit.namespace, transit.name, message))
+    def _say(self, transit: Transit, message: str) -> None:
+        """Say on the pod why it is still pending. Where nothing waits for that, its Binding names a newer version."""
+        pod = self._state.pending.get(transit.uid)
+        told = pod is not None and pod.condition[0] == "False"
+        self._state.emit(MarkPod(transit.uid, transit.namespace, transit.name, message, told))
 
     def volumes_changed(self) -> None:
         """A claim or volume came, changed or went: units that wait for volumes are looked at again."""
@@ -276,10 +279,7 @@ class Passage:
         transit.stage, transit.asking = Stage.MARKING, True
         self._state.paused.pop(transit.uid, None)
         message = f"placement on {transit.node} withdrawn ({transit.cause_id}, binder term {self._state.term:x}): "
-        message = (message + transit.reason)[:1024]
-        pod = self._state.pending.get(transit.uid)
-        rv = pod.resource_version if pod is not None else ""
-        self._state.emit(MarkPod(transit.uid, transit.namespace, transit.name, message, rv))
+        self._say(transit, (message + transit.reason)[:1024])
 
     def pod_marked(self, event: PodMarked) -> None:
         """A mark was made, or failed: perhaps there is no such pod, so a pause and a read follow."""

@@ -7,6 +7,8 @@ rests on (requests, selectors, host ports), of its labels none.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ from services.coordinator.attributing import reasons
 from services.coordinator.control import Following
 from services.coordinator.core import Core
 from services.coordinator.explaining import explain
+from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.pace import Pace
 from services.coordinator.peers import Peers
 from services.coordinator.pointer import ActivePolicy
@@ -47,6 +50,7 @@ class Admin:
         self.core: Core | None = None
         self.peers: Peers | None = None
         self.api: KubeApi | None = None
+        self.writes: KubeWrites | None = None
         self._explaining = 0
         self._explained: Counter | None = None
         self._explain_seconds: Histogram | None = None
@@ -81,6 +85,22 @@ class Admin:
         metrics.gauge_of("agents", "Agents registered", lambda: float(len(self.core.roster.views) if self.core else 0))
         metrics.gauge_of("longest_turn_seconds", "Longest turn of the leader's loop in the last minute", self._turn_s)
         metrics.gauge_of("nodes", "Nodes known", lambda: float(self._nodes()))
+        metrics.gauge_of(
+            "conditions_waiting",
+            "Pending pods with news that are not written yet; newer counts of a reason told before are none",
+            lambda: float(self._conditions_waiting()),
+        )
+        for name, text, read in (
+            ("events_written", "Kubernetes events created or continued in this term", lambda w: w.events_written),
+            ("events_waiting", "Kubernetes events not written yet", lambda w: w.recorder.waiting),
+            (
+                "events_combined",
+                "Events written as one with others, there being too many",
+                lambda w: w.recorder.combined,
+            ),
+            ("events_lost", "Events that the API server did not take", lambda w: w.recorder.lost),
+        ):
+            metrics.gauge_of(name, text, partial(self._of_writes, read))
 
     def status(self) -> dict[str, Any]:
         """Who leads, since which term; agents with the size of their partition; the queue."""
@@ -175,6 +195,11 @@ class Admin:
             figures |= self.core.state.stats.as_dict()
             figures["queue"] = self._queue()
             figures["longest_turn_ms"] = round(self._turn_s() * 1000, 3)
+            figures["conditions_waiting"] = self._conditions_waiting()
+        if self.writes is not None:
+            recorder = self.writes.recorder
+            figures["events_written"], figures["events_waiting"] = self.writes.events_written, recorder.waiting
+            figures["events_combined"], figures["events_lost"] = recorder.combined, recorder.lost
         if self.peers is not None:
             figures |= self.peers.figures()
         return figures
@@ -184,6 +209,12 @@ class Admin:
 
     def _turn_s(self) -> float:
         return self.pace.longest_turn_s(boottime()) if self.pace is not None else 0.0
+
+    def _conditions_waiting(self) -> int:
+        return self.core.notices.waiting if self.core is not None else 0
+
+    def _of_writes(self, read: Callable[[KubeWrites], int]) -> float:
+        return float(read(self.writes)) if self.writes is not None else 0.0
 
     def _nodes(self) -> int:
         return len(self.core.state.cache.table.row_of) if self.core is not None else 0

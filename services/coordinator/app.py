@@ -261,9 +261,12 @@ async def lead(
         timeout_s=lambda: core.state.settings.request_timeout_s,
         hops=outside.hops,
     )
-    writes = KubeWrites(api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings))
+    writes = KubeWrites(
+        api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings), clock=boottime,
+        start=shell.start,
+    )  # fmt: skip
     shell.connect(peers, writes)
-    admin.core, admin.peers, admin.api = core, peers, api
+    admin.core, admin.peers, admin.api, admin.writes = core, peers, api, writes
     admin.term_began = rfc3339(dt.datetime.now(dt.UTC))
     admin.active_policy = pointer.ActivePolicy(store, keys)
     following = control.Following(store, keys, settings, shell.post_one)
@@ -294,7 +297,6 @@ async def lead(
         pointer.follow(store, keys, policy=settings.policy, term=term, post=pointer_seen),
         follow_binder(store, keys, settings.shard, shell.post),
         follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
-        *(writes.run() for _ in range(settings.api_writers)),
     ]
     async with asyncio.TaskGroup() as group:
         for task in tasks:

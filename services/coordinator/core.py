@@ -20,6 +20,7 @@ from services.coordinator.events import (
     AgentsChanged,
     BinderChanged,
     ConditionFailed,
+    ConditionWritten,
     ControlSeen,
     DecisionsReceived,
     Event,
@@ -85,9 +86,9 @@ class Core:
     ) -> None:
         self.state = State(term, scheduler_name, policy, settings or CoreSettings(), rng)
         self.roster = Roster(self.state)
-        self.ledger = Ledger(self.state)
         self.takeover = Takeover(self.state, kinds)
         self.notices = Notices(self.state)
+        self.ledger = Ledger(self.state, self.notices)
         self.losses = Losses(self.state)
         self.guiding = Guiding(self.state)
         self.preemptor = Preemptor(self.state, self.ledger, self.notices, self.guiding)
@@ -166,8 +167,10 @@ class Core:
             case PodFetched():
                 self.outcomes.fetched(event)
             case ConditionFailed():
-                self.notices.failed(event.uid)
-                self.preemptor.unstored(event.uid)
+                if self.notices.failed(event):
+                    self.preemptor.unstored(event.uid)
+            case ConditionWritten():
+                self.notices.written(event.uid)
             case NominationStored():
                 self.preemptor.stored(event.uid, event.node)
             case PointerSeen():
@@ -223,6 +226,7 @@ class Core:
         if state.paused is None:
             self.preemptor.step()
         self.rolling.step()
+        self.notices.step()
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -234,6 +238,7 @@ class Core:
             self.takeover.wake_at(),
             self.roster.wake_at(),
             self.rolling.wake_at(),
+            self.notices.wake_at(),
         ]
         searching = self.preemptor.busy and self.state.paused is None
         if self._again or searching or self.requeuer.busy:

@@ -172,10 +172,23 @@ class NominationStored:
 
 
 @dataclass(frozen=True, slots=True)
-class ConditionFailed:
-    """A ``PatchCondition`` did not get through."""
+class ConditionWritten:
+    """A ``PatchCondition`` got through, or there was nothing to write: the pod is bound or gone."""
 
     uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionFailed:
+    """A ``PatchCondition`` did not get through, or nobody knows.
+
+    ``refused``: for what it is, not for when it came. ``throttled``: the API server has too much to do, or is silent.
+    """
+
+    uid: str
+    refused: bool = False
+    throttled: bool = False
+    retry_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +248,7 @@ Event = (
     | IntentsListed
     | IntentGone
     | PodFetched
+    | ConditionWritten
     | ConditionFailed
     | NominationStored
     | PointerSeen

@@ -40,20 +40,19 @@ class SendPlan:
 
 @dataclass(frozen=True, slots=True)
 class PatchCondition:
-    """PodScheduled=False with this reason and message; answer with ``ConditionFailed`` when it fails.
+    """PodScheduled=False with this reason and message, unless the pod is bound or gone (ADR 0014).
 
-    ``resource_version`` is a precondition: a patch that comes late must not overwrite what a Binding wrote.
-    ``transition``: the condition's status changes by this, and with it the time of its last transition. ``nominated``:
-    the node to nominate ("": none any more), answered with ``NominationStored``; None leaves the nomination as it is.
+    Answered with ``ConditionWritten`` or ``ConditionFailed``. ``told``: as far as is known the pod shows
+    PodScheduled=False already. ``nominated``: the node to nominate ("": none any more), answered with
+    ``NominationStored`` too; None leaves the nomination as it is.
     """
 
     uid: str
     namespace: str
     name: str
-    resource_version: str
     reason: str
     message: str
-    transition: bool = True
+    told: bool = False
     nominated: str | None = None
 
 
@@ -71,6 +70,8 @@ class EmitEvent:
     note: str
     cause_id: str = ""
     """Of the attempt it is about, where there is one."""
+    kind: frozenset[str] = frozenset()
+    """What of the note is its reason: a later event of the same pod, reason and kind is the same again."""
 
 
 @dataclass(frozen=True, slots=True)

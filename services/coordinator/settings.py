@@ -39,8 +39,10 @@ class CoordinatorSettings(ProcessSettings):
     """A round goes on without agents that are silent for so long."""
     preemption_pdb: Literal["best-effort", "strict"] = "best-effort"
     """Whether preemption may violate a disruption budget when no other victims would do, as kube-scheduler does."""
-    api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
-    """Conditions, events and lookups in flight to the API server."""
+    api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 16
+    """Conditions of pending pods in flight to the API server; fewer while it says that it has too much to do."""
+    notice_repeat_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
+    """A pending pod's message that differs in its counts alone is not written again before so long; a new reason is."""
 
     admin_listen: str = ""
     """HOST:PORT of the admin API and the dashboard; port 0 takes a free one. Empty: none. Needs ``admin_token_file``
@@ -79,6 +81,8 @@ class CoordinatorSettings(ProcessSettings):
             preemption_strict=self.preemption_pdb == "strict",
             batch_units=self.batch_units,
             plans_in_flight=self.plans_in_flight,
+            notices_in_flight=self.api_writers,
+            notice_repeat_s=self.notice_repeat_s,
             offer_deadline_s=self.offer_deadline_ms / 1000,
             # an answer that the round still waits for must not be cut off on its way
             request_timeout_s=max(LEAST_REQUEST_TIMEOUT_S, 2 * self.offer_deadline_ms / 1000),
@@ -100,6 +104,8 @@ RUNTIME_SETTINGS = RuntimeTable(
         "plans_in_flight",
         "offer_deadline_ms",
         "preemption_pdb",
+        "api_writers",
+        "notice_repeat_s",
         "metrics_every_s",
         "rollout_window_s",
         "rollout_min_samples",

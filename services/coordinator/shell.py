@@ -118,6 +118,8 @@ class Shell:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+            if self.writes is not None:
+                self.writes.close()
             for task in self._tasks:
                 task.cancel()
 
@@ -167,11 +169,11 @@ class Shell:
         assert self.writes is not None
         match instruction:
             case SendOffer():
-                self._start(self.peers.offer(instruction))
+                self.start(self.peers.offer(instruction))
             case SendPlan():
-                self._start(self.peers.plan(instruction))
+                self.start(self.peers.plan(instruction))
             case SendView():
-                self._start(self.peers.view(instruction))
+                self.start(self.peers.view(instruction))
             case SetTimer():
                 self._set_timer(instruction.at)
             case PatchCondition() | EmitEvent() | FetchPod():
@@ -180,7 +182,7 @@ class Shell:
                 self._partition = instruction
                 self._partition_changed.set()
             case WritePointer():
-                self._start(pointer.write(self._store, self._keys, instruction.change, self.core.state.term))
+                self.start(pointer.write(self._store, self._keys, instruction.change, self.core.state.term))
             case KeepWindow():
                 self.windows.keep(instruction.window)
             case StepDown():
@@ -194,7 +196,8 @@ class Shell:
         delay_s = max(0.0, at - self._clock())
         self._timer = asyncio.get_running_loop().call_later(delay_s, self.post_one, Tick())
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it beside everything else; its error ends the term."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)

@@ -63,10 +63,10 @@ class Stats:
     """Pods whose spec cannot be read."""
     conditions: int = 0
     """Patches of PodScheduled conditions."""
+    conditions_failed: int = 0
+    """Such patches that did not get through, and are made again."""
     events: int = 0
-    """Kubernetes events sent."""
-    events_left_out: int = 0
-    """Events ``Scheduled`` that were not sent, since there were too many."""
+    """Kubernetes events about pods; what became of them: ``conclave_events_written``."""
     partitions: int = 0
     """Partitions published."""
     fetches: int = 0

@@ -226,8 +226,9 @@ class KubeClient:
         subresource: str = "",
         strategy: str = "strategic",
         timeout_s: float = 5.0,
+        wait_when_busy: bool = True,
     ) -> None:
-        """See ``KubeApi.patch``; a ``json`` patch is a list of operations."""
+        """See ``KubeApi.patch``."""
         await self._http.request(
             f"patch {resource.plural}",
             "PATCH",
@@ -235,15 +236,21 @@ class KubeClient:
             body=msgspec.json.encode(patch),
             content_type=CONTENT_TYPES[strategy],
             timeout_s=timeout_s,
+            wait_when_busy=wait_when_busy,
         )
 
     async def create(
-        self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0
-    ) -> None:
+        self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0,
+        wait_when_busy: bool = True,
+    ) -> None:  # fmt: skip
         """See ``KubeApi.create``."""
-        path = resource.path(_segment(namespace))
         await self._http.request(
-            f"create {resource.plural}", "POST", path, body=msgspec.json.encode(body), timeout_s=timeout_s
+            f"create {resource.plural}",
+            "POST",
+            resource.path(_segment(namespace)),
+            body=msgspec.json.encode(body),
+            timeout_s=timeout_s,
+            wait_when_busy=wait_when_busy,
         )
 
     async def delete(

@@ -234,7 +234,7 @@ def error_of(route: str, code: int, status: Status, wait_s: float | None) -> Kub
         return KubeExpired(message)
     if 400 <= code < 500:
         return KubeRejected(message, status=code, reason=status.reason, retry_after_s=wait_s)
-    return KubeUnknown(message)
+    return KubeUnknown(message, retry_after_s=wait_s)
 
 
 def retry_after_s(header: str | None) -> float:

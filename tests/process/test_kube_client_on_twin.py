@@ -14,6 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from services.coordinator.instructions import EmitEvent
+from services.coordinator.kube_writes import KubeWrites
 from shared.adapters.kube_api import KubeClient
 from shared.adapters.kube_config import KubeConfig
 from shared.adapters.kube_watch import WatchPolicy
@@ -21,6 +23,8 @@ from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.resources import EVENTS, NODES, PODS, Deleted, Upserted
 from shared.ports import BindRequest
 from shared.runtime.reflector import Reflector, Synced
+from shared.runtime.service import boottime
+from shared.runtime.unscheduled import FIRST, NOTHING, mark_unscheduled
 
 pytestmark = pytest.mark.process
 
@@ -246,3 +250,44 @@ async def test_a_server_killed_and_back_without_its_memory_is_told_as_deletions(
         await client.close()
     assert gone == {"live", *(f"lost-{number}" for number in range(20))}
     assert reflector.relists == 2
+
+
+# --- conditions and events of pods that wait ------------------------------------------------------------------------
+
+
+async def shown(client: KubeClient, name: str) -> list[tuple[str, str | None]]:
+    """Status and message of the pod's PodScheduled conditions."""
+    found = await client.get(PODS, namespace="default", name=name)
+    assert found is not None
+    return [(c.status, c.message) for c in found.status.conditions or () if c.type == "PodScheduled"]
+
+
+async def test_a_pod_is_told_why_it_waits_until_it_is_bound_and_not_after(client: KubeClient):
+    request = await create_pod(client, "told")
+    named = {"namespace": "default", "name": "told", "uid": request.uid, "reason": "Unschedulable"}
+    assert await mark_unscheduled(client, message="one", shown=NOTHING, nominated="n1", **named)
+    assert await mark_unscheduled(client, message="two", shown=FIRST, nominated="", **named)
+    assert await shown(client, "told") == [("False", "two")]
+    found = await client.get(PODS, namespace="default", name="told")
+    assert found is not None
+    assert not found.status.nominated_node_name
+    await client.bind(BindRequest("default", "told", request.uid, found.metadata.resource_version, "n1"))
+    for expected in (NOTHING, FIRST):
+        assert not await mark_unscheduled(client, message="late", shown=expected, **named)
+    assert [status for status, _ in await shown(client, "told")] == ["True"]
+
+
+async def test_an_event_again_continues_its_series(client: KubeClient):
+    request = await create_pod(client, "again")
+    tasks: list[asyncio.Task[None]] = []
+    writes = KubeWrites(
+        client, lambda event: None, controller="conclave", instance="c0", clock=boottime,
+        start=lambda call: tasks.append(asyncio.create_task(call)),
+    )  # fmt: skip
+    for note in ("0/1 nodes", "0/2 nodes"):
+        writes.submit(EmitEvent(request.uid, "default", "again", "", "Warning", "FailedScheduling", "Scheduling", note))
+        await asyncio.gather(*tasks)
+    events = await client.list(EVENTS)
+    assert writes.events_written == 2
+    assert writes.recorder.lost == 0
+    assert len([event for event in events.items if event.metadata.name.startswith("again.")]) == 1

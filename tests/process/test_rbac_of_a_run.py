@@ -126,6 +126,16 @@ async def exercise(world: World) -> None:
     # too large for any node: a condition and an event
     await world.add_pod("huge", cpu="64")
     await world.until(lambda c: "huge" in c.pods and unschedulable(c.pods["huge"]), within_s=30, what="huge waits")
+    # it waits for another reason, then for the first again: that event's series goes on
+    for cordoned, reason in ((False, "2 Insufficient cpu"), (True, "1 node(s) were unschedulable")):
+        await world.patch_node("n0", {"spec": {"unschedulable": cordoned}})
+        # a pod with another toleration is tried anew
+        tolerated = [
+            *world.pods["huge"]["spec"].get("tolerations", ()),
+            {"key": f"new-{cordoned}", "operator": "Exists"},
+        ]
+        await world.call("PATCH", "/api/v1/namespaces/default/pods/huge", {"spec": {"tolerations": tolerated}}, MERGE)
+        await world.until(lambda c, r=reason: r in why(c.pods["huge"]), within_s=30, what=f"huge says {reason}")
     # somebody asks why: the coordinator reads the pod
     url = world.mesh.services["coordinator-0"].url
     async with world.mesh.session.get(f"{url}/v1/explain/default/huge") as response:
@@ -156,6 +166,11 @@ async def exercise(world: World) -> None:
 def running(pod: dict[str, Any]) -> bool:
     conditions = pod.get("status", {}).get("conditions", ())
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def why(pod: dict[str, Any]) -> str:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return " ".join(c.get("message", "") for c in conditions if c["type"] == "PodScheduled")
 
 
 def unschedulable(pod: dict[str, Any]) -> bool:

@@ -6,8 +6,10 @@ killed and replaced. All of it is synchronous: a seed is a history. The binder's
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from services.agent.core import AgentCore
 from services.binder.instructions import Bind, Commit, MarkPod
@@ -15,14 +17,16 @@ from services.binder.state import CoreSettings as BinderSettings
 from services.coordinator import events as seen
 from services.coordinator import instructions as wanted
 from services.coordinator.core import Core
+from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.state import CoreSettings as CoordinatorSettings
-from shared.errors import KubeRejected, WireError
+from shared.errors import WireError
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.resources import Deleted, Upserted
 from shared.policy.registry import make_policy
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
 from shared.wire.records import AgentRecord, Drained, Paused
+from tests.fake_kube import at_once
 from tests.unit.services.binder.binder_world import KEYS, Binder, World
 
 PAUSED = Paused(by="anna", reason="", since="")
@@ -60,6 +64,12 @@ class MeshWorld(World):
         self.records: dict[str, AgentRecord] = {}
         self.waiting: dict[tuple[int, int], Waiting] = {}
         self.late_plans: list[Plan] = []
+        self.late_writes: list[wanted.PatchCondition] = []
+        self._told: list[seen.Event] = []
+        self.writes = KubeWrites(
+            self.api, self._told.append, controller="conclave", instance="c0", clock=lambda: self.now,
+            start=at_once,
+        )  # fmt: skip
         self.control = seen.ControlSeen()
         self.disobeyed: list[str] = []
         self.binder = self.start_binder()
@@ -107,6 +117,7 @@ class MeshWorld(World):
     def replace_coordinator(self) -> None:
         """Killed: its plans under way may still arrive."""
         self.late_plans += [e.plan for e in self.coordinator.effects if isinstance(e, wanted.SendPlan)]
+        self.late_writes += [e for e in self.coordinator.effects if isinstance(e, wanted.PatchCondition)]
         self.coordinator.stopped = "killed"
         self.elect()
 
@@ -192,14 +203,28 @@ class MeshWorld(World):
                 if fault == "late":
                     self.late_plans.append(effect.plan)
             case wanted.PatchCondition():
-                self._condition(coordinator, effect, happens=happens, heard=heard)
+                self._write(coordinator, self.writes.patch(effect), fault)
+                if fault == "late":
+                    self.late_writes.append(effect)
             case wanted.FetchPod():
-                found = self.kube.get_pod(effect.namespace, effect.name) if heard else None
-                same = found is not None and found.metadata.uid == effect.uid
-                pod = pod_from_api(found) if found is not None and same else None
-                self.inform(coordinator, seen.PodFetched(effect.uid, pod, failed=not heard))
+                self._write(coordinator, self.writes.fetch(effect), fault)
             case _:
                 raise AssertionError(effect)
+
+    def _write(self, coordinator: Coordinator, call: Coroutine[Any, Any, None], fault: str) -> None:
+        """What the coordinator's own shell does, over the API server in memory."""
+        self.api.faults = {verb: [fault] for verb in ("get", "patch")}
+        at_once(call)
+        heard, self._told[:] = list(self._told), []
+        self.inform(coordinator, *heard)
+
+    def deliver_late_write(self) -> None:
+        """A condition of before arrives at the API server; nobody waits for its answer."""
+        if self.late_writes:
+            late = self.late_writes.pop(self.rng.randrange(len(self.late_writes)))
+            self.api.faults = {}
+            at_once(self.writes.patch(late))
+            self._told.clear()
 
     def deliver_late_plan(self) -> None:
         """A plan of before arrives at the binder; nobody waits for its answer."""
@@ -267,22 +292,3 @@ class MeshWorld(World):
             self.waiting[binder.term, request] = Waiting(coordinator, binder, plan_id, heard)
         if not heard:
             self.inform(coordinator, seen.PlanFailed(plan_id, "peer_unknown", refused=False))
-
-    def _condition(
-        self, coordinator: Coordinator, effect: wanted.PatchCondition, *, happens: bool, heard: bool
-    ) -> None:
-        done = heard
-        key = f"{effect.namespace}/{effect.name}"
-        if happens:
-            try:
-                if key in self.kube.pods and (
-                    self.kube.pods[key]["metadata"]["resourceVersion"] != effect.resource_version
-                ):
-                    raise KubeRejected("the object has been modified", status=409, reason="Conflict")
-                condition = {"type": "PodScheduled", "status": "False", "message": effect.message}
-                condition["reason"] = effect.reason
-                self.kube.patch_status(effect.namespace, effect.name, {"status": {"conditions": [condition]}})
-            except KubeRejected as error:
-                done = done and error.status == 404
-        if not done:
-            self.inform(coordinator, seen.ConditionFailed(effect.uid))

@@ -12,7 +12,9 @@ import pytest
 
 from services.binder.events import Tick as BinderTick
 from services.binder.state import CoreSettings
-from services.coordinator.events import Tick
+from services.coordinator.events import ConditionFailed, Tick
+from services.coordinator.notices import Notices
+from shared.errors import KubeRejected
 from shared.kube.convert import pod_from_api
 from shared.scheduling.conflicts import check_placement
 from shared.scheduling.queue import Place
@@ -30,8 +32,9 @@ REST_S = 300.0
 class Walk:
     """One seed's walk."""
 
-    def __init__(self, seed: int, settings: CoreSettings | None = None) -> None:
+    def __init__(self, seed: int, settings: CoreSettings | None = None, *, check_tests: bool = True) -> None:
         self.world = MeshWorld(seed, settings=settings)
+        self.world.kube.check_tests = check_tests
         self.rng = self.world.rng
         self.names: list[str] = []
         for number in range(NODES):
@@ -48,7 +51,7 @@ class Walk:
         return [
             (8, self.coordinate), (8, self.bind), (4, self.look), (4, self.watch), (2, self.create), (0.7, self.remove),
             (0.5, self.touch), (2, self.time), (0.3, self.cordon), (0.5, self.late), (0.12, self.kill_coordinator),
-            (0.12, self.kill_binder), (0.15, self.restart_agent), (0.1, self.lose_agent),
+            (0.12, self.kill_binder), (0.15, self.restart_agent), (0.1, self.lose_agent), (0.2, self.throttle),
         ]  # fmt: skip
 
     def coordinate(self) -> None:
@@ -91,6 +94,15 @@ class Walk:
         if self.world.late:
             self.world.carry_out(self.world.late.pop(self.rng.randrange(len(self.world.late))))
         self.world.deliver_late_plan()
+        self.world.deliver_late_write()
+
+    def throttle(self) -> None:
+        """The API server has too much to do for the next patches."""
+        wait_s = self.rng.choice([None, 1.0, 5.0])
+        self.world.kube.patch_answers += [
+            KubeRejected("busy", status=429, reason="TooManyRequests", retry_after_s=wait_s)
+            for _ in range(self.rng.randint(1, 4))
+        ]
 
     def kill_coordinator(self) -> None:
         self.world.replace_coordinator()
@@ -131,14 +143,19 @@ class Walk:
             if name not in world.agents:
                 world.start_agent(name)
         world.agents_changed()
+        world.kube.patch_answers.clear()
         for node in world.kube.nodes:
             world.kube.change_node(node, unschedulable=False)
         while world.late:
             world.carry_out(world.late.pop())
         while world.late_plans:
             world.deliver_late_plan()
+        while world.late_writes:
+            world.deliver_late_write()
         end = world.now + REST_S
-        while world.now < end:
+        for _ in range(2000):
+            if world.now >= end:
+                break
             self.drain()
             if self.at_rest():
                 return
@@ -167,7 +184,8 @@ class Walk:
         return not (world.binder.core.busy or world.waiting or world.intents() or self.unsettled())
 
     def unsettled(self) -> dict[str, list[str]]:
-        """Pending pods that some node would take, or that are not parked: name to where the coordinator has them."""
+        """Pending pods that some node would take, that are not parked, or that nobody has told why they wait: name to
+        where the coordinator has them and what they say."""
         state = self.world.binder.core.state
         left = {}
         for key in self.world.kube.pods:
@@ -178,8 +196,8 @@ class Walk:
                 continue
             places = self.world.coordinator.core.place_of(pod.uid)
             fits = any(check_placement(state.feasibility, pod.pod_class, n) is None for n in self.world.kube.nodes)
-            if fits or places != [Place.UNSCHEDULABLE.value]:
-                left[pod.name] = places
+            if fits or places != [Place.UNSCHEDULABLE.value] or pod.condition[0] != "False" or not pod.condition[2]:
+                left[pod.name] = [*places, *pod.condition]
         return left
 
     def _any(self) -> str:
@@ -191,15 +209,17 @@ class Violation(Exception):
     """A checker found something; the text begins with the invariant's number."""
 
 
-def walk(seed: int, steps: int = 400, *, settings: CoreSettings | None = None) -> Walk:
+def walk(seed: int, steps: int = 400, *, settings: CoreSettings | None = None, check_tests: bool = True) -> Walk:
     """A whole walk and its rest. Raises ``Violation``."""
-    walked = Walk(seed, settings)
+    walked = Walk(seed, settings, check_tests=check_tests)
     for _ in range(steps):
         walked.step()
         violations = check_all(walked.world)
         if violations:
             raise Violation("; ".join(violations))
     walked.rest()
+    if violations := check_all(walked.world):
+        raise Violation("; ".join(violations))
     return walked
 
 
@@ -241,6 +261,36 @@ def test_ablation_without_the_compares_a_deposed_process_still_writes() -> None:
         return ""
 
     assert found().startswith(("I1", "I4"))
+
+
+def test_ablation_without_the_test_in_the_patch_a_bound_pod_is_told_that_it_is_not() -> None:
+    def found() -> str:
+        for seed in range(40):
+            try:
+                walk(seed, check_tests=False)
+            except Violation as violation:
+                return str(violation)
+        return ""
+
+    assert found().startswith("told")
+
+
+def test_ablation_without_another_try_a_pod_is_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(notices: Notices, event: ConditionFailed) -> bool:
+        notices.written(event.uid)
+        return True
+
+    monkeypatch.setattr(Notices, "failed", failed)
+
+    def found() -> str:
+        for seed in range(40):
+            try:
+                walk(seed)
+            except AssertionError as error:
+                return str(error)
+        return ""
+
+    assert "not at rest" in found()
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

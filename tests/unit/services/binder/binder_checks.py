@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -62,6 +63,20 @@ def check_i4(commitments: Iterable[Commitment]) -> list[str]:
     return violations
 
 
+def check_told(kube: FakeKube) -> list[str]:
+    """No pod on a node says that it is not scheduled (ADR 0014)."""
+    return [
+        f"told: {key} runs on {pod['spec']['nodeName']} and says PodScheduled=False"
+        for key, pod in kube.pods.items()
+        if pod["spec"].get("nodeName") and "PodScheduled" in unscheduled(pod)
+    ]
+
+
+def unscheduled(pod: Mapping[str, Any]) -> list[str]:
+    """Conditions that are False, by type."""
+    return [c["type"] for c in pod["status"].get("conditions", ()) if c["status"] == "False"]
+
+
 def check_i7(world: World, binder: Binder) -> list[str]:
     """At rest: no intent is left, and the cache holds what the API server shows."""
     violations = [f"I7: the intent of {key} is left" for key in world.intents()]
@@ -83,6 +98,7 @@ def check_all(world: World, binder: Binder | None = None) -> list[str]:
     violations = check_i1(world.kube.bound, world.commitments)
     violations += check_i2(world.kube, world.intents())
     violations += check_i4(world.commitments)
+    violations += check_told(world.kube)
     return violations + (check_i7(world, binder) if binder is not None else [])
 
 

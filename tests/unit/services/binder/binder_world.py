@@ -7,28 +7,22 @@ synchronous and repeatable.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+import structlog
+
+from services.binder.api_calls import ApiCalls
 from services.binder.core import BinderCore
 from services.binder.events import (
-    BindingAccepted,
-    BindingRefused,
-    BindingUnknown,
-    CommitRefused,
-    Committed,
-    CommitUnknown,
     Event,
     IntentsListed,
-    LookedUp,
-    LookUpFailed,
     NodeDeleted,
     NodeUpserted,
     PlanReceived,
     PodDeleted,
-    PodMarked,
-    PodRead,
-    PodReadFailed,
     PodUpserted,
     Source,
     StoredIntent,
@@ -49,19 +43,21 @@ from services.binder.instructions import (
     Refuse,
     Stop,
 )
-from services.binder.sources import compared
 from services.binder.state import CoreSettings
+from services.binder.store_calls import StoreCalls
 from shared.adapters.memory_etcd import MemoryEtcd
-from shared.errors import KubeRejected
-from shared.kube import objects as api
+from shared.adapters.memory_store import MemoryStore
+from shared.errors import StoreUnknown
 from shared.kube.convert import node_from_api, pod_from_api
-from shared.kube.resources import Deleted, ObjectList, Upserted
-from shared.ports import CreateRevisionIs, Delete, Put
+from shared.kube.resources import Deleted, Upserted
+from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, Op, Put, TxnResult
+from shared.runtime.failpoints import Failpoints
+from shared.runtime.metrics import Quantiles
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Placement, Plan, PlanResult
 from shared.wire.records import Intent, decode_record
 from tests.builders import make_node, make_pod
-from tests.fake_kube import FakeKube
+from tests.fake_kube import AsyncKube, FakeKube, at_once
 
 KEYS = Keys()
 
@@ -103,6 +99,17 @@ class World:
         self.etcd = MemoryEtcd(clock=lambda: self.now)
         self.kube = FakeKube(check_preconditions=check_preconditions)
         self.commitments: list[Commitment] = []
+        self.api, self.store = AsyncKube(self.kube), RecordingStore(self)
+        self._heard: list[Event] = []
+        log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        self.api_calls = ApiCalls(
+            self.api, self._heard.extend, leadership=AlwaysValid(), failpoints=Failpoints(), bind_timeout_s=5.0,
+            bind_ms=Quantiles(), bind_seconds=None, log=log,
+        )  # fmt: skip
+        self.store_calls = StoreCalls(
+            self.store, self._heard.extend, keys=KEYS, shard="0", failpoints=Failpoints(), commit_ms=Quantiles(),
+            log=log,
+        )  # fmt: skip
         self.coordinator_term = 0
         self.late: list[Instruction] = []
         self._plans = 0
@@ -212,40 +219,30 @@ class World:
         return effect
 
     def carry_out(self, effect: Instruction, *, fault: str = "ok") -> Event | None:
-        """The effect on the world, and what the binder hears of it."""
-        happens, heard = fault in ("ok", "drop_reply"), fault == "ok"
+        """The effect on the world, and what the binder hears of it: by the binder's own shell, over fakes in memory."""
+        self.api.faults = {verb: [fault] for verb in ("bind", "get", "patch")}
+        self.store.fault = fault
         match effect:
             case Commit():
-                revision = self._txn(effect) if happens else 0
-                if not heard:
-                    return CommitUnknown(effect.batch)
-                return Committed(effect.batch, revision) if revision else CommitRefused(effect.batch)
-            case Bind():
-                return self._bind(effect, happens=happens, heard=heard)
-            case ReadPod():
-                if not heard:
-                    return PodReadFailed(effect.uid)
-                found = self.kube.get_pod(effect.namespace, effect.name)
-                same = found is not None and found.metadata.uid == effect.uid
-                return PodRead(effect.uid, pod_from_api(found) if found is not None and same else None)
-            case MarkPod():
-                return self._mark(effect, happens=happens, heard=heard)
+                call = self.store_calls.commit(effect)
             case LookUp():
-                if not heard:
-                    return LookUpFailed(effect.batch)
-                listed = self.stored()
-                wanted = {key: listed[key] for key in effect.unit_keys if key in listed}
-                return LookedUp(
-                    effect.batch, self.leader(KEYS.binder_leader("0")), self.leader(KEYS.coordinator_leader), wanted
-                )
+                call = self.store_calls.look_up(effect)
             case ListIntents():
-                return IntentsListed(self.stored())
+                call = self.store_calls.list_intents()
+            case Bind():
+                call = self.api_calls.bind(effect)
+            case ReadPod():
+                call = self.api_calls.read(effect)
+            case MarkPod():
+                call = self.api_calls.mark(effect)
             case ListPods():
-                pods = [self.kube.get_pod("default", key.partition("/")[2]) for key in self.kube.pods]
-                items: list[api.Pod] = [pod for pod in pods if pod is not None]
-                return compared(ObjectList(tuple(items), str(self.kube.revision)))
+                call = self.api_calls.list_pods()
             case _:
                 raise AssertionError(effect)
+        at_once(call)
+        [heard] = self._heard
+        self._heard.clear()
+        return heard
 
     def settle(self, binder: Binder, *, seconds: float = 60.0) -> None:
         """Carry out everything without faults until nothing is on its way; time passes where it must."""
@@ -299,43 +296,43 @@ class World:
         node: str = self.kube.pods[f"default/{name}"]["spec"].get("nodeName", "")
         return node
 
-    # --- inside -------------------------------------------------------------------------------------------------
 
-    def _txn(self, commit: Commit) -> int:
-        """The revision it was applied at; 0: refused."""
-        before = self.intents()
-        leaders = self.leader(KEYS.binder_leader("0")), self.leader(KEYS.coordinator_leader)
-        result = self.etcd.txn(commit.compares, commit.ops)
-        if result.succeeded:
-            for op in commit.ops:
-                if isinstance(op, Put):
-                    intent = decode_record(op.value, Intent)
-                    assert intent is not None
-                    replaced = before.get(KEYS.last_part(op.key))
-                    self.commitments.append(Commitment(result.revision, intent, replaced, *leaders))
-        return result.revision if result.succeeded else 0
+class RecordingStore(MemoryStore):
+    """The etcd of a world: what transactions wrote is noted, and the next call may be lost (``fault``)."""
 
-    def _bind(self, effect: Bind, *, happens: bool, heard: bool) -> Event:
-        uid = effect.request.uid
-        answer: Event = BindingAccepted(uid, effect.attempt)
-        if happens:
-            try:
-                self.kube.bind(effect.request)
-            except KubeRejected as error:
-                answer = BindingRefused(uid, effect.attempt, error.status, str(error), error.retry_after_s)
-        return answer if heard else BindingUnknown(uid, effect.attempt)
+    def __init__(self, world: World) -> None:
+        super().__init__(world.etcd)
+        self._world = world
+        self.fault = "ok"
 
-    def _mark(self, effect: MarkPod, *, happens: bool, heard: bool) -> Event:
-        done = heard
-        if happens:
-            condition = {"type": "PodScheduled", "status": "False", "message": effect.message}
-            metadata = {"uid": effect.uid} | ({"resourceVersion": effect.rv} if effect.rv else {})
-            patch = {"metadata": metadata, "status": {"conditions": [condition]}}
-            try:
-                self.kube.patch_status(effect.namespace, effect.name, patch)
-            except KubeRejected:
-                done = False
-        return PodMarked(effect.uid, done=done)
+    async def get(self, key: str, *, timeout_s: float = 2.0) -> KeyValue | None:
+        if self.fault != "ok":
+            raise StoreUnknown("the connection was cut")
+        return await super().get(key)
+
+    async def txn(self, compares: Sequence[Compare], ops: Sequence[Op], *, timeout_s: float = 2.0) -> TxnResult:
+        if self.fault in ("drop_request", "late"):
+            raise StoreUnknown("the connection was cut")
+        world = self._world
+        before = world.intents()
+        leaders = world.leader(KEYS.binder_leader("0")), world.leader(KEYS.coordinator_leader)
+        result = await super().txn(compares, ops)
+        for op in ops if result.succeeded else ():
+            if isinstance(op, Put):
+                intent = decode_record(op.value, Intent)
+                assert intent is not None
+                replaced = before.get(KEYS.last_part(op.key))
+                world.commitments.append(Commitment(result.revision, intent, replaced, *leaders))
+        if self.fault == "drop_reply":
+            raise StoreUnknown("the connection was cut")
+        return result
+
+
+class AlwaysValid:
+    """The leadership of a process that believes in it, perhaps wrongly."""
+
+    def is_valid(self, now: float | None = None) -> bool:
+        return True
 
 
 def make_world(

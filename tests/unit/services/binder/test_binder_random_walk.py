@@ -20,11 +20,15 @@ from tests.unit.services.binder.binder_world import Binder, World, make_world, r
 class Walk:
     """One seed's walk."""
 
-    def __init__(self, seed: int, *, settings: CoreSettings | None = None, check_preconditions: bool = True) -> None:
+    def __init__(
+        self, seed: int, *, settings: CoreSettings | None = None, check_preconditions: bool = True,
+        check_tests: bool = True,
+    ) -> None:  # fmt: skip
         self.rng = Random(seed)
         self.world = make_world(
             nodes=3, pods=0, node_cpu="3", settings=settings, check_preconditions=check_preconditions
         )
+        self.world.kube.check_tests = check_tests
         self.binder = self.world.start_binder()
         self.zombies: list[Binder] = []
         self.names: list[str] = []
@@ -139,10 +143,11 @@ class Violation(Exception):
 
 
 def walk(
-    seed: int, steps: int = 250, *, settings: CoreSettings | None = None, check_preconditions: bool = True
-) -> Walk:
+    seed: int, steps: int = 250, *, settings: CoreSettings | None = None, check_preconditions: bool = True,
+    check_tests: bool = True,
+) -> Walk:  # fmt: skip
     """A whole walk and its rest. Raises ``Violation``."""
-    walked = Walk(seed, settings=settings, check_preconditions=check_preconditions)
+    walked = Walk(seed, settings=settings, check_preconditions=check_preconditions, check_tests=check_tests)
     for _ in range(steps):
         walked.step()
         look(walked.world, None)
@@ -200,6 +205,10 @@ def test_ablation_without_the_placement_check_a_node_is_overcommitted() -> None:
 
 def test_ablation_without_uid_and_version_preconditions_a_pod_is_bound_twice() -> None:
     assert found_by_the_walk(check_preconditions=False).startswith("I1")
+
+
+def test_ablation_without_the_test_in_the_patch_a_bound_pod_is_marked_unscheduled() -> None:
+    assert found_by_the_walk(check_tests=False).startswith("told")
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

@@ -19,6 +19,7 @@ from services.coordinator.events import (
     AgentsChanged,
     BinderChanged,
     ConditionFailed,
+    ConditionWritten,
     ControlSeen,
     DecisionsReceived,
     Event,
@@ -262,7 +263,7 @@ class Scene:
                 if instruction.uid in self.pods and self.lost_patches:
                     self.lost_patches -= 1
                     self.inbox.append(ConditionFailed(instruction.uid))
-                elif instruction.uid in self.pods:
+                elif instruction.uid in self.pods and not self.pods[instruction.uid].node_name:
                     condition = ("False", instruction.reason, instruction.message)
                     changes: dict[str, object] = {"condition": condition}
                     if instruction.nominated is not None:
@@ -270,6 +271,9 @@ class Scene:
                     self.change_pod(instruction.uid, **changes)
                     if instruction.nominated:
                         self.inbox.append(NominationStored(instruction.uid, instruction.nominated))
+                    self.inbox.append(ConditionWritten(instruction.uid))
+                else:
+                    self.inbox.append(ConditionWritten(instruction.uid))
             case EmitEvent():
                 pass
 

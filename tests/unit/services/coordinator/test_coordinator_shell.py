@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -19,8 +19,7 @@ from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
 from shared.adapters.memory_store import MemoryStore
 from shared.adapters.traffic import Traffic
 from shared.election.record import LeaderRecord
-from shared.errors import KubeRejected, LeadershipLost, PeerRejected, StoreFenced
-from shared.kube.resources import Resource
+from shared.errors import LeadershipLost, PeerRejected, StoreFenced
 from shared.policy.heuristics import KubeDefault
 from shared.ports import BindRequest, Delete, Put
 from shared.runtime.failpoints import Failpoints
@@ -34,21 +33,6 @@ from tests.builders import make_node, make_pod
 from tests.fake_kube import AsyncKube, FakeKube
 
 KEYS = Keys.under("/conclave/v1/")
-
-
-class Api(AsyncKube):
-    """The API server with the resourceVersion precondition of a patch."""
-
-    def __init__(self, server: FakeKube) -> None:
-        super().__init__(server)
-        self.patches: list[Mapping[str, Any]] = []
-
-    async def patch(self, resource: Resource[Any], *, namespace: str, name: str, patch: Any, **rest: Any) -> None:
-        stored = self.server.pods[f"{namespace}/{name}"]
-        if patch["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"]:
-            raise KubeRejected("the object has been modified", status=409, reason="Conflict")
-        self.patches.append(patch)
-        await super().patch(resource, namespace=namespace, name=name, patch=patch, **rest)
 
 
 class Peers:
@@ -102,7 +86,7 @@ class World:
 
     def __init__(self) -> None:
         self.kube = FakeKube()
-        self.api = Api(self.kube)
+        self.api = AsyncKube(self.kube)
         self.store = MemoryStore()
         self.peers = Peers(self.kube)
         self.metrics = Metrics("coordinator")
@@ -246,7 +230,7 @@ async def test_a_pending_pod_is_told_by_condition_and_event(world: World) -> Non
     await world.start()
     world.kube.add_pod(make_pod("big").cpu("64"))
     await world.until(lambda: world.api.events)
-    (condition,) = world.api.patches[0]["status"]["conditions"]
+    (condition,) = world.kube.pods["default/big"]["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     assert condition["message"] == (
         "0/1 nodes are available: 1 Insufficient cpu. "

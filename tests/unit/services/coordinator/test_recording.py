@@ -1,0 +1,174 @@
+"""Every event is written, continued or counted with its like; urgent ones first, none faster than the rate."""
+
+from __future__ import annotations
+
+from services.coordinator.instructions import EmitEvent
+from services.coordinator.recording import (
+    CAPACITY,
+    COMBINE_S,
+    EVENTS_BURST,
+    EVENTS_PER_S,
+    REFRESH_S,
+    SERIES_KEPT,
+    TRIES,
+    Recorder,
+    Series,
+)
+
+
+def failed_scheduling(pod: str, kind: str = "cpu", note: str = "0/3 nodes") -> EmitEvent:
+    return EmitEvent(
+        f"uid-{pod}", "default", pod, "1", "Warning", "FailedScheduling", "Scheduling", note, kind=frozenset({kind})
+    )  # fmt: skip
+
+
+def scheduled(pod: str, namespace: str = "default") -> EmitEvent:
+    return EmitEvent(f"uid-{pod}", namespace, pod, "", "Normal", "Scheduled", "Binding", f"assigned {pod}")
+
+
+def write_all(recorder: Recorder, now: float) -> list[Series]:
+    """Everything that may be written at this time, at once."""
+    written = []
+    while (series := recorder.next(now)) is not None:
+        recorder.written(series, now)
+        written.append(series)
+    return written
+
+
+def test_every_bound_pod_gets_its_own_event_at_a_bounded_rate() -> None:
+    recorder, now, written = Recorder(), 1000.0, []
+    for number in range(1000):
+        assert recorder.add(scheduled(f"p{number}"), now)
+    while recorder.waiting:
+        written += write_all(recorder, now)
+        at = recorder.wake_at()
+        now = at if at is not None else now
+    assert len({series.event.uid for series in written}) == 1000
+    assert now - 1000.0 >= (1000 - EVENTS_BURST) / EVENTS_PER_S - 0.02
+    assert recorder.combined == recorder.lost == 0
+
+
+def test_pending_pods_and_victims_go_before_bound_pods() -> None:
+    recorder = Recorder()
+    preempted = EmitEvent("uid-v", "default", "v", "", "Normal", "Preempted", "Preempting", "by p")
+    for event in (scheduled("a"), failed_scheduling("b"), preempted):
+        recorder.add(event, 1000.0)
+    assert [s.event.reason for s in write_all(recorder, 1000.0)] == ["FailedScheduling", "Preempted", "Scheduled"]
+
+
+def test_the_same_again_is_a_series_and_not_another_event() -> None:
+    recorder = Recorder()
+    recorder.add(failed_scheduling("p"), 1000.0)
+    [first] = write_all(recorder, 1000.0)
+    recorder.add(failed_scheduling("p", note="0/4 nodes"), 1010.0)
+    [again] = write_all(recorder, 1010.0)
+    assert again is first
+    assert (again.count, again.last_at, again.event.note) == (2, 1010.0, "0/3 nodes")
+
+
+def test_a_series_that_goes_on_is_written_now_and_then_with_nothing_lost() -> None:
+    recorder, writes = Recorder(), []
+    for number in range(100):
+        recorder.add(failed_scheduling("p"), 1000.0 + 30 * number)
+        writes += [series.count for series in write_all(recorder, 1000.0 + 30 * number)]
+    assert writes == [1, 2, 22, 42, 62, 82]
+    assert REFRESH_S == 20 * 30
+
+
+def test_another_reason_of_the_pod_is_another_event() -> None:
+    recorder = Recorder()
+    recorder.add(failed_scheduling("p"), 1000.0)
+    recorder.add(failed_scheduling("p", kind="memory"), 1000.0)
+    recorder.add(failed_scheduling("q"), 1000.0)
+    assert len(write_all(recorder, 1000.0)) == 3
+
+
+def test_the_same_again_before_it_is_written_is_one_write() -> None:
+    recorder = Recorder()
+    for second in range(5):
+        recorder.add(failed_scheduling("p"), 1000.0 + second)
+    [series] = write_all(recorder, 1005.0)
+    assert (series.count, series.first_at, series.last_at) == (5, 1000.0, 1004.0)
+
+
+def test_the_same_again_while_it_is_out_follows_it() -> None:
+    recorder = Recorder()
+    recorder.add(failed_scheduling("p"), 1000.0)
+    series = recorder.next(1000.0)
+    assert series is not None
+    recorder.add(failed_scheduling("p"), 1001.0)
+    assert recorder.next(1001.0) is None
+    recorder.written(series, 1002.0)
+    assert [s.count for s in write_all(recorder, 1002.0)] == [2]
+
+
+def test_only_what_there_is_no_room_for_is_combined_and_counted() -> None:
+    recorder, now = Recorder(), 1000.0
+    for number in range(CAPACITY):
+        assert recorder.add(scheduled(f"p{number}"), now)
+    for number in range(30):
+        assert not recorder.add(scheduled(f"late{number}", f"ns{number % 2}"), now)
+    assert recorder.combined == 30
+    now += COMBINE_S
+    combined = [series for series in write_all(recorder, now) if "combined" in series.event.note]
+    assert [series.event.namespace for series in combined] == ["ns0", "ns1"]
+    assert all("of 15 pods" in series.event.note for series in combined)
+
+
+def test_an_event_that_fails_is_written_later_and_all_wait_as_long_as_the_server_asks() -> None:
+    recorder = Recorder()
+    recorder.add(scheduled("a"), 1000.0)
+    recorder.add(scheduled("b"), 1000.0)
+    series = recorder.next(1000.0)
+    assert series is not None
+    recorder.failed(series, 1000.0, retry_after_s=9.0)
+    assert recorder.next(1008.0) is None
+    assert recorder.wake_at() == 1009.0
+    assert {s.event.name for s in write_all(recorder, 1009.0)} == {"a", "b"}
+
+
+def test_an_event_that_always_fails_is_lost_at_last_and_counted() -> None:
+    recorder, now = Recorder(), 1000.0
+    recorder.add(scheduled("a"), now)
+    for _ in range(TRIES):
+        series = recorder.next(now)
+        assert series is not None
+        recorder.failed(series, now)
+        now += 100.0
+    assert recorder.next(now) is None
+    assert (recorder.lost, recorder.waiting) == (1, 0)
+
+
+def test_a_refused_event_is_lost_at_once_and_holds_nobody_up() -> None:
+    recorder = Recorder()
+    recorder.add(scheduled("a"), 1000.0)
+    recorder.add(scheduled("b"), 1000.0)
+    series = recorder.next(1000.0)
+    assert series is not None
+    recorder.failed(series, 1000.0, refused=True)
+    assert [s.event.name for s in write_all(recorder, 1000.0)] == ["b"]
+    assert recorder.lost == 1
+
+
+def test_an_event_that_lived_out_its_time_is_created_anew_with_its_count() -> None:
+    recorder = Recorder()
+    recorder.add(failed_scheduling("p"), 1000.0)
+    [series] = write_all(recorder, 1000.0)
+    series.name = "p.1"
+    recorder.add(failed_scheduling("p"), 9000.0)
+    again = recorder.next(9000.0)
+    assert again is series
+    recorder.vanished(series)
+    [anew] = write_all(recorder, 9000.0)
+    assert (anew.name, anew.count) == ("", 2)
+
+
+def test_what_is_remembered_of_written_events_is_bounded() -> None:
+    recorder, now = Recorder(), 1000.0
+    for number in range(SERIES_KEPT + 500):
+        now += 1.0
+        recorder.add(failed_scheduling(f"p{number}"), now)
+        write_all(recorder, now)
+    recorder.add(failed_scheduling("p0"), now)
+    recorder.add(failed_scheduling(f"p{SERIES_KEPT}"), now)
+    assert [series.count for series in write_all(recorder, now + 1)] == [1, 2]
