@@ -11,7 +11,7 @@ from services.twin.api.answers import Answers
 from services.twin.api.negotiation import wants_aggregated_discovery
 from services.twin.registry import discovery, openapi
 from services.twin.registry.registry import TwinRegistry
-from services.twin.registry.status import Json, path_not_found
+from services.twin.registry.status import Json, method_not_allowed, path_not_found
 
 VERSION: Json = {
     "major": "1",
@@ -43,6 +43,24 @@ def health(path: str, query: Mapping[str, str]) -> web.Response:
         return answers.text("ok")
     lines = [f"[+]{check} ok\n" for check in _CHECKS]
     return answers.text("".join(lines) + f"{parts[0]} check passed\n")
+
+
+def check_method(path: str, method: str) -> None:
+    """``/version`` and ``/api`` are routes with GET alone. Refused: 404 below ``/version``, 405.
+
+    Health, metrics, OpenAPI and the lists of groups do not look at the method.
+    """
+    first, _, rest = path.strip("/").partition("/")
+    if first == "version" and rest:
+        raise path_not_found()
+    if first in ("version", "api") and method != "GET":
+        raise method_not_allowed()
+
+
+def check_version_method(registry: TwinRegistry, group: str, method: str) -> None:
+    """A list of resources is a route with GET alone where the group is the server's own. Refused: 405."""
+    if method != "GET" and discovery_paths.is_builtin(registry, group):
+        raise method_not_allowed()
 
 
 def serve_document(
