@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import click
 import uvloop
@@ -22,13 +23,26 @@ from services.twin.audit import FLUSH_EVERY_S, AuditFile
 from services.twin.bootstrap import make_registry
 from services.twin.certificate import make_server_tls
 from services.twin.faults import FaultPlan
+from services.twin.garbage_collector import GarbageCollector
 from services.twin.kubeconfig import kubeconfig_text, write_atomically
 from services.twin.kubelet import Kubelets
 from services.twin.metrics_api import node_metrics
+from services.twin.registry.registry import TwinRegistry
 from services.twin.request_log import RequestLog
 from services.twin.volume_controller import VolumeController
+from services.twin.workload_controller import WorkloadController
 from shared.errors import ConfigError
 from shared.runtime import logging
+
+
+class Player(Protocol):
+    """Acts on the cluster inside the server's event loop."""
+
+    def start(self) -> None:
+        """Take over what there is and what is to come."""
+
+    def stop(self) -> None:
+        """Do nothing from now on."""
 
 
 def _give_up(message: str) -> None:
@@ -94,7 +108,8 @@ def _open_request_log(path: Path | None) -> RequestLog | None:
 @click.option(
     "--simulate",
     is_flag=True,
-    help="Play the volume controllers, and the kubelets of nodes annotated conclave.io/twin-node=true.",
+    help="Play the controllers of Deployments, ReplicaSets, Jobs, volumes and deletions, and the kubelets of nodes "
+    "annotated conclave.io/twin-node=true.",
 )
 @click.option(
     "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second; with --simulate."
@@ -133,7 +148,7 @@ def main(
         flush = writer.flush
     try:
         kubelets = Kubelets(registry, speed=speed) if simulate else None
-        volumes = VolumeController(registry, speed=speed) if simulate else None
+        players = _players(registry, kubelets, speed)
     except ConfigError as error:
         _give_up(str(error))
         return
@@ -155,11 +170,28 @@ def main(
         sys.stdout.flush()
 
     try:
-        uvloop.run(_serve(server, host, port, announce, flush, [p for p in (kubelets, volumes) if p is not None]))
+        uvloop.run(_serve(server, host, port, announce, flush, players))
     finally:
         for file in (writer, witness):
             if file is not None:
                 file.close()
+
+
+def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) -> list[Player]:
+    """Who acts on the cluster; without kubelets nobody does, and it is said."""
+    if kubelets is None:
+        click.echo(
+            "conclave twin: the API server alone, as without --simulate no kubelets and no controllers are played:"
+            " Deployments and Jobs make no pods, and bound pods stay Pending",
+            err=True,
+        )
+        return []
+    return [
+        kubelets,
+        VolumeController(registry, speed=speed),
+        WorkloadController(registry),
+        GarbageCollector(registry),
+    ]
 
 
 async def _serve(
@@ -168,7 +200,7 @@ async def _serve(
     port: int,
     announce: Callable[[int], None],
     flush: Callable[[], None] | None,
-    players: Sequence[Kubelets | VolumeController],
+    players: Sequence[Player],
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
