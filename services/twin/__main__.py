@@ -34,6 +34,11 @@ from services.twin.workload_controller import WorkloadController
 from shared.errors import ConfigError
 from shared.runtime import logging
 
+_ALONE = (
+    "no kubelets and no controllers are played: Deployments and Jobs make no pods, bound pods stay Pending;"
+    " --simulate plays them"
+)
+
 
 class Player(Protocol):
     """Acts on the cluster inside the server's event loop."""
@@ -168,6 +173,8 @@ def main(
                 _give_up(f"cannot write the kubeconfig {kubeconfig_out}: {error.strerror}")
         click.echo(f"serving http://{host}:{bound}")
         sys.stdout.flush()
+        if not simulate:
+            click.echo(f"conclave twin: {_ALONE}", err=True)
 
     try:
         uvloop.run(_serve(server, host, port, announce, flush, players))
@@ -178,13 +185,8 @@ def main(
 
 
 def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) -> list[Player]:
-    """Who acts on the cluster; without kubelets nobody does, and it is said."""
+    """Who acts on the cluster; nobody does without kubelets."""
     if kubelets is None:
-        click.echo(
-            "conclave twin: the API server alone, as without --simulate no kubelets and no controllers are played:"
-            " Deployments and Jobs make no pods, and bound pods stay Pending",
-            err=True,
-        )
         return []
     return [
         kubelets,
