@@ -24,6 +24,7 @@ _PUBLIC = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 """``system:public-info-viewer``: for everybody, with the verb get."""
 _DISCOVERY = ("/api", "/apis", "/openapi")
 """``system:discovery``: these and what is below them, for everybody who is known."""
+_EXTRA_SPACE = "the provided Authorization header contains extra space before the bearer token, and is ignored"
 _READS = {"GET": "get", "HEAD": "get"}
 _REVIEWS = ("authentication.k8s.io", "authorization.k8s.io")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", **_READS}
@@ -129,6 +130,12 @@ class Access:
         where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
         text = f'User "{caller.name}" cannot {verb} resource "{resource}" in API group "{target.group}" {where}'
         return forbidden(target.plural, target.group, target.name, text)
+
+
+def token_warning(header: str) -> str:
+    """What is said of a header whose token stands behind two spaces, and so is none; else empty."""
+    scheme, _, rest = header.strip().partition(" ")
+    return _EXTRA_SPACE if scheme.lower() == "bearer" and rest.startswith(" ") else ""
 
 
 def bearer_token(header: str) -> str:

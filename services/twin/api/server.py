@@ -19,7 +19,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
 from services.twin.api import answers, bodies, documents, meddling, resources
-from services.twin.api.access import Access, Witness
+from services.twin.api.access import Access, Witness, token_warning
 from services.twin.api.answers import Answers
 from services.twin.api.collection import delete_collection, list_objects, open_watch
 from services.twin.api.listening import Listener
@@ -139,7 +139,11 @@ class TwinServer:
     async def _serve(self, request: web.BaseRequest, out: Answers) -> web.StreamResponse:
         path, method, query, headers = request.path, request.method, request.query, request.headers
         target = parse_path(path)
-        caller = self.access.caller(headers.get("Authorization", ""))
+        credentials = headers.get("Authorization", "")
+        warning = token_warning(credentials)
+        if warning:
+            out.warnings.append(warning)
+        caller = self.access.caller(credentials)
         self.access.check(caller, method, path, target, watch=query_bool(query.get("watch")))
         if path == node_metrics.PATH and method == "GET" and self.node_metrics is not None:
             return out.json(self.node_metrics())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.twin.api.access import Access
+from services.twin.api.access import Access, token_warning
 from services.twin.api.paths import parse_path
 from services.twin.registry.rbac import Attributes, allowed_by
 from services.twin.registry.status import ApiError
@@ -55,6 +55,11 @@ def test_credentials_that_are_no_bearer_token_make_the_caller_anonymous(header: 
 @pytest.mark.parametrize("header", ["bearer T", "BEARER T", " Bearer T ", "Bearer T rest"])
 def test_the_scheme_is_read_in_any_case_and_the_token_is_its_first_word(header: str) -> None:
     assert access(Scene()).caller(header).admin
+
+
+def test_a_token_behind_two_spaces_is_warned_of() -> None:
+    assert "extra space" in token_warning("Bearer  T")
+    assert [token_warning(header) for header in ("Bearer T", "Bearer", "Basic  T", "")] == [""] * 4
 
 
 def test_issued_token_is_known_until_it_expires() -> None:
