@@ -170,16 +170,17 @@ class WorkloadController:
         trouble = self._make(SETS, key[1], [pod_of(owner, "apps/v1", "ReplicaSet") for _ in range(min(missing, BATCH))])
         for pod in surplus(pods, -missing) if missing < 0 else ():
             self._delete(SETS, pod, "pods")
+        if missing and not trouble:
+            return  # the changes lead back here, and the status is written when all pods are there
         if trouble:
             self._queue.again(key, RETRY_S)
-        pods = [pod for pod in self._children(owner, "pods") if is_active(pod)]
+            pods = [pod for pod in self._children(owner, "pods") if is_active(pod)]
         now, now_s = self._now()
         status, again_s = replica_status(owner, pods, trouble, now, now_s)
         if again_s is not None:
             self._queue.again(key, again_s)
         self._set_status(SETS, key, status)
-        if missing <= BATCH:
-            self._queue.rest(key, len(pods) * REST_S_PER_POD)
+        self._queue.rest(key, len(pods) * REST_S_PER_POD)
 
     def _sync_job(self, key: Key, job: Json) -> None:
         ended = self._ended.setdefault(job["metadata"]["uid"], Ended())
