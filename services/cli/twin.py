@@ -37,11 +37,13 @@ def twin() -> None:
 @click.option(
     "--simulate",
     is_flag=True,
-    help="Play the volume controllers, and the kubelets of nodes annotated conclave.io/twin-node=true.",
+    help="Play the controllers of Deployments, ReplicaSets, Jobs, volumes and deletions, and the kubelets of nodes "
+    "annotated conclave.io/twin-node=true.",
 )
 @click.option(
     "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second, with --simulate."
 )
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat uids, generated names and injected faults.")
 def serve(
     host: str,
     port: int,
@@ -54,6 +56,7 @@ def serve(
     faults: Path | None,
     simulate: bool,
     speed: float,
+    seed: int | None,
 ) -> None:
     """Serve the Kubernetes API from memory until SIGTERM; prints one line when it does."""
     # kubectl sends a token over TLS only, so what people start by hand speaks it beside plain HTTP.
@@ -66,6 +69,7 @@ def serve(
         ("--audit", audit),
         ("--requests", requests),
         ("--faults", faults),
+        ("--seed", seed),
     ):
         if value is not None:
             flags += [name, str(value)]

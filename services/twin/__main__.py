@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import click
 import uvloop
@@ -22,13 +23,31 @@ from services.twin.audit import FLUSH_EVERY_S, AuditFile
 from services.twin.bootstrap import make_registry
 from services.twin.certificate import make_server_tls
 from services.twin.faults import FaultPlan
+from services.twin.garbage_collector import GarbageCollector
 from services.twin.kubeconfig import kubeconfig_text, write_atomically
 from services.twin.kubelet import Kubelets
 from services.twin.metrics_api import node_metrics
+from services.twin.registry.registry import TwinRegistry
 from services.twin.request_log import RequestLog
 from services.twin.volume_controller import VolumeController
+from services.twin.workload_controller import WorkloadController
 from shared.errors import ConfigError
 from shared.runtime import logging
+
+_ALONE = (
+    "no kubelets and no controllers are played: Deployments and Jobs make no pods, bound pods stay Pending;"
+    " --simulate plays them"
+)
+
+
+class Player(Protocol):
+    """Acts on the cluster inside the server's event loop."""
+
+    def start(self) -> None:
+        """Take over what there is and what is to come."""
+
+    def stop(self) -> None:
+        """Do nothing from now on."""
 
 
 def _give_up(message: str) -> None:
@@ -94,7 +113,8 @@ def _open_request_log(path: Path | None) -> RequestLog | None:
 @click.option(
     "--simulate",
     is_flag=True,
-    help="Play the volume controllers, and the kubelets of nodes annotated conclave.io/twin-node=true.",
+    help="Play the controllers of Deployments, ReplicaSets, Jobs, volumes and deletions, and the kubelets of nodes "
+    "annotated conclave.io/twin-node=true.",
 )
 @click.option(
     "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second; with --simulate."
@@ -133,7 +153,7 @@ def main(
         flush = writer.flush
     try:
         kubelets = Kubelets(registry, speed=speed) if simulate else None
-        volumes = VolumeController(registry, speed=speed) if simulate else None
+        players = _players(registry, kubelets, speed)
     except ConfigError as error:
         _give_up(str(error))
         return
@@ -153,13 +173,27 @@ def main(
                 _give_up(f"cannot write the kubeconfig {kubeconfig_out}: {error.strerror}")
         click.echo(f"serving http://{host}:{bound}")
         sys.stdout.flush()
+        if not simulate:
+            click.echo(f"conclave twin: {_ALONE}", err=True)
 
     try:
-        uvloop.run(_serve(server, host, port, announce, flush, [p for p in (kubelets, volumes) if p is not None]))
+        uvloop.run(_serve(server, host, port, announce, flush, players))
     finally:
         for file in (writer, witness):
             if file is not None:
                 file.close()
+
+
+def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) -> list[Player]:
+    """Who acts on the cluster; nobody does without kubelets."""
+    if kubelets is None:
+        return []
+    return [
+        kubelets,
+        VolumeController(registry, speed=speed),
+        WorkloadController(registry),
+        GarbageCollector(registry),
+    ]
 
 
 async def _serve(
@@ -168,7 +202,7 @@ async def _serve(
     port: int,
     announce: Callable[[int], None],
     flush: Callable[[], None] | None,
-    players: Sequence[Kubelets | VolumeController],
+    players: Sequence[Player],
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -29,6 +29,9 @@ Json = dict[str, Any]
 FAIL_ANNOTATION = "conclave.io/twin-fail"
 """``"true"`` on a managed node: its machine is down until the annotation goes."""
 
+JOB_PROFILE = Profile((), duration_s=10.0)
+"""A Job's pod that does not say what it uses: a Job whose pods never end would never end either."""
+
 KUBELET_VERSION = "v1.36.0"
 _UNREACHABLE = "node.kubernetes.io/unreachable"
 
@@ -45,8 +48,16 @@ def pod_seen(pod: Json) -> PodSeen:
         phase=status.get("phase") or "Pending",
         grace_s=None if grace is None else float(grace),
         unreachable_s=_unreachable_s(spec.get("tolerations") or ()),
-        profile=usage_of((meta.get("annotations") or {}).get(USAGE_ANNOTATION, ""))[0],
+        profile=_profile_of(meta),
     )
+
+
+def _profile_of(meta: Json) -> Profile:
+    """What the annotation says; without one a Job's pod ends by itself, and every other runs for ever."""
+    annotation = (meta.get("annotations") or {}).get(USAGE_ANNOTATION, "")
+    if not annotation and any(one.get("kind") == "Job" for one in meta.get("ownerReferences") or ()):
+        return JOB_PROFILE
+    return usage_of(annotation)[0]
 
 
 @lru_cache(maxsize=4096)

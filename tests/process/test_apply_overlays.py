@@ -74,12 +74,12 @@ def kubectl(twin: RunningTwin, tmp_path: Path) -> Kubectl:
 @pytest.fixture
 def defined(kubectl: Kubectl) -> None:
     for group, kind, plural in FOREIGN:
-        kubectl("apply", "--validate=false", "-f", "-", stdin=definition(group, kind, plural))
+        kubectl("apply", "-f", "-", stdin=definition(group, kind, plural))
 
 
 @pytest.mark.parametrize("build", BUILDS)
 def test_an_overlay_is_applied_whole_and_again_without_a_change(kubectl: Kubectl, defined: None, build: str) -> None:
-    apply = ("apply", "--validate=false", "-k", str(folder_of(build)))
+    apply = ("apply", "-k", str(folder_of(build)))
     lines = kubectl(*apply).splitlines()
     assert len(lines) == len(rendered(build))
     assert all(line.split()[-1] in ("created", "configured", "unchanged") for line in lines)
@@ -94,7 +94,7 @@ def test_an_overlay_is_applied_whole_and_again_without_a_change(kubectl: Kubectl
 def test_the_job_makes_the_secrets_once_and_may_do_nothing_else(
     twin: RunningTwin, kubectl: Kubectl, defined: None, tmp_path: Path
 ) -> None:
-    kubectl("apply", "--validate=false", "-k", str(folder_of("prod")))
+    kubectl("apply", "-k", str(folder_of("prod")))
     account = "conclave-make-peer-secret"
     token = kubectl("-n", NAMESPACE, "create", "token", account).strip()
     cluster = yaml.safe_load(twin.kubeconfig.read_text())["clusters"][0]["cluster"]

@@ -42,7 +42,7 @@ async def apply(mesh: Mesh, build: str) -> None:
     """``kubectl apply -k``, as an operator does it."""
     command = [
         str(KUBECTL), "--kubeconfig", str(mesh.kubeconfig), "--cache-dir", str(mesh.folder / "cache"), "apply",
-        "--validate=false", "-k", str(folder_of(build)),
+        "-k", str(folder_of(build)),
     ]  # fmt: skip
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

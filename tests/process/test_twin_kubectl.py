@@ -80,11 +80,22 @@ def test_create_validates_on_the_server(kubectl: Kubectl) -> None:
 
 
 def test_apply_twice_patches_the_second_time(kubectl: Kubectl) -> None:
-    apply = ("apply", "--validate=false", "-f", "-")
+    apply = ("apply", "-f", "-")
     assert "created" in kubectl(*apply, stdin=POD % ("applied", "n9", "pause:1"))
     assert "configured" in kubectl(*apply, stdin=POD % ("applied", "n9", "pause:2"))
     assert "unchanged" in kubectl(*apply, stdin=POD % ("applied", "n9", "pause:2"))
     assert kubectl("get", "pod", "applied", "-o", "jsonpath={.spec.containers[0].image}") == "pause:2"
+
+
+def test_a_list_is_validated_by_the_published_schemas(kubectl: Kubectl) -> None:
+    one = "{apiVersion: v1, kind: ConfigMap, metadata: {name: listed}, %s: {a: b}}"
+    items = f"apiVersion: v1\nkind: List\nitems: [{one}]\n"
+    assert "configmap/listed created" in kubectl("apply", "-f", "-", stdin=items % "data")
+    assert 'unknown field "dada"' in kubectl("apply", "-f", "-", stdin=items % "dada", fails=True)
+
+
+def test_fields_are_explained(kubectl: Kubectl) -> None:
+    assert "requests\t<map[string]string>" in kubectl("explain", "pod.spec.containers.resources")
 
 
 def test_server_side_apply_names_the_other_manager(kubectl: Kubectl) -> None:
@@ -124,6 +135,45 @@ def test_cordon_and_drain_evict_what_runs_there(kubectl: Kubectl) -> None:
     kubectl("uncordon", "drained")
     assert "SchedulingDisabled" not in kubectl("get", "node", "drained")
     assert "Allocatable" in kubectl("describe", "node", "drained")
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTwin]:
+    with running_twin(tmp_path_factory.mktemp("played"), "--simulate", "--speed", "20", scheme="https") as server:
+        yield server
+
+
+def test_deployments_roll_out_and_jobs_end(played: RunningTwin, tmp_path: Any) -> None:
+    def kubectl(*arguments: str, stdin: str | None = None) -> str:
+        base = [str(KUBECTL), "--kubeconfig", str(played.kubeconfig), "--cache-dir", str(tmp_path / "cache")]
+        done = subprocess.run(
+            [*base, *arguments], input=stdin, capture_output=True, text=True, timeout=60,
+            env={**os.environ, "HOME": str(tmp_path)}, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def bind(selector: str) -> None:
+        """What a scheduler does, as there is none."""
+        for name in kubectl("get", "pods", "-l", selector, "-o", "jsonpath={.items[*].metadata.name}").split():
+            if kubectl("get", "pod", name, "-o", "jsonpath={.spec.nodeName}"):
+                continue
+            body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "played"}}
+            path = f"/api/v1/namespaces/default/pods/{name}/binding"
+            kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+
+    node = (NODE % ("played", "played")).replace("labels:", 'annotations: {conclave.io/twin-node: "true"}, labels:')
+    kubectl("create", "-f", "-", stdin=node)
+    kubectl("create", "deployment", "web", "--image=nginx:1", "--replicas=2")
+    kubectl("wait", "--for=jsonpath={.status.replicas}=2", "deployment/web", "--timeout=20s")
+    bind("app=web")
+    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    kubectl("create", "job", "once", "--image=busybox")
+    kubectl("wait", "--for=jsonpath={.status.active}=1", "job/once", "--timeout=20s")
+    bind("job-name=once")
+    assert "condition met" in kubectl("wait", "--for=condition=complete", "job/once", "--timeout=30s")
+    kubectl("delete", "deployment/web", "job/once", "--cascade=foreground", "--timeout=20s")
+    assert kubectl("get", "pods,replicasets", "-o", "name") == ""
 
 
 def test_watch_prints_what_happens(kubectl: Kubectl, twin: RunningTwin, tmp_path: Any) -> None:

@@ -67,6 +67,33 @@ def test_taken_port_is_named_in_one_line() -> None:
         assert f"127.0.0.1:{port}" in refused_start("--port", str(port))
 
 
+def uids(folder: Path, seed: int) -> list[str]:
+    """The uids that ``conclave twin serve --seed`` gives: those of the system namespaces and of a new pod."""
+    folder.mkdir()
+    kubeconfig = folder / "kubeconfig"
+    command = [sys.executable, "-m", "services.cli", "twin", "serve", "--token", TOKEN, "--seed", str(seed)]
+    process = subprocess.Popen(
+        [*command, "--kubeconfig-out", str(kubeconfig)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        url = process.stdout.readline().split()[1]
+        assert "--simulate plays them" in process.stderr.readline()
+        twin = RunningTwin(process, url, kubeconfig, folder / "none")
+        created = call(twin, "POST", "/api/v1/namespaces/default/pods", POD)[1]
+        namespaces = call(twin, "GET", "/api/v1/namespaces")[1]["items"]
+        return [one["metadata"]["uid"] for one in (created, *namespaces)]
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def test_a_seed_repeats_uids_and_a_twin_that_plays_nothing_says_so(tmp_path: Path) -> None:
+    assert uids(tmp_path / "a", 7) == uids(tmp_path / "b", 7) != uids(tmp_path / "c", 8)
+
+
 def test_unwritable_files_are_named_in_one_line(tmp_path: Path) -> None:
     missing = tmp_path / "no" / "such" / "folder" / "file"
     assert str(missing) in refused_start("--audit", str(missing))

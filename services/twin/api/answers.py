@@ -33,10 +33,12 @@ def warning_headers(warnings: Iterable[str]) -> list[str]:
 class Answers:
     """Makes the response of one request; knows what that request accepts."""
 
-    __slots__ = ("_gzip", "_pretty", "form")
+    __slots__ = ("_gzip", "_pretty", "form", "warnings")
 
     def __init__(self, headers: Mapping[str, str], query: Mapping[str, str], form: Form = PLAIN) -> None:
         self.form = form
+        self.warnings: list[str] = []
+        """Sent with whatever is answered."""
         self._gzip = "gzip" in headers.get("Accept-Encoding", "")
         self._pretty = query.get("pretty", "false") not in ("false", "0", "")
 
@@ -59,9 +61,8 @@ class Answers:
             body += b"\n"
         out: CIMultiDict[str] = CIMultiDict(headers or {})
         out["Content-Type"] = content_type
-        if warnings:
-            for value in warning_headers(warnings):
-                out.add("Warning", value)
+        for value in warning_headers([*self.warnings, *warnings]):
+            out.add("Warning", value)
         if self._gzip and len(body) > GZIP_ABOVE_BYTES:
             body = gzip.compress(body, compresslevel=1)
             out["Content-Encoding"] = "gzip"

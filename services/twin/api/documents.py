@@ -1,4 +1,4 @@
-"""What is served beside resources: discovery, version, health, the OpenAPI stubs."""
+"""What is served beside resources: discovery, version, health, OpenAPI."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from aiohttp import web
 from services.twin.api import answers, discovery_paths
 from services.twin.api.answers import Answers
 from services.twin.api.negotiation import wants_aggregated_discovery
-from services.twin.registry import discovery, openapi
+from services.twin.registry import discovery, openapi, openapi_v2
 from services.twin.registry.registry import TwinRegistry
-from services.twin.registry.status import Json, path_not_found
+from services.twin.registry.status import Json, method_not_allowed, path_not_found
 
 VERSION: Json = {
     "major": "1",
@@ -45,6 +45,24 @@ def health(path: str, query: Mapping[str, str]) -> web.Response:
     return answers.text("".join(lines) + f"{parts[0]} check passed\n")
 
 
+def check_method(path: str, method: str) -> None:
+    """``/version`` and ``/api`` are routes with GET alone. Refused: 404 below ``/version``, 405.
+
+    Health, metrics, OpenAPI and the lists of groups do not look at the method.
+    """
+    first, _, rest = path.strip("/").partition("/")
+    if first == "version" and rest:
+        raise path_not_found()
+    if first in ("version", "api") and method != "GET":
+        raise method_not_allowed()
+
+
+def check_version_method(registry: TwinRegistry, group: str, method: str) -> None:
+    """A list of resources is a route with GET alone where the group is the server's own. Refused: 405."""
+    if method != "GET" and discovery_paths.is_builtin(registry, group):
+        raise method_not_allowed()
+
+
 def serve_document(
     registry: TwinRegistry, path: str, query: Mapping[str, str], headers: Mapping[str, str], out: Answers
 ) -> web.Response:
@@ -60,7 +78,7 @@ def serve_document(
     if first == "metrics" and len(parts) == 1:
         return answers.text(f"# TYPE apiserver_storage_objects gauge\nrevision {registry.store.revision}\n")
     if first == "openapi":
-        return _openapi(registry, path, out)
+        return _openapi(registry, path, headers.get("Accept", ""), out)
     aggregated = wants_aggregated_discovery(headers.get("Accept", "")) if len(parts) == 1 else ""
     if first in ("api", "apis") and len(parts) == 1:
         if aggregated:
@@ -74,7 +92,12 @@ def serve_document(
     return answers.page_not_found()
 
 
-def _openapi(registry: TwinRegistry, path: str, out: Answers) -> web.Response:
+def _openapi(registry: TwinRegistry, path: str, accept: str, out: Answers) -> web.Response:
+    if path.rstrip("/") == "/openapi/v2":
+        if "proto-openapi" in accept:
+            kind = {"Content-Type": openapi_v2.PROTOBUF}
+            return web.Response(body=openapi_v2.protobuf(registry), headers=kind)
+        return out.json(openapi_v2.document(registry))
     _, _, rest = path.partition("/openapi/v3")
     if not path.startswith("/openapi/v3"):
         return answers.page_not_found()

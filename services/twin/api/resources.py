@@ -20,8 +20,7 @@ from services.twin.api.paths import ResourcePath
 from services.twin.patches.json_patch import json_patch, merge_patch
 from services.twin.patches.strategic_patch import strategic_patch
 from services.twin.registry import applying, creating, deleting, tables, updating
-from services.twin.registry.discovery import CONNECTS
-from services.twin.registry.list_options import parse_revision, query_bool
+from services.twin.registry.list_options import parse_revision, query_bool, query_list
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
@@ -29,12 +28,12 @@ from services.twin.registry.status import (
     FieldError,
     Json,
     forbidden_field,
-    method_not_allowed,
+    invalid,
     named,
     not_found,
     not_supported,
-    path_not_found,
     plain_error,
+    required,
     status,
     success,
     too_long,
@@ -49,6 +48,8 @@ MERGE, STRATEGIC, JSON_PATCH, APPLY = (
     "application/json-patch+json",
     "application/apply-patch+yaml",
 )
+
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 @dataclass(slots=True)
@@ -69,24 +70,40 @@ class Call:
         return self.headers.get("Content-Type", "")
 
 
-def write_options(call: Call, options_kind: str, *, patch: bool = False) -> bool:
+def write_options(call: Call, verb: str) -> bool:
     """Check dryRun, fieldManager, fieldValidation (and force); True = dry run. Refused: 422."""
     query = call.query
     errors: list[FieldError] = []
-    if patch and query_bool(query.get("force")):
-        errors.append(forbidden_field("force", "may not be specified for non-apply patch"))
     manager = query.get("fieldManager", "")
+    if verb == "patch":
+        if media_type(call) == APPLY:
+            if not manager:
+                errors.append(required("fieldManager", "is required for apply patch"))
+        elif "force" in query:
+            errors.append(forbidden_field("force", "may not be specified for non-apply patch"))
     if len(manager.encode()) > 128:
         errors.append(too_long("fieldManager", 128))
-    dry_run = query.get("dryRun", "")
-    if dry_run and dry_run != "All":
-        errors.append(not_supported("dryRun", [dry_run], ("All",)))
+    errors.extend(_unprintable("fieldManager", manager))
+    dry_run = query_list(query, "dryRun")
+    if any(one != "All" for one in dry_run):
+        errors.append(not_supported("dryRun", dry_run, ("All",)))
     validation = query.get("fieldValidation", "")
     if validation not in ("", "Ignore", "Warn", "Strict"):
         errors.append(not_supported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
     if errors:
-        raise unprocessable(options_kind, "meta.k8s.io", "", errors)
-    return dry_run == "All"
+        raise unprocessable(f"{verb.capitalize()}Options", "meta.k8s.io", "", errors)
+    return bool(dry_run)
+
+
+def _unprintable(field: str, text: str) -> list[FieldError]:
+    """A field manager is printable; Go counts positions in bytes and names a character by its code."""
+    errors: list[FieldError] = []
+    for index, character in enumerate(text):
+        if not character.isprintable():
+            at = len(text[:index].encode())
+            name = f"U+{ord(character):04X}"
+            errors.append(invalid(field, text, f"invalid character {name} (at position {at})"))
+    return errors
 
 
 def context(
@@ -133,21 +150,19 @@ def show(call: Call, kind: ServedKind, stored: StoredObject, code: int = 200, *,
 
 
 def handle(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
-    """Any request but a list, a watch and a deletecollection. Refused: ``ApiError``."""
+    """Any request but a list, a watch and a deletecollection, of a path that has the method. Refused: ``ApiError``."""
     path = call.path
     if path.subresource:
         return _subresource(registry, call, kind)
     if not path.name:
-        if call.method == "POST":
-            return _create(registry, call, kind)
-        raise method_not_allowed()
-    verb = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(call.method)
-    if verb is None or verb not in kind.info.verbs:
-        raise method_not_allowed()
+        return _create(registry, call, kind)
+    verb = _VERBS[call.method]
     if verb == "get":
         return _get(registry, call, kind)
     if verb == "delete":
         return _delete(registry, call, kind)
+    if verb == "create":
+        return _create(registry, call, kind)
     return _write(registry, call, kind, None)
 
 
@@ -163,9 +178,7 @@ def _get(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
 
 
 def _create(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
-    if "create" not in kind.info.verbs or (kind.namespaced and not call.path.in_namespace):
-        raise method_not_allowed()
-    dry_run = write_options(call, "CreateOptions")
+    dry_run = write_options(call, "create")
     ctx = context(registry, call, kind, "create", dry_run=dry_run)
     collection_create = kind.strategy.collection_create
     if collection_create is not None:
@@ -195,14 +208,14 @@ def _result(call: Call, ctx: RequestContext, result: HandlerResult) -> web.Respo
 def _write(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subresource | None) -> web.Response:
     """PUT or PATCH of an object, or of it through a view such as status."""
     patch = call.method == "PATCH"
-    forbids_force = patch and media_type(call) != APPLY
-    dry_run = write_options(call, "PatchOptions" if patch else "UpdateOptions", patch=forbids_force)
-    ctx = context(registry, call, kind, "patch" if patch else "update", dry_run=dry_run)
+    verb = "patch" if patch else "update"
+    patch_type = _patch_type(call, kind, APPLY) if patch else ""
+    dry_run = write_options(call, verb)
+    ctx = context(registry, call, kind, verb, dry_run=dry_run)
     path = call.path
-    if patch and media_type(call) == APPLY:
+    if patch_type == APPLY:
         return _apply(registry, call, kind, ctx, view)
     if patch:
-        patch_type = _patch_type(call, kind)
         change = bodies.decode_patch(call.body)
         old = registry.stored(kind, path.namespace, path.name)
         obj = apply_patch(kind, patch_type, kind.shown(old).fresh(), change)
@@ -264,15 +277,14 @@ def media_type(call: Call) -> str:
     return call.content_type.partition(";")[0].strip().lower()
 
 
-def _patch_type(call: Call, kind: ServedKind) -> str:
+def _patch_type(call: Call, kind: ServedKind, *more: str) -> str:
+    """The media type of a patch; ``more``: what is allowed beside patches proper. Refused: 415."""
     media = media_type(call)
     allowed = (MERGE, JSON_PATCH, STRATEGIC) if kind.strategy.supports_strategic else (MERGE, JSON_PATCH)
-    if media not in allowed:
-        if media in (STRATEGIC, APPLY):
-            text = (
-                "the body of the request was in an unknown format - accepted media types include: "
-                f"{', '.join((JSON_PATCH, MERGE, *allowed[2:]))}"
-            )
+    if media not in (*allowed, *more):
+        if kind.custom:
+            accepted = f"{JSON_PATCH}, {MERGE}, {APPLY}"
+            text = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
             raise ApiError(status(415, "UnsupportedMediaType", text))
         body = status(415, "UnsupportedMediaType", "415: Unsupported Media Type")
         del body["code"]
@@ -291,8 +303,9 @@ def apply_patch(kind: ServedKind, patch_type: str, document: Json, change: objec
 
 def delete_options(call: Call) -> Json:
     """The DeleteOptions of body or query. Refused: 400, 422."""
-    body = bodies.decode_optional(call.body, call.content_type)
-    if body:
+    body = None
+    if call.body:
+        body = bodies.decode_optional(call.body, call.content_type)
         body = bodies.decode_typed(body, "meta", "v1", "DeleteOptions")
     return deleting.delete_options(call.query, body)
 
@@ -314,14 +327,10 @@ def _subresource(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Re
     path = call.path
     view = kind.subresources.get(path.subresource)
     if view is None:
-        if any(one.name == path.subresource for one in CONNECTS.get(kind.resource, ())):
-            registry.stored(kind, path.namespace, path.name)
-            text = f"the twin runs no containers: {kind.info.plural}/{path.subresource} leads nowhere"
-            raise ApiError(status(501, "NotImplemented", text))
-        raise not_found(kind.info.plural, kind.info.group, path.name) if kind.custom else path_not_found()
-    verb = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}.get(call.method)
-    if verb is None or verb not in view.verbs:
-        raise method_not_allowed()
+        registry.stored(kind, path.namespace, path.name)
+        text = f"the twin runs no containers: {kind.info.plural}/{path.subresource} leads nowhere"
+        raise ApiError(status(501, "NotImplemented", text))
+    verb = _VERBS[call.method]
     if verb == "create" or view.get is not None or view.update is not None:
         return _handled(registry, call, kind, view, verb)
     if verb == "get":
@@ -333,16 +342,13 @@ def _subresource(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Re
 def _handled(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subresource, verb: str) -> web.Response:
     """A subresource made of functions (binding, eviction, scale, token)."""
     name = call.path.name
-    options = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}.get(verb)
-    dry_run = write_options(call, options, patch=verb == "patch") if options else False
+    patch_type = _patch_type(call, kind) if verb == "patch" else ""
+    dry_run = verb != "get" and write_options(call, verb)
     ctx = context(registry, call, kind, verb, dry_run=dry_run)
     handler = {"create": view.create, "get": view.get}.get(verb, view.update)
-    if handler is None:
-        raise method_not_allowed()
+    assert handler is not None, "a verb that is listed has a handler"
     if verb == "patch":
-        if view.get is None:
-            raise method_not_allowed()
-        patch_type = _patch_type(call, kind)
+        assert view.get is not None, "a view that is patched can be read"
         change = bodies.decode_patch(call.body)
         document = _own(view.get(ctx, registry, name, {}).body)
         body = apply_patch(kind, patch_type, document, change)

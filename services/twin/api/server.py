@@ -19,14 +19,15 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
 from services.twin.api import answers, bodies, documents, meddling, resources
-from services.twin.api.access import Access, Witness
+from services.twin.api.access import Access, Witness, token_warning
 from services.twin.api.answers import Answers
 from services.twin.api.collection import delete_collection, list_objects, open_watch
-from services.twin.api.discovery_paths import is_builtin
 from services.twin.api.listening import Listener
+from services.twin.api.methods import AnyMethodServer
 from services.twin.api.negotiation import choose_form
-from services.twin.api.paths import ResourcePath, parse_path
+from services.twin.api.paths import parse_path
 from services.twin.api.resources import Call
+from services.twin.api.routes import find_kind
 from services.twin.api.streams import MIN_TIMEOUT_S, WatchStream
 from services.twin.faults import FaultPlan
 from services.twin.registry import creating
@@ -34,7 +35,7 @@ from services.twin.registry.expiry import expire_events
 from services.twin.registry.list_options import parse_list_options, query_bool
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind
-from services.twin.registry.status import ApiError, internal, method_not_allowed, path_not_found
+from services.twin.registry.status import ApiError, internal
 from shared.kube import node_metrics
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
@@ -42,8 +43,6 @@ MAX_BODY_BYTES = 3 * 1024 * 1024
 
 EXPIRE_EVERY_S = 60.0
 """How often old events are looked for."""
-
-_METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
 
 
 class TwinServer:
@@ -79,7 +78,7 @@ class TwinServer:
 
     async def start(self, port: int = 0, host: str = "127.0.0.1") -> int:
         """Listen; the port, chosen by the system when 0 is asked. ``OSError`` when it is taken."""
-        server = web.Server(
+        server = AnyMethodServer(
             self._handle, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=120.0
         )
         runner = web.ServerRunner(server, shutdown_timeout=1.0)
@@ -140,24 +139,28 @@ class TwinServer:
     async def _serve(self, request: web.BaseRequest, out: Answers) -> web.StreamResponse:
         path, method, query, headers = request.path, request.method, request.query, request.headers
         target = parse_path(path)
-        caller = self.access.caller(headers.get("Authorization", ""))
+        credentials = headers.get("Authorization", "")
+        warning = token_warning(credentials)
+        if warning:
+            out.warnings.append(warning)
+        caller = self.access.caller(credentials)
         self.access.check(caller, method, path, target, watch=query_bool(query.get("watch")))
         if path == node_metrics.PATH and method == "GET" and self.node_metrics is not None:
             return out.json(self.node_metrics())
         if path.startswith(meddling.PREFIX):
             return await meddling.serve(request, self.registry, self.faults, out)
         if target is None:
+            documents.check_method(path, method)
             return documents.serve_document(self.registry, path, query, headers, out)
         if not target.plural:
+            documents.check_version_method(self.registry, target.group, method)
             return documents.serve_resource_list(self.registry, target.group, target.version, out)
-        kind = self._find(target)
+        kind = find_kind(self.registry, target, method)
         if kind is None:
             return documents.unknown_version(self.registry, target.group, target.version)
         out.form = choose_form(headers.get("Accept", ""))
-        if method not in _METHODS:
-            raise method_not_allowed()
         body = await request.read() if request.can_read_body else b""
-        call = Call(method, target, query, headers, body, caller, out)
+        call = Call("GET" if method == "HEAD" else method, target, query, headers, body, caller, out)
         if target.name and not target.watch:
             response = resources.handle(self.registry, call, kind)
             if target.subresource == "token" and response.status == 201 and isinstance(response.body, bytes):
@@ -165,27 +168,11 @@ class TwinServer:
             return response
         return await self._collection(request, call, kind)
 
-    def _find(self, target: ResourcePath) -> ServedKind | None:
-        """The kind of a path, None where not even its group and version are served. Refused: 404."""
-        kind = self.registry.find(target.group, target.version, target.plural)
-        if kind is None:
-            if is_builtin(self.registry, target.group):
-                raise path_not_found()
-            return None
-        # A namespaced kind without a namespace can be listed (all namespaces) and nothing else.
-        across = kind.namespaced and not target.in_namespace and not target.name
-        if target.extra or (kind.namespaced is not target.in_namespace and not across):
-            raise path_not_found()
-        return kind
-
     async def _collection(self, request: web.BaseRequest, call: Call, kind: ServedKind) -> web.StreamResponse:
-        verbs = kind.info.verbs
-        if call.method == "DELETE" and "deletecollection" in verbs:
+        if call.method == "DELETE":
             return await delete_collection(self.registry, call, kind)
         if call.method != "GET":
             return resources.handle(self.registry, call, kind)
-        if "list" not in verbs:
-            raise method_not_allowed()
         query: Any = {**call.query, "watch": "true"} if call.path.watch else call.query
         options = parse_list_options(query)
         if not options.watch:

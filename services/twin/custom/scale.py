@@ -27,7 +27,8 @@ def scale_subresource(info: KindInfo, paths: Json) -> Subresource:
         body = decode_body("autoscaling/v1.Scale", "Scale", "v1", body, ctx)
         obj = copy.deepcopy(_object(ctx, registry, info, name))
         sent = body.get("metadata") or {}
-        obj["metadata"]["resourceVersion"] = sent.get("resourceVersion", "")
+        if sent.get("resourceVersion"):
+            obj["metadata"]["resourceVersion"] = sent["resourceVersion"]
         if sent.get("uid"):
             obj["metadata"]["uid"] = sent["uid"]
         _put(obj, paths["specReplicasPath"], (body.get("spec") or {}).get("replicas", 0))

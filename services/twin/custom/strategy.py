@@ -30,6 +30,7 @@ class CustomStrategy(Strategy):
     """One served version of one definition."""
 
     supports_strategic = False
+    allow_unconditional_update = False
 
     def __init__(self, definition: Json, version: Json) -> None:
         spec = definition["spec"]

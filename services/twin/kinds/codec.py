@@ -193,6 +193,11 @@ class Types:
         """JSON name -> declared type of a struct's fields, without marks."""
         return {name: declared.partition(" ")[0] for name, declared in self._table[struct].items()}
 
+    @property
+    def table(self) -> dict[str, dict[str, str]]:
+        """Fields of each type by name, as ``go_types.json`` declares them; read-only."""
+        return self._table
+
     def merge_keys(self, type_name: str) -> dict[str, str]:
         """Strategic merge lists of a type by dotted path: the key, or ``""`` for a set of scalars."""
         found: dict[str, str] = {}

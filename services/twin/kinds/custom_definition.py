@@ -32,6 +32,7 @@ class CustomResourceDefinitionStrategy(TypedStrategy):
         "customresourcedefinition", False, short_names=("crd", "crds"), categories=("api-extensions",),
     )  # fmt: skip
     go_type = "apiextensions/v1.CustomResourceDefinition"
+    allow_unconditional_update = False
     table_columns = (*columns("Name"), Column("Created At", type="date"))
 
     def __init__(self) -> None:

@@ -26,6 +26,7 @@ class LimitRangeStrategy(TypedStrategy):
 
     info = KindInfo("", "v1", "LimitRange", "limitranges", "limitrange", True, short_names=("limits",))
     go_type = "core/v1.LimitRange"
+    allow_create_on_update = True
     has_generation = False
     resets_status = False
 

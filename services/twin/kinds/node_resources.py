@@ -22,6 +22,8 @@ class RuntimeClassStrategy(TypedStrategy):
 
     info = KindInfo("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", "runtimeclass", False)
     go_type = "node/v1.RuntimeClass"
+    allow_create_on_update = True
+    allow_unconditional_update = False
     has_generation = False
     resets_status = False
     table_columns = columns("Name", "Handler", "Age")

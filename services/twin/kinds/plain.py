@@ -33,6 +33,8 @@ class PlainStrategy(TypedStrategy):
         status: bool = False,
         name_rule: str = NAME_SUBDOMAIN,
         returns_deleted: bool = False,
+        put_creates: bool = False,
+        unconditional: bool = True,
         default: Callable[[Json], None] | None = None,
         deprecation: str = "",
     ) -> None:
@@ -44,6 +46,8 @@ class PlainStrategy(TypedStrategy):
         self.resets_status = status
         self.name_rule = name_rule
         self.returns_deleted = returns_deleted
+        self.allow_create_on_update = put_creates
+        self.allow_unconditional_update = unconditional
         self.table_columns, self._cells = PLAIN_TABLES.get(info.kind, (DEFAULT_COLUMNS, _name_and_creation))
         self.deprecation = deprecation
         self._default = default
@@ -130,7 +134,8 @@ def plain_strategies() -> list[Strategy]:
 
     path = NAME_PATH_SEGMENT
     return [
-        row("", "Endpoints", "endpoints", "core", "ep", namespaced=True, default=_default_endpoint_ports,
+        row("", "Endpoints", "endpoints", "core", "ep", namespaced=True, put_creates=True,
+            default=_default_endpoint_ports,
             deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
         row("", "PodTemplate", "podtemplates", "core", namespaced=True, generation=True, returns_deleted=True),
         row("discovery.k8s.io", "EndpointSlice", "endpointslices", "discovery", namespaced=True, generation=True,
@@ -141,22 +146,24 @@ def plain_strategies() -> list[Strategy]:
         row(_NETWORK, "IngressClass", "ingressclasses", "networking", generation=True),
         row(_NETWORK, "IPAddress", "ipaddresses", "networking", "ip"),
         row(_NETWORK, "ServiceCIDR", "servicecidrs", "networking", status=True),
-        row(_RBAC, "Role", "roles", "rbac", namespaced=True, name_rule=path),
-        row(_RBAC, "RoleBinding", "rolebindings", "rbac", namespaced=True, name_rule=path, default=_default_role_ref),
-        row(_RBAC, "ClusterRole", "clusterroles", "rbac", name_rule=path),
-        row(_RBAC, "ClusterRoleBinding", "clusterrolebindings", "rbac", name_rule=path, default=_default_role_ref),
-        row(_STORAGE, "CSIDriver", "csidrivers", "storage", default=_default_csi_driver),
-        row(_STORAGE, "CSIStorageCapacity", "csistoragecapacities", "storage", namespaced=True),
-        row(_STORAGE, "VolumeAttachment", "volumeattachments", "storage", status=True),
+        row(_RBAC, "Role", "roles", "rbac", namespaced=True, put_creates=True, name_rule=path),
+        row(_RBAC, "RoleBinding", "rolebindings", "rbac", namespaced=True, put_creates=True, name_rule=path,
+            default=_default_role_ref),
+        row(_RBAC, "ClusterRole", "clusterroles", "rbac", put_creates=True, name_rule=path),
+        row(_RBAC, "ClusterRoleBinding", "clusterrolebindings", "rbac", put_creates=True, name_rule=path,
+            default=_default_role_ref),
+        row(_STORAGE, "CSIDriver", "csidrivers", "storage", unconditional=False, default=_default_csi_driver),
+        row(_STORAGE, "CSIStorageCapacity", "csistoragecapacities", "storage", namespaced=True, unconditional=False),
+        row(_STORAGE, "VolumeAttachment", "volumeattachments", "storage", status=True, unconditional=False),
         row(_STORAGE, "VolumeAttributesClass", "volumeattributesclasses", "storage", "vac"),
         row(_ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "admissionregistration",
-            generation=True, default=_default_mutating_webhooks),
+            generation=True, unconditional=False, default=_default_mutating_webhooks),
         row(_ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", "admissionregistration",
-            generation=True, default=_default_webhooks),
+            generation=True, unconditional=False, default=_default_webhooks),
         row(_ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", "admissionregistration",
-            generation=True, status=True),
+            generation=True, unconditional=False, status=True),
         row(_ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
-            "admissionregistration", generation=True),
+            "admissionregistration", generation=True, unconditional=False),
         row("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", "certificates", "csr",
             status=True),
         row(_FLOW, "FlowSchema", "flowschemas", "flowcontrol", generation=True, status=True),

@@ -11,15 +11,10 @@ from services.twin.kinds.pod_admission import admit_pod
 from services.twin.kinds.pod_binding import bind_pod, with_condition
 from services.twin.kinds.pod_defaults import default_pod
 from services.twin.kinds.pod_eviction import evict_pod
+from services.twin.kinds.pod_resize import check_resize, prepare_resize
 from services.twin.kinds.pod_resources import qos_class
 from services.twin.kinds.pod_table import POD_COLUMNS, completed_row, pod_cells
-from services.twin.kinds.pod_update import (
-    check_ephemeral_update,
-    check_pod_status_update,
-    check_pod_update,
-    check_resize,
-    prepare_resize,
-)
+from services.twin.kinds.pod_update import check_ephemeral_update, check_pod_status_update, check_pod_update
 from services.twin.kinds.pod_validation import check_pod_create
 from services.twin.kinds.pod_warnings import pod_warnings
 from services.twin.kinds.typed import STATUS_VERBS, TypedStrategy
@@ -62,12 +57,14 @@ class PodStrategy(TypedStrategy):
                 STATUS_VERBS,
                 prepare=self._prepare_ephemeral,
                 validate=_check_ephemeral,
+                owns_dropped=True,
             ),
             Subresource(
                 "resize",
                 STATUS_VERBS,
                 prepare=self._prepare_resize,
                 validate=_check_resize,
+                owns_dropped=True,
             ),
         )
 
@@ -156,9 +153,9 @@ class PodStrategy(TypedStrategy):
         self._keep_metadata(obj, old)
 
     def _prepare_resize(self, obj: Json, old: Json, ctx: RequestContext) -> None:
-        prepare_resize(obj, old)
-        obj["status"] = old["status"]
-        self._keep_metadata(obj, old)
+        if prepare_resize(obj, old):
+            obj["status"] = old["status"]
+            self._keep_metadata(obj, old)
 
 
 def _keep_observed_generation(status: Json, before: Json) -> None:

@@ -1,7 +1,9 @@
-"""The admission plugins of pods: LimitRanger, Priority, DefaultTolerationSeconds, RuntimeClass, ResourceQuota.
+"""The admission plugins of pods: LimitRanger, Priority, DefaultTolerationSeconds, RuntimeClass, ResourceQuota,
+PodTopologyLabels.
 
-Sources: ``plugin/pkg/admission/{limitranger,priority,defaulttolerationseconds,runtimeclass}``. Each takes the pod and
-the cluster's objects through the context's reader. It refuses to validate what a pod may be in itself.
+Sources: ``plugin/pkg/admission/{limitranger,priority,defaulttolerationseconds,runtimeclass,podtopologylabels}``. Each
+takes the pod and the cluster's objects through the context's reader. It refuses to validate what a pod may be in
+itself.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.kinds.limit_ranges import admit_limits
+from services.twin.kinds.pod_binding import topology_labels
 from services.twin.kinds.quota import admit_quota
 from services.twin.registry.status import ApiError, forbidden
 from services.twin.registry.strategy import RequestContext
@@ -32,11 +35,19 @@ def admit_pod(obj: Json, old: Json | None, ctx: RequestContext) -> None:
         _add_default_tolerations(spec)
         _admit_runtime_class(obj, spec, ctx)
         admit_quota(obj, ctx)
+        _admit_topology_labels(obj, spec, ctx)
         return
     for name in ("priority", "preemptionPolicy"):
         if name not in spec and name in old["spec"]:
             spec[name] = old["spec"][name]
     _add_default_tolerations(spec)
+
+
+def _admit_topology_labels(obj: Json, spec: Json, ctx: RequestContext) -> None:
+    """A pod that is created on a node is told where that is."""
+    labels = topology_labels(ctx, spec["nodeName"]) if spec.get("nodeName") else {}
+    if labels:
+        obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), **labels}
 
 
 def pod_forbidden(obj: Json, message: str) -> ApiError:

@@ -1,6 +1,7 @@
 """Binding a pod: ``pods/NAME/binding`` and the old ``/bindings``.
 
-Source: ``pkg/registry/core/pod/storage/storage.go`` (BindingREST, assignPod, setPodNodeAndMetadata). All checks happen
+Source: ``pkg/registry/core/pod/storage/storage.go`` (BindingREST, assignPod, setPodNodeAndMetadata),
+``plugin/pkg/admission/podtopologylabels``. All checks happen
 inside one atomic update, so of two bindings one wins. The change is copy-on-write: only metadata, spec and status of
 the pod are new dictionaries, everything below that did not change is shared with the old pod.
 """
@@ -16,6 +17,7 @@ from services.twin.registry.strategy import HandlerResult, Registry, RequestCont
 Json = dict[str, Any]
 
 _BINDING = (("v1", "Binding"),)
+_TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 _TARGET_KINDS = ("Node", "<empty>")
 
 
@@ -35,6 +37,8 @@ def bind_pod(ctx: RequestContext, registry: Registry, name: str, body: Json) -> 
     _check_target(body["target"])
     node = body["target"]["name"]
     pod_name = given
+    if name and body["target"].get("kind") == "Node":
+        meta = {**meta, "labels": {**(meta.get("labels") or {}), **topology_labels(ctx, node)}}
 
     def assign(old: Json) -> Json:
         _check_preconditions(meta, old, ctx.namespace)
@@ -62,6 +66,13 @@ def bound(old: Json, node: str, meta: Json, now: str) -> Json:
     )
     pod["status"] = status
     return pod
+
+
+def topology_labels(ctx: RequestContext, node_name: str) -> Json:
+    """Where the node is, as its pods are told: by a binding of the pod itself, and when they are created on it."""
+    node = ctx.reader.get("nodes", "", node_name)
+    labels = (node["metadata"].get("labels") or {}) if node is not None else {}
+    return {key: labels[key] for key in _TOPOLOGY if key in labels}
 
 
 def with_condition(conditions: list[Json], wanted: Json, now: str) -> list[Json]:

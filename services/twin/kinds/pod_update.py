@@ -1,7 +1,7 @@
-"""What may change in a pod: spec updates, gated tightening, status, ephemeral containers, resize.
+"""What may change in a pod: spec updates, gated tightening, status, ephemeral containers.
 
 Source: ``pkg/apis/core/validation/validation.go`` (ValidatePodUpdate, ValidatePodStatusUpdate,
-ValidatePodEphemeralContainersUpdate, ValidatePodResize) and ``pkg/registry/core/pod/strategy.go``.
+ValidatePodEphemeralContainersUpdate) and ``pkg/registry/core/pod/strategy.go``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Set
 from typing import Any
 
 from services.twin.kinds.names import check, dns_subdomain, qualified_name, range_message
-from services.twin.kinds.pod_resources import qos_class
 from services.twin.kinds.pod_scheduling_rules import NODE_AFFINITY_TERMS, check_tolerations
 from services.twin.kinds.pod_validation import check_pod_only
 from services.twin.registry.status import FieldError, forbidden_field, invalid, required
@@ -20,9 +19,8 @@ Json = dict[str, Any]
 
 _MAX_INT32 = 2**31 - 1
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_MIRROR = "kubernetes.io/config.mirror"
+MIRROR = "kubernetes.io/config.mirror"
 _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
-_RESIZABLE = ("cpu", "memory")
 _SPEC_TEXT = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -235,7 +233,7 @@ def _check_state_transition(
 def check_ephemeral_update(obj: Json, old: Json) -> list[FieldError]:
     """ValidatePodEphemeralContainersUpdate: containers are added, never changed or removed."""
     found = check_pod_only(obj)
-    if _MIRROR in (old["metadata"].get("annotations") or ()):
+    if MIRROR in (old["metadata"].get("annotations") or ()):
         return [forbidden_field("[]", "static pods do not support ephemeral containers")]
     new = {one["name"]: one for one in obj["spec"].get("ephemeralContainers") or ()}
     for one in old["spec"].get("ephemeralContainers") or ():
@@ -247,77 +245,3 @@ def check_ephemeral_update(obj: Json, old: Json) -> list[FieldError]:
             text = f'existing ephemeral containers "{name}" may not be changed\n'
             found.append(forbidden_field("spec.ephemeralContainers", text))
     return found
-
-
-def prepare_resize(obj: Json, old: Json) -> None:
-    """Only resources and resize policies are taken from ``obj``; other containers are left for validation to refuse."""
-    wanted, before = obj["spec"], old["spec"]
-    spec = dict(before)
-    for kind in ("containers", "initContainers"):
-        new, known = wanted.get(kind) or [], before.get(kind) or []
-        if [one["name"] for one in new] != [one["name"] for one in known]:
-            return
-        if known:
-            spec[kind] = [_resized(one, change) for one, change in zip(known, new, strict=True)]
-    obj["spec"] = spec
-
-
-def _resized(one: Json, change: Json) -> Json:
-    resized = {**one, "resources": change.get("resources") or {}}
-    resized.pop("resizePolicy", None)
-    if change.get("resizePolicy"):
-        resized["resizePolicy"] = change["resizePolicy"]
-    return resized
-
-
-def check_resize(obj: Json, old: Json) -> list[FieldError]:
-    """ValidatePodResize: valid resources, the same QoS class, nothing removed, cpu and memory only."""
-    found = check_pod_only(obj)
-    before = old["spec"]
-    if before.get("resources"):
-        return [forbidden_field("[]", "pods with pod-level resources cannot be resized")]
-    if _MIRROR in (old["metadata"].get("annotations") or ()):
-        return [forbidden_field("[]", "static pods cannot be resized")]
-    if qos_class(obj["spec"]) != qos_class(before):
-        qos = old["status"].get("qosClass", "")
-        found.append(invalid("spec", qos, "Pod QOS Class may not change as a result of resizing"))
-    running = [one for one in old["status"].get("containerStatuses") or () if (one.get("state") or {}).get("running")]
-    if running and running[0].get("resources") is None:
-        found.append(forbidden_field("spec", "Pod running on node without support for resize"))
-    munged = dict(obj["spec"])
-    for kind in ("containers", "initContainers"):
-        new, known = munged.get(kind) or [], before.get(kind) or []
-        if len(new) != len(known):
-            return [*found, forbidden_field(f"spec.{kind}", "containers may not be added or removed on resize")]
-        for index, (one, earlier) in enumerate(zip(new, known, strict=True)):
-            found += _check_nothing_removed(one, earlier, f"spec.{kind}[{index}].resources")
-        if known:
-            munged[kind] = [_unresized(one, earlier) for one, earlier in zip(new, known, strict=True)]
-    if munged != before:
-        found.append(forbidden_field("spec", "only cpu and memory resources are mutable"))
-    return found
-
-
-def _check_nothing_removed(one: Json, earlier: Json, field: str) -> list[FieldError]:
-    return [
-        forbidden_field(f"{field}.{part}", f"resource {part} cannot be removed")
-        for part in ("limits", "requests")
-        if (earlier["resources"].get(part) or {}).keys() - (one["resources"].get(part) or {}).keys()
-    ]
-
-
-def _unresized(one: Json, earlier: Json) -> Json:
-    """The container with cpu, memory and the policy put back: what is left must be what was."""
-    resources = dict(one["resources"])
-    for part in ("limits", "requests"):
-        was = earlier["resources"].get(part) or {}
-        now = {key: value for key, value in (resources.get(part) or {}).items() if key not in _RESIZABLE}
-        now |= {key: was[key] for key in _RESIZABLE if key in was}
-        resources.pop(part, None)
-        if now:
-            resources[part] = now
-    plain = {key: value for key, value in one.items() if key != "resizePolicy"}
-    plain["resources"] = resources
-    if "resizePolicy" in earlier:
-        plain["resizePolicy"] = earlier["resizePolicy"]
-    return plain

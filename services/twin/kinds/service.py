@@ -34,6 +34,7 @@ class ServiceStrategy(TypedStrategy):
 
     info = KindInfo("", "v1", "Service", "services", "service", True, short_names=("svc",), categories=("all",))
     go_type = "core/v1.Service"
+    allow_create_on_update = True
     has_generation = False
     name_rule = NAME_LABEL_1035
     returns_deleted = True

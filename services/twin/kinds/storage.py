@@ -300,6 +300,7 @@ class CSINodeStrategy(TypedStrategy):
 
     info = KindInfo(_GROUP, "v1", "CSINode", "csinodes", "csinode", False)
     go_type = "storage/v1.CSINode"
+    allow_unconditional_update = False
     has_generation = False
     resets_status = False
     table_columns = columns("Name", "Drivers:integer", "Age")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from services.twin.registry.list_options import query_bool, query_int
+from services.twin.registry.list_options import query_bool, query_int, query_list
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
     ApiError,
@@ -44,25 +44,29 @@ class Deleted:
     gone: bool
 
 
-def delete_options(query: Mapping[str, str], body: Json) -> Json:
-    """The body's options, or the query's where there is no body. Refused: 400, 422."""
-    options: Json = dict(body)
+def delete_options(query: Mapping[str, str], body: Json | None) -> Json:
+    """The body's options, or the query's where there is no body (None). Refused: 400, 422."""
+    options: Json = dict(body) if body is not None else _of_query(query)
     kind = options.pop("kind", "DeleteOptions")
     version = options.pop("apiVersion", "v1")
     if kind != "DeleteOptions":
         scheme = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
         raise bad_request(f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme}"')
-    grace = query_int(query.get("gracePeriodSeconds"))
-    if not body:
-        if grace is not None:
-            options["gracePeriodSeconds"] = grace
-        if "propagationPolicy" in query:
-            options["propagationPolicy"] = query["propagationPolicy"]
-        if "orphanDependents" in query:
-            options["orphanDependents"] = query_bool(query["orphanDependents"])
-    if "dryRun" in query and not options.get("dryRun"):
-        options["dryRun"] = [query["dryRun"]]
     check_options(options)
+    return options
+
+
+def _of_query(query: Mapping[str, str]) -> Json:
+    options: Json = {}
+    grace = query_int(query.get("gracePeriodSeconds"))
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    if "propagationPolicy" in query:
+        options["propagationPolicy"] = query["propagationPolicy"]
+    if "orphanDependents" in query:
+        options["orphanDependents"] = query_bool(query["orphanDependents"])
+    if "dryRun" in query:
+        options["dryRun"] = query_list(query, "dryRun")
     return options
 
 

@@ -32,6 +32,14 @@ def query_bool(value: str | None) -> bool:
     return value is not None and value.lower() not in ("0", "false")
 
 
+def query_list(query: Mapping[str, str], name: str) -> list[str]:
+    """All values of an option that may be given several times."""
+    several = getattr(query, "getall", None)
+    if several is not None:
+        return list(several(name, ()))
+    return [query[name]] if name in query else []
+
+
 def query_int(value: str | None) -> int | None:
     """An int64 of the query; 400 when it does not parse."""
     if value is None or value == "":

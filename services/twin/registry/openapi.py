@@ -1,7 +1,6 @@
-"""As much OpenAPI v3 as kubectl needs: which kinds take ``fieldValidation``.
+"""As much OpenAPI v3 as kubectl needs: which kinds take ``fieldValidation``, and the fields of the built-in ones.
 
-kubectl asks this before it leaves validation to the server; the schemas themselves are not published, so ``kubectl
-explain`` finds nothing. Pure.
+kubectl asks the first before it leaves validation to the server, and explains the second. Pure.
 """
 
 from __future__ import annotations
@@ -11,9 +10,14 @@ import hashlib
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import Json
+from services.twin.registry.type_schemas import go_type_of, reachable, schema_name, schemas
 
 _QUERY = ("dryRun", "fieldManager", "fieldValidation", "force", "pretty")
 _PARAMETERS = [{"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}} for name in _QUERY]
+_GVK = "x-kubernetes-group-version-kind"
+_FORM = 2
+"""Clients keep documents by their digest; raised when what is published of a kind changes."""
+_PREFIX = "#/components/schemas/"
 
 
 def _base(group: str, version: str) -> str:
@@ -26,7 +30,7 @@ def index(registry: TwinRegistry) -> Json:
     for group, version in registry.group_versions():
         base = _base(group, version)
         kinds = ",".join(kind.info.kind for kind in registry.kinds_of(group, version))
-        digest = hashlib.sha256(kinds.encode()).hexdigest()[:32].upper()
+        digest = hashlib.sha256(f"{_FORM} {kinds}".encode()).hexdigest()[:32].upper()
         paths[base] = {"serverRelativeURL": f"/openapi/v3/{base}?hash={digest}"}
     return {"paths": paths}
 
@@ -47,7 +51,21 @@ def document(registry: TwinRegistry, path: str) -> Json | None:
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.2"},
         "paths": {_object_path(kind): _operations(kind) for kind in kinds if "patch" in kind.info.verbs},
-        "components": {"schemas": {}},
+        "components": {"schemas": _schemas(kinds)},
+    }
+
+
+def _schemas(kinds: list[ServedKind]) -> Json:
+    """The types of these kinds and all that they lead to."""
+    named: dict[str, list[Json]] = {}
+    for kind in kinds:
+        go_type = go_type_of(kind)
+        if go_type:
+            named.setdefault(go_type, []).append(_named(kind))
+    every = schemas(_PREFIX)
+    return {
+        schema_name(name): {**every[name], _GVK: named[name]} if name in named else every[name]
+        for name in reachable(list(named))
     }
 
 
@@ -58,13 +76,15 @@ def _object_path(kind: ServedKind) -> str:
 
 
 def _operations(kind: ServedKind) -> Json:
-    info = kind.info
-    named = {"group": info.group, "version": info.version, "kind": info.kind}
     operation: Json = {
-        "operationId": f"patch{info.kind}",
+        "operationId": f"patch{kind.info.kind}",
         "parameters": _PARAMETERS,
         "responses": {"200": {"description": "OK"}},
         "x-kubernetes-action": "patch",
-        "x-kubernetes-group-version-kind": named,
+        _GVK: _named(kind),
     }
     return {"patch": operation}
+
+
+def _named(kind: ServedKind) -> Json:
+    return {"group": kind.info.group, "version": kind.info.version, "kind": kind.info.kind}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.twin.registry.field_owners import Owner, fields_set, packed
+from services.twin.registry.field_owners import Owner, after_change, fields_set, packed
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import Json
 from services.twin.registry.stored import Inherited, StoredObject
@@ -20,3 +20,9 @@ def owners_after(ctx: RequestContext, kind: ServedKind, old: StoredObject) -> In
     writer = Owner(ctx.manager, ctx.subresource, kind.info.api_version, ctx.now)
     skip = kind.strategy.resets_status and not ctx.subresource
     return Inherited(old, writer, status_only=ctx.subresource == "status", skip_status=skip)
+
+
+def owners_after_sent(ctx: RequestContext, kind: ServedKind, old: StoredObject, sent: Json) -> tuple[Owner, ...]:
+    """The owners after a write of ``sent``, whatever of it is stored."""
+    writer = Owner(ctx.manager, ctx.subresource, kind.info.api_version, ctx.now)
+    return after_change(old.owners, old.obj, sent, writer, status_only=False, skip_status=False)

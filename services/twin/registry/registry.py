@@ -102,6 +102,10 @@ class TwinRegistry:
             raise path_not_found()
         return kind
 
+    def stored_kinds(self) -> list[ServedKind]:
+        """Every kind that objects are stored as, once each."""
+        return list(self._stored.values())
+
     # --- requests -------------------------------------------------------------------------------------------------
 
     def now_text(self, now_s: float) -> str:

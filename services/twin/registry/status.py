@@ -183,6 +183,12 @@ def method_not_allowed() -> ApiError:
     return ApiError({**status(405, "MethodNotAllowed", message), "details": {}, "code": 405})
 
 
+def method_not_supported(plural: str, group: str, verb: str) -> ApiError:
+    """405 as the handler of custom resources words it."""
+    text = f'{verb} is not supported on resources of kind "{qualified(plural, group)}"'
+    return ApiError(status(405, "MethodNotAllowed", text, named(plural, group, "")))
+
+
 def already_exists(plural: str, group: str, name: str) -> ApiError:
     """409 of a create."""
     message = f'{qualified(plural, group)} "{name}" already exists'

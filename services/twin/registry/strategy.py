@@ -149,6 +149,9 @@ class Subresource:
     """Given in discovery only where it is another group's kind (Scale, Eviction, TokenRequest)."""
     prepare: Prepare | None = None
     validate: Validate | None = None
+    owns_dropped: bool = False
+    """The writer owns what it sent, also what ``prepare`` drops, so that a write that changes nothing else is still an
+    update (the real strategies of these report no reset fields)."""
     create: Handler | None = None
     get: Handler | None = None
     update: Handler | None = None

@@ -7,12 +7,13 @@ given.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from services.twin.registry import creating, metadata
 from services.twin.registry.field_owners import Owner
 from services.twin.registry.list_options import parse_revision
-from services.twin.registry.owning import owners_after
+from services.twin.registry.owning import owners_after, owners_after_sent
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
     MODIFIED_MESSAGE,
@@ -57,6 +58,9 @@ def update(
     _check_revision(kind, obj["metadata"], old, patch=patch)
     _keep_system_metadata(obj["metadata"], before["metadata"], kind)
     strategy.admit(obj, before, ctx)
+    if subresource is not None and subresource.owns_dropped and owners is None:
+        sent = owners_after_sent(ctx, kind, old, obj)
+        owners = partial(_as_sent, sent)
     errors = _prepare(ctx, kind, obj, before, subresource)
     obj["metadata"] = meta = metadata.ordered(obj["metadata"])
     errors[:0] = metadata.update_errors(meta, before["metadata"], builtin=not kind.custom)
@@ -74,6 +78,10 @@ def update(
     if ctx.dry_run:
         return StoredObject(old.namespace, old.name, old.revision, obj, after)
     return registry.write(ctx, kind, old.namespace, old.name, obj, ctx.verb, after)
+
+
+def _as_sent(sent: tuple[Owner, ...], changes: bool) -> tuple[Owner, ...]:  # noqa: ARG001 - the shape of ``owners``
+    return sent
 
 
 def _apply_owners(

@@ -21,7 +21,9 @@ from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
 
 NAME = "VolumeRestrictions"
 DISK_IN_USE = "node(s) had no available disk"
-CLAIM_IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+CLAIM_IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 ONCE_PER_POD = "ReadWriteOncePod"
 _DISK = (DISK_IN_USE,)
 

@@ -89,7 +89,10 @@ def test_a_claim_of_one_pod_only_is_refused_while_used_and_preemption_frees_it()
     found = ask(
         pod("new", uses("c"), priority=5), nodes=[node("a"), node("b")], pods=[pod("old", uses("c"), on="a")], **objects
     )
-    text = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+    text = (
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
+        "another pod"
+    )
     expected = ("Filter", "VolumeRestrictions", "Unschedulable", (text,))
     assert reasons(found) == {"a": expected, "b": expected}
     assert found.preemption is not None

@@ -167,7 +167,10 @@ def verdict(json: Json, claims: list[Json], node: Json) -> tuple[str, set[str]] 
     users = {use["name"] for pod in json["pods"] for use in pod["spec"]["volumes"]}
     once = {c["metadata"]["name"] for c in claims if "ReadWriteOncePod" in c["spec"]["accessModes"]}
     if users & once:
-        text = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+        text = (
+            "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
+            "another pod"
+        )
         return "VolumeRestrictions", {text}
     volumes = {volume["metadata"]["name"]: volume for volume in json["persistentVolumes"]}
     bound = [volumes[c["spec"]["volumeName"]] for c in claims if "volumeName" in c["spec"]]

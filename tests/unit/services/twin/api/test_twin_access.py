@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.twin.api.access import Access
+from services.twin.api.access import Access, token_warning
 from services.twin.api.paths import parse_path
 from services.twin.registry.rbac import Attributes, allowed_by
 from services.twin.registry.status import ApiError
@@ -45,6 +45,23 @@ def test_only_the_given_token_is_the_administrator() -> None:
     assert refused.value.code == 401
 
 
+@pytest.mark.parametrize(
+    "header", ["Basic Zm9vOmJhcg==", "Bearer", "Bearer ", "Bearer  T", "Token T", "T", "Digest x=y"]
+)
+def test_credentials_that_are_no_bearer_token_make_the_caller_anonymous(header: str) -> None:
+    assert access(Scene()).caller(header).name == "system:anonymous"
+
+
+@pytest.mark.parametrize("header", ["bearer T", "BEARER T", " Bearer T ", "Bearer T rest"])
+def test_the_scheme_is_read_in_any_case_and_the_token_is_its_first_word(header: str) -> None:
+    assert access(Scene()).caller(header).admin
+
+
+def test_a_token_behind_two_spaces_is_warned_of() -> None:
+    assert "extra space" in token_warning("Bearer  T")
+    assert [token_warning(header) for header in ("Bearer T", "Bearer", "Basic  T", "")] == [""] * 4
+
+
 def test_issued_token_is_known_until_it_expires() -> None:
     scene = Scene()
     one = access(scene)
@@ -67,6 +84,11 @@ def test_issued_token_is_known_until_it_expires() -> None:
         ),
         ("POST", "/api/v1/namespaces/n/pods/p/binding", 'cannot create resource "pods/binding"'),
         ("GET", "/metrics", 'cannot get path "/metrics"'),
+        ("GET", "/readyz/ping", 'cannot get path "/readyz/ping"'),
+        ("POST", "/version", 'cannot post path "/version"'),
+        ("HEAD", "/version", 'cannot head path "/version"'),
+        ("OPTIONS", "/api/v1/nodes", 'cannot  resource "nodes" in API group "" at the cluster scope'),
+        ("GET", "/api", 'cannot get path "/api"'),
     ],
 )
 def test_refusals_name_user_verb_and_resource(method: str, path: str, text: str) -> None:
@@ -77,10 +99,19 @@ def test_refusals_name_user_verb_and_resource(method: str, path: str, text: str)
     assert f'User "system:anonymous" {text}' in refused.value.body["message"]
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/version", "/readyz/ping"])
+@pytest.mark.parametrize("path", ["/healthz", "/version", "/version/"])
 def test_health_and_version_are_open(path: str) -> None:
     one = access(Scene())
     one.check(one.caller(""), "GET", path, parse_path(path), watch=False)
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis", "/apis/apps", "/apis/apps/v1", "/openapi/v3/api/v1", "/version"])
+def test_who_is_known_sees_discovery(path: str) -> None:
+    one = access(Scene())
+    issue(one)
+    one.check(one.caller("Bearer issued"), "GET", path, parse_path(path), watch=False)
+    with pytest.raises(ApiError):
+        one.check(one.caller("Bearer issued"), "POST", path, parse_path(path), watch=False)
 
 
 @pytest.mark.parametrize(

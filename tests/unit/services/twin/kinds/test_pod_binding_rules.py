@@ -132,3 +132,28 @@ def test_what_does_not_change_is_shared_not_copied(cluster: Any, make_pod: Any) 
     assert new["spec"]["tolerations"] is old["spec"]["tolerations"]
     assert "nodeName" not in old["spec"]
     assert "conditions" not in old["status"]
+
+
+REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
+
+
+def test_a_binding_tells_the_pod_where_its_node_is(cluster: Any, make_pod: Any) -> None:
+    labels = {REGION: "r", ZONE: "z", "kubernetes.io/hostname": "n1"}
+    cluster.create("nodes", {"metadata": {"name": "n1", "labels": labels}})
+    pod = make_pod()
+    pod["metadata"]["labels"] = {"app": "web", ZONE: "old"}
+    cluster.create("pods", pod)
+    cluster.post("pods", "a", "binding", binding(labels={REGION: "claimed"}))
+    assert cluster.get("pods", "a")["metadata"]["labels"] == {"app": "web", REGION: "r", ZONE: "z"}
+
+
+def test_a_binding_of_the_old_path_or_without_a_target_kind_tells_nothing(cluster: Any, make_pod: Any) -> None:
+    cluster.create("nodes", {"metadata": {"name": "n1", "labels": {ZONE: "z"}}})
+    cluster.create("pods", make_pod())
+    cluster.post("pods", "a", "binding", {**binding(), "target": {"name": "n1"}})
+    assert "labels" not in cluster.get("pods", "a")["metadata"]
+
+
+def test_a_pod_that_is_created_on_a_node_is_told_where_that_is(cluster: Any, make_pod: Any) -> None:
+    cluster.create("nodes", {"metadata": {"name": "n1", "labels": {ZONE: "z"}}})
+    assert cluster.create("pods", make_pod(nodeName="n1"))["metadata"]["labels"] == {ZONE: "z"}

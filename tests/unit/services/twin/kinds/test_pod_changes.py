@@ -216,6 +216,42 @@ def test_a_resize_takes_resources_and_nothing_else(cluster: Any, make_pod: Any) 
     assert (pod["spec"]["schedulerName"], pod["metadata"]["generation"]) == ("default-scheduler", 2)
 
 
+def test_a_resize_that_may_change_nothing_is_still_an_update(cluster: Any, make_pod: Any) -> None:
+    """What was sent is owned though it is dropped, so there is a new resourceVersion; the generation stays."""
+    before = cluster.create("pods", make_pod(container={"resources": {"requests": {"cpu": "1"}}}))
+
+    def edit(pod: Json) -> None:
+        pod["spec"]["containers"][0]["image"] = "other"
+        pod["metadata"]["labels"] = {"new": "label"}
+
+    after = resize(cluster, edit)
+    assert {**after, "metadata": {}} == {**before, "metadata": {}}
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert "labels" not in after["metadata"]
+    assert int(after["metadata"]["resourceVersion"]) > int(before["metadata"]["resourceVersion"])
+    assert resize(cluster, lambda pod: None)["metadata"] == after["metadata"]
+
+
+def test_a_resize_of_the_whole_pod_changes_its_resources(cluster: Any, make_pod: Any, causes: Any) -> None:
+    cluster.create("pods", make_pod(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}))
+    pod = resize(cluster, lambda pod: pod["spec"]["resources"]["requests"].update(cpu="1"))
+    assert (pod["spec"]["resources"]["requests"]["cpu"], pod["metadata"]["generation"]) == ("1", 2)
+    with pytest.raises(ApiError) as caught:
+        resize(cluster, lambda pod: pod["spec"].pop("resources"))
+    assert ("spec.resources", "Forbidden") in causes(caught.value)
+
+
+def test_a_resize_keeps_number_and_order_of_containers(cluster: Any, make_pod: Any, causes: Any) -> None:
+    cluster.create("pods", make_pod())
+    for edit, field in (
+        (lambda pod: pod["spec"]["containers"][0].update(name="d"), "spec.containers[0].name"),
+        (lambda pod: pod["spec"]["containers"].append({"name": "d", "image": "x"}), "spec.containers"),
+    ):
+        with pytest.raises(ApiError) as caught:
+            resize(cluster, edit)
+        assert (field, "Forbidden") in causes(caught.value)
+
+
 @pytest.mark.parametrize(
     ("resources", "field"),
     [

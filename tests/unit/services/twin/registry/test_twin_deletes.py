@@ -133,4 +133,4 @@ def test_bad_options_are_unprocessable(options: dict[str, Any]) -> None:
 
 def test_options_of_the_body_come_before_those_of_the_query() -> None:
     assert deleting.delete_options({"gracePeriodSeconds": "7"}, {"gracePeriodSeconds": 9})["gracePeriodSeconds"] == 9
-    assert deleting.delete_options({"gracePeriodSeconds": "7"}, {})["gracePeriodSeconds"] == 7
+    assert deleting.delete_options({"gracePeriodSeconds": "7"}, None)["gracePeriodSeconds"] == 7

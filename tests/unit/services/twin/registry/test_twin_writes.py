@@ -12,6 +12,20 @@ from services.twin.registry.field_owners import Owner
 from services.twin.registry.status import ApiError
 from tests.unit.services.twin.twin_scene import Scene
 
+THINGS = {
+    "group": "example.io",
+    "scope": "Namespaced",
+    "names": {"plural": "things", "kind": "Thing"},
+    "versions": [
+        {
+            "name": "v1",
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        }
+    ],
+}
+
 
 def refused(call: Any, *arguments: Any, **options: Any) -> ApiError:
     with pytest.raises(ApiError) as error:
@@ -197,3 +211,33 @@ def test_owners_survive_more_writes_than_are_kept_unresolved() -> None:
     stored = scene.registry.stored(scene.registry.kind("configmaps"), "default", "c")
     assert stored.unresolved <= 9
     assert owners_of(stored.owners)["unknown"] == {"f:data": {".": {}, "f:a": {}, "f:k29": {}}}
+
+
+@pytest.mark.parametrize(
+    ("resource", "fields"),
+    [
+        ("leases.coordination.k8s.io", {}),
+        ("csinodes.storage.k8s.io", {"spec": {"drivers": []}}),
+        ("runtimeclasses.node.k8s.io", {"handler": "h"}),
+        ("csidrivers.storage.k8s.io", {"spec": {}}),
+    ],
+)
+def test_kinds_that_are_not_overwritten_blindly_ask_for_the_resource_version(
+    resource: str, fields: dict[str, Any]
+) -> None:
+    scene = Scene()
+    scene.create(resource, "a", **fields)
+    error = refused(scene.update, resource, "a", {"metadata": {"name": "a"}, **fields})
+    assert error.code == 422
+    assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in error.body["message"]
+
+
+def test_a_custom_resource_is_updated_with_its_resource_version_only() -> None:
+    scene = Scene()
+    scene.create("customresourcedefinitions.apiextensions.k8s.io", "things.example.io", spec=THINGS)
+    scene.create("things.example.io", "a", spec={"n": 1})
+    error = refused(scene.update, "things.example.io", "a", {"metadata": {"name": "a"}, "spec": {"n": 2}})
+    assert error.body["message"] == (
+        'things.example.io "a" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update'
+    )
+    assert scene.change("things.example.io", "a", labels={"l": "1"}).obj["metadata"]["labels"] == {"l": "1"}
