@@ -19,7 +19,7 @@ HELPS_SHOWN = 5
 
 
 @click.command()
-@click.option("--namespace", "-n", "in_namespace", default="", help="Only pods of this namespace; default: of all.")
+@click.option("--pod-namespace", "in_namespace", default="", help="Only pods of this namespace; default: of all.")
 @click.option("--reason", default="", help="Only pods that wait for this reason, as the table names it.")
 @click.option("--priority", type=int, default=None, help="Only pods of this priority.")
 @click.option("--class", "of_class", default="", help="Only pods of this class, as the table names it.")

@@ -1,4 +1,4 @@
-"""Why pods wait, in groups: reasons, what would help and how many that lets in, and what a picture of many pods costs."""
+"""Why pods wait, in groups: reasons, what would help, how many that lets in, and what a picture costs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def test_pods_are_grouped_by_reason_namespace_priority_and_class() -> None:
 
 def test_the_message_is_the_one_that_the_pod_was_told() -> None:
     scene = begun(
-        make_node("full").node(), make_node("tainted").taint("gpu", "NoSchedule").node(), make_node("cordoned").cordon().node()
+        make_node("full").node(),
+        make_node("tainted").taint("gpu", "NoSchedule").node(),
+        make_node("cordoned").cordon().node(),
     )
     scene.add_pod(make_pod("there").on("full").cpu("4").pod())
     scene.add_pod(make_pod("waits").cpu("1").pod())
