@@ -11,9 +11,9 @@ import pytest
 
 from services.coordinator.api.lagging import LoopLag
 from services.coordinator.totals import Totals
-from shared.errors import StoreFenced
+from shared.errors import StoreFenced, StoreUnknown
 from shared.runtime.admin_records import read_audit
-from shared.wire.records import TotalsRecord, decode_record
+from shared.wire.records import MemberRecord, TotalsRecord, decode_record, encode_record
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.api.api_world import KEYS, TOKENS, ApiWorld, api_world
 
@@ -239,3 +239,37 @@ async def test_pods_bound_go_on_from_what_earlier_leaders_counted(world: ApiWorl
 async def test_totals_of_a_term_that_is_over_are_refused(world: ApiWorld) -> None:
     with pytest.raises(StoreFenced):
         await Totals(world.store, KEYS, term=1, bound=lambda: 0).write(1)
+
+
+# --- status while the leader is busy --------------------------------------------------------------------------------
+
+
+async def test_members_and_terms_are_answered_from_memory_once_etcd_is_followed(
+    world: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = world.desks["c0"]
+    following = asyncio.create_task(desk.registry.run())
+    await world.until(lambda: len(desk.registry._known) == 5)
+    before = (await world.ask("GET", "/v1/members")).json["items"]
+
+    async def silent(*_: Any, **__: Any) -> Any:
+        raise StoreUnknown("etcd is not to be asked")
+
+    monkeypatch.setattr(world.store, "list_prefix", silent)
+    desk.glance = None
+    for path in ("/v1/members?limit=400", "/v1/terms", "/v1/overview"):
+        assert (await world.ask("GET", path)).status == 200, path
+    assert (await world.ask("GET", "/v1/members?limit=401")).json["items"] == before
+    following.cancel()
+
+
+async def test_who_joins_later_is_seen(world: ApiWorld) -> None:
+    desk = world.desks["c0"]
+    following = asyncio.create_task(desk.registry.run())
+    await world.until(lambda: len(desk.registry._known) == 5)
+    record = MemberRecord(id="c7", url="http://c7", incarnation="i")
+    await world.put(KEYS.member("coordinator", "c7"), encode_record(record))
+    key = KEYS.members_prefix("coordinator")
+    await world.until(lambda: desk.registry._known.get(key))
+    assert "c7" in [one["id"] for one in (await world.ask("GET", "/v1/members?service=coordinator")).json["items"]]
+    following.cancel()
