@@ -16,13 +16,16 @@ from aiohttp import web
 from prometheus_client import Counter, Histogram
 
 from services.coordinator.attributing import reasons
+from services.coordinator.cluster_identity import ClusterIdentity
 from services.coordinator.control import Following
 from services.coordinator.core import Core
-from services.coordinator.explaining import explain
+from services.coordinator.explaining import explain, explain_gone
 from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.pace import Pace
 from services.coordinator.peers import Peers
 from services.coordinator.pointer import ActivePolicy
+from services.coordinator.totals import Totals
+from services.coordinator.vitals import Vitals, register
 from services.coordinator.window_ring import WindowRing
 from shared.election.record import decode_record
 from shared.errors import ConclaveError, KubeRejected, KubeUnknown
@@ -56,6 +59,9 @@ class Admin:
         self._explain_seconds: Histogram | None = None
         self.active_policy: ActivePolicy | None = None
         self.pace: Pace | None = None
+        self.vitals: Vitals | None = None
+        self.totals: Totals | None = None
+        self.cluster = ClusterIdentity()
         self.term_began = ""
         """When this process was elected, RFC 3339."""
         self.following: Following | None = None
@@ -81,6 +87,7 @@ class Admin:
         metrics.figure("coordinator", self.stats)
         self._explained = metrics.counter("explain_requests_total", "Questions about a pod, by result", ["result"])
         self._explain_seconds = metrics.histogram("explain_duration_seconds", "Answering one, API server included")
+        register(metrics, lambda: self.vitals if self._term() > 0 else None)
         metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
         metrics.gauge_of("agents", "Agents registered", lambda: float(len(self.core.roster.views) if self.core else 0))
         metrics.gauge_of("longest_turn_seconds", "Longest turn of the leader's loop in the last minute", self._turn_s)
@@ -178,6 +185,9 @@ class Admin:
         except KubeRejected as error:
             raise Refused(f"the API server refuses {namespace}/{name}: {error}", code="kube_rejected") from error
         if found is None:
+            remembered = explain_gone(core, f"{namespace}/{name}", boottime())
+            if remembered is not None:
+                return remembered
             raise Refused(
                 f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown", status=404
             )

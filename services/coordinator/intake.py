@@ -17,7 +17,7 @@ from services.coordinator.plans import Ledger
 from services.coordinator.preempting import Preemptor
 from services.coordinator.requeueing import Requeuer
 from services.coordinator.roster import Roster
-from services.coordinator.state import State
+from services.coordinator.state import State, Unwell
 from services.coordinator.takeover import Takeover
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -167,6 +167,10 @@ class Intake:
             self._state.log("node_refused", level="warning", node=node.name, problem=problem)
             self.delete_node(node.name)
             return
+        if node.conditions:
+            self._state.unwell[node.name] = Unwell(node.conditions)
+        else:
+            self._state.unwell.pop(node.name, None)
         if node.deleting:
             node = replace(node, unschedulable=True)  # to the agents it is: all rules must judge it alike
         if (drained := self._state.drained.get(node.name)) is not None:
@@ -192,6 +196,7 @@ class Intake:
 
     def delete_node(self, name: str) -> None:
         """A node is gone; its pods' accounts wait for their deletion."""
+        self._state.unwell.pop(name, None)
         if name in self._state.cache.table.row_of:
             self._state.cluster.remove_node(name)
             self._requeuer.node_changed(name, ClusterEvent.NODE_DELETED)

@@ -19,6 +19,7 @@ import heapq
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from services.coordinator.events import ConditionFailed
@@ -75,6 +76,8 @@ class _Notice:
     written_at: float = float("-inf")
     placed: bool = False
     """On its way to a node: nothing is written."""
+    since: float = 0.0
+    """When it got news that are not written yet."""
 
 
 class _Out(NamedTuple):
@@ -82,6 +85,7 @@ class _Out(NamedTuple):
 
     news: _News
     nominated: str | None
+    since: float
 
 
 @dataclass(slots=True)
@@ -211,6 +215,12 @@ class Notices:
         """Pods whose news are not written yet, those on their way included; not those whose counts alone changed."""
         return len(self._out) + sum(len(lane) for lane in self._lanes[:COUNTS])
 
+    def backlog(self, now: float) -> tuple[int, float]:
+        """(``waiting``, seconds for which the oldest of them has waited, as near as their order tells)."""
+        first = [self._notices[uid].since for lane in self._lanes[:COUNTS] for uid in islice(lane, 1)]
+        first += [out.since for out in islice(self._out.values(), 1)]
+        return self.waiting, now - min(first, default=now)
+
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _file(self, notice: _Notice) -> None:
@@ -222,6 +232,7 @@ class Notices:
                 heapq.heappush(self._timers, (due, notice.pod.uid))
             lane = None
         if lane != notice.lane:
+            notice.since = notice.since if notice.lane is not None else self._state.now
             self._unfile(notice)
             notice.lane = lane
             if lane is not None:
@@ -251,7 +262,7 @@ class Notices:
         self._unfile(notice)
         state, pod, news = self._state, notice.pod, notice.news
         told = notice.shown is not None or pod.condition[0] == "False"
-        self._out[pod.uid] = _Out(news, notice.nominated)
+        self._out[pod.uid] = _Out(news, notice.nominated, notice.since)
         state.stats.conditions += 1
         state.emit(PatchCondition(pod.uid, pod.namespace, pod.name, news.reason, news.message, told, notice.nominated))
         if news == notice.announced or news == notice.shown:

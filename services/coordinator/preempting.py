@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from services.coordinator.evicted import EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
 from services.coordinator.guiding import Guiding
 from services.coordinator.instructions import EmitEvent
 from services.coordinator.notices import UNSCHEDULABLE, Notices
@@ -46,6 +47,11 @@ from shared.scheduling.preemption import (
 from shared.scheduling.queue import Place
 from shared.scheduling.waiting import Group, group_key
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
+
+OUTCOMES: dict[int, str] = {
+    EvictionOutcome.EVICTED: EVICTED, EvictionOutcome.GONE: GONE, EvictionOutcome.UNKNOWN: UNKNOWN,
+}  # fmt: skip
+"""As people are told; all others: refused."""
 
 DRY_RUNS_PER_TURN = 16
 """Nodes tried before the loop turns: some milliseconds."""
@@ -372,6 +378,14 @@ class Preemptor:
             evictions.append(Eviction(victim.uid, victim.namespace, victim.name, uid, node, victim.uid in known.forced))
         if evictions:
             self._ledger.evict(evictions)
+        priorities = {victim.uid: victim.priority for victim in known.victims}
+        for one in evictions:
+            self._state.evicted.asked(
+                PastEviction(
+                    self._state.now, one.uid, one.namespace, one.name, priorities[one.uid], node, uid, known.pod.key,
+                    known.pod.priority,
+                )
+            )  # fmt: skip
 
     def landed(self, pod: Pod) -> None:
         """The watch shows a pod bound that was only assumed: if it is a victim where it is now, it is to leave."""
@@ -412,6 +426,7 @@ class Preemptor:
         """What became of one victim, by the binder; that it is gone only the watch says."""
         state, known = self._state, self._nominations.get(eviction.preemptor)
         current = known if known is not None and known.pod.nominated_node == eviction.node else None
+        state.evicted.became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1

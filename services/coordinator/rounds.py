@@ -128,7 +128,7 @@ class Rounds:
                 break
             (pod,) = state.queue.pop(1, state.now)
             self._units += 1
-            unit = Unit(self._units, pod, state.queue.entries[pod.uid].first_seen)
+            unit = Unit(self._units, pod, state.queue.entries[pod.uid].able_since)
             template = self._guiding.template(pod)
             judged = pod.pod_class if template is None else template
             candidate = self._lanes.takes(pod.uid)

@@ -36,6 +36,7 @@ from services.coordinator.instructions import (
 from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.pace import Pace
 from services.coordinator.peers import Peers
+from services.coordinator.pulse import Pulse
 from services.coordinator.scheduler_metrics import SchedulerMetrics
 from services.coordinator.window_ring import WindowRing
 from shared.errors import LeadershipLost, StoreFenced, StoreUnknown
@@ -80,6 +81,7 @@ class Shell:
         self._failpoints = failpoints
         self._inbox: list[Event] = []
         self._turning = False
+        self._posted_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[None] | None = None
@@ -88,7 +90,7 @@ class Shell:
         self.peers: Peers | None = None
         self.writes: KubeWrites | None = None
         self.windows = WindowRing(store, keys, core.state.term)
-        self.pace = Pace()
+        self.pace, self.pulse = Pace(), Pulse()
         self.latency_ms = metrics.quantiles("schedule_latency_ms")
         self.round_ms = metrics.quantiles("round_ms")
         self.turn_ms = metrics.quantiles("turn_ms")
@@ -103,7 +105,7 @@ class Shell:
         """Events for the next turn of the loop."""
         self._inbox.extend(events)
         if self._inbox and not self._turning:
-            self._turning = True
+            self._turning, self._posted_at = True, self._clock()
             asyncio.get_running_loop().call_soon(self._turn)
 
     def post_one(self, event: Event) -> None:
@@ -132,12 +134,15 @@ class Shell:
             return
         events, self._inbox = self._inbox[:EVENTS_PER_TURN], self._inbox[EVENTS_PER_TURN:]
         began_s, began_cpu_s = time.perf_counter(), time.thread_time()
+        began = self._clock()
         try:
             for instruction in self.core.handle(events, self._clock()):
                 self._carry_out(instruction)
         except Exception as error:  # noqa: BLE001  the shell's one guard: it ends the term with this error
             self._end(error)
             return
+        ended = self._clock()
+        self.pulse.turned(ended, took_s=ended - began, waited_s=began - self._posted_at, events=len(events))
         self._took(time.perf_counter() - began_s, time.thread_time() - began_cpu_s)
         self.post(())  # the rest of a large batch, after whatever else waits for the loop
         stats = self.core.state.stats

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+from services.coordinator.evicted import Evicted
 from services.coordinator.instructions import Instruction, Log
 from services.coordinator.recent import Recent
 from services.coordinator.stats import Stats
+from shared.model.node import Condition
 from shared.policy.judging import RolloutSettings
 from shared.scheduling.cache import ClusterCache
 from shared.scheduling.cluster_state import ClusterState
@@ -23,6 +25,10 @@ LEAST_REQUEST_TIMEOUT_S = 3.0
 
 VERDICT_BYTES = 32 * 1024 * 1024
 """Bound of what is remembered about pod classes, two bytes per node each: 3,000 classes at 5,000 nodes."""
+
+PRESSURES = {
+    "MemoryPressure": "memory", "DiskPressure": "disk", "PIDPressure": "pid", "NetworkUnavailable": "network",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,23 @@ class CoreSettings:
     """How much proof a candidate policy needs at each step."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unwell:
+    """A node's conditions that are not as they should be: for people, no rule reads them."""
+
+    conditions: tuple[Condition, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether its kubelet says that it is."""
+        return all(condition.type != "Ready" for condition in self.conditions)
+
+    @property
+    def pressure(self) -> list[str]:
+        """What it is short of, by kubectl's names in small letters."""
+        return [PRESSURES[found.type] for found in self.conditions if found.type in PRESSURES]
+
+
 @dataclass(slots=True)
 class State:
     """One term's shared state. ``now``: seconds of the clock at the event being handled."""
@@ -93,6 +116,7 @@ class State:
     """Our pods that are not tried because of their scheduling gates, by uid."""
     stats: Stats = field(default_factory=Stats)
     recent: Recent = field(default_factory=Recent)
+    evicted: Evicted = field(default_factory=Evicted)
     out: list[Instruction] = field(default_factory=list)
     now: float = 0.0
     started: bool = False
@@ -100,6 +124,8 @@ class State:
     """By whom and why no round begins; None: scheduling goes on."""
     drained: dict[str, Drained] = field(default_factory=dict)
     """By node name, also of nodes that are not there (any more)."""
+    unwell: dict[str, Unwell] = field(default_factory=dict)
+    """Nodes with a condition that is not as it should be, by name."""
     messages: int = 0
     objects_version: int = 0
     """Counts changes of what rules read beside nodes and pods that stand: volumes, workloads, nominations."""

@@ -94,6 +94,8 @@ class Entry:
     plugins: frozenset[str] = frozenset()
     first_seen: float = 0.0
     version: int = 0
+    able_since: float = 0.0
+    """Since when a node may take it, as far as is known: first seen, or woken last. What latencies count from."""
 
 
 SWEPT_AT_ONCE = 256
@@ -127,7 +129,7 @@ class PodQueue:
         entry = self.entries.get(pod.uid)
         if entry is None:
             self._arrivals += 1
-            entry = self.entries[pod.uid] = Entry(pod, Place.ACTIVE, self._arrivals, first_seen=now)
+            entry = self.entries[pod.uid] = Entry(pod, Place.ACTIVE, self._arrivals, first_seen=now, able_since=now)
             self._count[Place.ACTIVE] += 1
             self._activate(entry, now, OwnEvent.SEEN)
             return
@@ -144,6 +146,7 @@ class PodQueue:
             or before.nominated_node != pod.nominated_node == ""
         )
         if changed:
+            entry.able_since = now
             self._activate(entry, now, OwnEvent.CHANGED)
         elif group is not None and group.key != group_key(pod):
             self.waiting.add(pod, entry.arrival, plugins)
@@ -219,6 +222,7 @@ class PodQueue:
         entry = self.entries.get(uid)
         if entry is None or entry.place is not Place.UNSCHEDULABLE:
             return False
+        entry.able_since = now
         if entry.ready_at > now:
             self._back_off(entry, now, event)
             if isinstance(event, ClusterEvent):

@@ -140,6 +140,13 @@ class PolicyWindow(msgspec.Struct, frozen=True, kw_only=True):
     conduct: PolicyConduct | None = None
 
 
+class TotalsRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What was counted over all terms: the value under ``Keys.coordinator_totals``. ``bound``: pods that we bound."""
+
+    bound: int = 0
+    term: int = 0
+
+
 class LearnerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A learner's registration under ``Keys.member("learner", id)``: where agents send what they lived through."""
 
@@ -218,7 +225,8 @@ class TermRecord(msgspec.Struct, frozen=True, kw_only=True):
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One change somebody asked for, written before it took effect: the value under ``Keys.audit(number)``.
 
-    ``route``: method and route; ``target``: what was to be changed, such as a node's name.
+    ``route``: method and route; ``target``: what was to be changed, such as a node's name. ``result``: ok, or the
+    code it failed with; empty where the process ended before it could be noted.
     """
 
     number: int
@@ -229,6 +237,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     reason: str
     request_id: str
+    result: str = ""
 
 
 Record = (
@@ -242,6 +251,7 @@ Record = (
     | Drained
     | RuntimeSettings
     | TermRecord
+    | TotalsRecord
     | AuditRecord
 )
 

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from services.coordinator.admin import Admin
+from services.coordinator.api.registry import Registry
 from services.coordinator.core import Core
 from services.coordinator.pace import Pace
 from services.coordinator.settings import CoordinatorSettings
+from services.coordinator.vitals import Vitals
 from shared.election.record import LeaderRecord, decode_record
 from shared.ports import Clock, Store
 from shared.runtime.control_store import rfc3339
@@ -25,6 +27,9 @@ from shared.runtime.http import Refused
 from shared.runtime.log_tail import LogTail
 from shared.runtime.metrics import Metrics
 from shared.wire.keys import Keys
+
+REGISTERED = ("coordinator", "binder", "learner")
+"""Services whose processes are under ``members/``."""
 
 OBEYED_S = 2.0
 """How long a change waits for the leader to go by it."""
@@ -43,8 +48,18 @@ class Desk:
     clock: Clock
     wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     lines: LogTail = field(default_factory=LogTail)
+    registry: Registry = field(init=False)
+    """Who is registered; follows etcd only while somebody runs it."""
     glance: Any = None
     """The last overview (``overview.Glance``), shared by everybody who looks; None after a change."""
+
+    painter: Any = None
+    """The last picture of why pods wait (``pending.Painter``)."""
+
+    def __post_init__(self) -> None:
+        keys = self.keys
+        members = [keys.members_prefix(service) for service in REGISTERED]
+        self.registry = Registry(self.store, [*members, keys.binders_prefix, keys.coordinator_terms_prefix])
 
     @property
     def leads(self) -> bool:
@@ -74,6 +89,13 @@ class Desk:
         if self.admin.pace is None:
             raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
         return self.admin.pace
+
+    @property
+    def vitals(self) -> Vitals:
+        """The leader's health and history. Refused: 503 ``not_ready``."""
+        if self.admin.vitals is None:
+            raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
+        return self.admin.vitals
 
     @property
     def core(self) -> Core:

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from services.coordinator.api.access import Role
-from services.coordinator.api.answers import invalid, refusal, unknown
+from services.coordinator.api.answers import invalid, unknown
 from services.coordinator.api.desk import Desk
-from services.coordinator.api.pages import PageQuery, page
+from services.coordinator.api.pages import NumberedPageQuery, page
 from services.coordinator.api.routing import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Route, Schema
 from services.coordinator.rollout_view import RolloutView
 from shared.policy.rollout import Stage
@@ -101,14 +101,14 @@ async def show(desk: Desk, _: Ask[Any, Any]) -> PoliciesAnswer:
     )
 
 
-async def history(desk: Desk, ask: Ask[PageQuery, Any]) -> PolicyHistoryAnswer:
+async def history(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> PolicyHistoryAnswer:
     """What became of policies."""
     records = {-record.pointer.number: record for record in await read_history(desk.store, desk.keys)}
     keys, more = page(records, ask.query, int)
     return PolicyHistoryAnswer(items=[records[key] for key in keys], continue_=more)
 
 
-async def windows(desk: Desk, ask: Ask[PageQuery, Any]) -> PolicyWindowsAnswer:
+async def windows(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> PolicyWindowsAnswer:
     """What the windows said."""
     _, ring = desk.core, desk.admin.windows
     found = {-window.number: window for window in (ring.kept if ring is not None else ())}
@@ -166,9 +166,7 @@ async def _obeyed(desk: Desk, pointer: PolicyPointer) -> PointerAnswer:
 
 async def rolled_back(desk: Desk, ask: Ask[Any, Because]) -> PointerAnswer:
     """Withdraw the candidate, or go back to the policy before. Refused: 409 ``conflict``, there is none."""
-    reason = ask.body.reason or "rolled back by hand"
-    if not reason.strip():
-        raise refusal("reason: is empty; say why, or leave it out")
+    reason = ask.body.reason.strip() or "rolled back by hand"
     return await _obeyed(desk, await withdraw(desk.store, desk.keys, by=ask.caller.title, reason=reason))
 
 
@@ -180,11 +178,11 @@ ROUTES = (
     ),
     Route(
         method="GET", path="/v1/policies/history", role=Role.VIEWER, summary="Changes of the policy pointer",
-        answer=PolicyHistoryAnswer, query=PageQuery, handler=history, fresh_s=SLOW_FRESH_S,
+        answer=PolicyHistoryAnswer, query=NumberedPageQuery, handler=history, fresh_s=SLOW_FRESH_S,
     ),
     Route(
         method="GET", path="/v1/policies/windows", role=Role.VIEWER,
-        summary="What policies' choices were worth, window by window", answer=PolicyWindowsAnswer, query=PageQuery,
+        summary="What policies' choices were worth, window by window", answer=PolicyWindowsAnswer, query=NumberedPageQuery,
         handler=windows, fresh_s=SLOW_FRESH_S,
     ),
     Route(
@@ -194,7 +192,7 @@ ROUTES = (
     Route(
         method="POST", path="/v1/policies/activate", role=Role.OPERATOR, summary="Let a policy decide, in stages",
         answer=PointerAnswer, body=Activate, handler=activated,
-        errors={404: "policy_unknown", 409: "conflict", 422: "invalid_value"},
+        errors={404: "policy_unknown", 409: "conflict", 422: "invalid_value"}, audit_target=lambda body: body.name,
     ),
     Route(
         method="POST", path="/v1/policies/promote", role=Role.OPERATOR, summary="Take the candidate a step further",
