@@ -202,6 +202,7 @@ class Core:
         if state.now >= self._queue_swept_at + SWEEP_QUEUE_S:
             self._queue_swept_at = state.now
             state.queue.sweep(state.now)
+            self.intake.sweep()
             self.roster.rebalance()
         self.takeover.ask()
         self.ledger.sweep()

@@ -14,8 +14,9 @@ UNKNOWN_LATENCY = -1
 
 class Node(Struct, frozen=True, gc=False):
     """One node. ``allocatable``: amounts by resource name, CPU in milli-cores. ``latency_us``: latency to the users in
-    microseconds, ``UNKNOWN_LATENCY`` where nobody says. ``drained``: by whom and why it was drained from our
-    scheduling, "" for one that was not; no part of the Kubernetes object."""
+    microseconds, ``UNKNOWN_LATENCY`` where nobody says. ``features``: those it declares of ``DECIDING_FEATURES``.
+    ``drained``: by whom and why it was drained from our scheduling, "" for one that was not; no part of the Kubernetes
+    object."""
 
     name: str
     uid: str = ""
@@ -29,6 +30,7 @@ class Node(Struct, frozen=True, gc=False):
     invalid: str = ""
     latency_us: int = UNKNOWN_LATENCY
     drained: str = ""
+    features: tuple[str, ...] = ()
 
     @property
     def closed(self) -> bool:

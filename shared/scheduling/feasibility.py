@@ -83,10 +83,12 @@ class FeasibilityCache:
             return self.of(pod_class).static_mask
         return entry.static_mask
 
-    def rejection(self, pod_class: PodClass, row: int) -> Rejection | None:
-        """Why the row does not take the class; None when it does."""
+    def rejection(self, pod_class: PodClass, row: int, *, static_only: bool = False) -> Rejection | None:
+        """Why the row does not take the class (``static_only``: whatever is accounted there); None when it does."""
         rows = np.array([row])
         for rule in self.filters:
+            if static_only and not rule.static:
+                continue
             if rule.applies(self.table, pod_class) and not rule.mask(self.table, pod_class, rows)[0]:
                 code, reasons = rule.reasons(self.table, pod_class, row)
                 return Rejection(rule.name, code, reasons)

@@ -53,6 +53,7 @@ class ClusterEvent(Enum):
     NODE_ALLOCATABLE = "node_allocatable"
     NODE_LABELS = "node_labels"
     NODE_TAINTS = "node_taints"
+    NODE_FEATURES = "node_features"
     NODE_DELETED = "node_deleted"
     POD_ADDED = "pod_added"
     POD_LABELS = "pod_labels"
@@ -122,6 +123,7 @@ HELPS: dict[str, frozenset[ClusterEvent]] = {
             ClusterEvent.NAMESPACE_LABELS,
         }
     ),
+    "NodeDeclaredFeatures": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_FEATURES}),
     "ConclaveGpuDevices": frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_ALLOCATABLE, ClusterEvent.POD_DELETED}),
 }
 """Which events can help a pod that a plugin rejected; a plugin not named here is woken by every event."""
