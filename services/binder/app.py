@@ -91,7 +91,7 @@ async def main(service: Service, settings: BinderSettings) -> None:
         record = LeaderRecord(identity=service_id, incarnation=incarnation, url=url, version=our_version())
         member = MemberRecord(id=service_id, url=url, incarnation=incarnation, version=our_version())
         async with (
-            LeaseThread(store_opener(settings)) as thread,
+            LeaseThread(store_opener(settings), hung_after_s=settings.hung_after_s) as thread,
             listed(
                 service,
                 thread,

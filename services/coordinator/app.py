@@ -134,7 +134,7 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
             id=service_id, url=url, incarnation=incarnation, version=our_version(), admin_url=admin_url
         )
         async with (
-            LeaseThread(store_opener(settings)) as thread,
+            LeaseThread(store_opener(settings), hung_after_s=settings.hung_after_s) as thread,
             listed(
                 service,
                 thread,

@@ -58,6 +58,9 @@ class ProcessSettings:
     """The key of ``etcd_cert`` (PEM)."""
     listen: str = "127.0.0.1:0"
     """HOST:PORT of the HTTP listener; port 0 takes a free one. Beyond loopback only with a token file or TLS."""
+    live_listen: str = ""
+    """HOST:PORT where a thread tells a kubelet whether the process makes progress (``GET /livez``, plain HTTP). Empty:
+    nowhere."""
     advertise: str = ""
     """URL under which the others reach the listener; empty: the listener's own address."""
     id: str = ""
@@ -101,6 +104,8 @@ class ProcessSettings:
                 "advertise: says https:// but tls_cert is not given; give the tls_* files or write http://"
             )
         split_address(self.listen)
+        if self.live_listen:
+            split_address(self.live_listen, "live_listen")
 
 
 P = TypeVar("P", bound=ProcessSettings)
