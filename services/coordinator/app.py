@@ -52,6 +52,7 @@ from shared.runtime.log_tail import LogTail
 from shared.runtime.metrics import Metrics
 from shared.runtime.process import (
     await_store,
+    check_etcd,
     hops_of,
     identity,
     keys_of,
@@ -114,6 +115,7 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
     serving: AdminListener | None = None
     try:
         await await_store(store, settings)
+        await check_etcd(store, settings)
         await api.check()
         service.spawn("credentials", access.keep_fresh())
         service.spawn("log_level", control.follow_log_level(store, keys_of(settings), settings))
