@@ -19,6 +19,7 @@ import structlog
 
 from services.coordinator import control, measuring, pointer
 from services.coordinator.admin import Admin
+from services.coordinator.cluster_lease import ClusterLease, mesh_id
 from services.coordinator.core import Core
 from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.peers import Peers
@@ -68,6 +69,7 @@ from shared.runtime.process import (
 from shared.runtime.reflector import Reflector
 from shared.runtime.registration import listed
 from shared.runtime.service import Service, boottime
+from shared.runtime.standing import Standing
 from shared.wire.records import MemberRecord
 
 if TYPE_CHECKING:
@@ -86,6 +88,8 @@ class Outside:
     failpoints: Failpoints
     url: str
     """Ours, as the others are told."""
+    cluster: ClusterLease | None = None
+    """None: nobody keeps a second mesh out."""
     scheduler_metrics: SchedulerMetrics | None = None
     hops: Hops | None = None
 
@@ -111,7 +115,6 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
     access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
     api = KubeClient(access)
     url = url_of(settings, listener)
-    outside = Outside(store, api, peers.client, Failpoints.from_environment(), url, scheduler_metrics, hops)
     serving: AdminListener | None = None
     try:
         await await_store(store, settings)
@@ -119,6 +122,9 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
         await api.check()
         service.spawn("credentials", access.keep_fresh())
         service.spawn("log_level", control.follow_log_level(store, keys_of(settings), settings))
+        cluster = await _cluster_lease(settings, store, api, peers.standing)
+        failpoints = Failpoints.from_environment()
+        outside = Outside(store, api, peers.client, failpoints, url, cluster, scheduler_metrics, hops)
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def on_lost(term: int, reason: str) -> None:
@@ -173,6 +179,23 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
         hops.close()
 
 
+async def _cluster_lease(
+    settings: CoordinatorSettings, store: Store, api: KubeClient, standing: Standing
+) -> ClusterLease | None:
+    """What keeps a second mesh out. The mesh's id is read here, so that no hand-over waits for it."""
+    if not settings.cluster_lease_s:
+        return None
+    return ClusterLease(
+        api,
+        scheduler_name=settings.scheduler_name,
+        holder=await mesh_id(store, keys_of(settings)),
+        leader=identity(settings),
+        duration_s=settings.cluster_lease_s,
+        clock=boottime,
+        tell=lambda text: standing.note("cluster lease", text),
+    )
+
+
 async def _open_admin(
     settings: CoordinatorSettings, admin: Admin, store: Store, metrics: Metrics, tail: LogTail | None
 ) -> AdminListener:
@@ -224,6 +247,8 @@ async def _campaign(
                 waiting.cancel()
         if leading is not None:
             await asyncio.gather(leading, return_exceptions=True)
+        if outside.cluster is not None and service.stopping.is_set() and not lost.done():
+            await outside.cluster.shorten()
 
 
 async def lead(
@@ -235,7 +260,9 @@ async def lead(
     metrics: Metrics,
 ) -> None:
     """One term: everything is listed anew, then units are offered until the term ends (by an error)."""
-    keys = keys_of(settings)
+    keys, cluster = keys_of(settings), outside.cluster
+    if cluster is not None:
+        await cluster.acquire()
     core = Core(
         term=term,
         scheduler_name=settings.scheduler_name,
@@ -291,6 +318,8 @@ async def lead(
         follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
         *(writes.run() for _ in range(settings.api_writers)),
     ]
+    if cluster is not None:
+        tasks.append(cluster.keep())
     async with asyncio.TaskGroup() as group:
         for task in tasks:
             group.create_task(task)
