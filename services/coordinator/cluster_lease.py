@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 
 import structlog
 
-from shared.election.cluster_lease import Create, Keep, StayOut, Take, Watched, decide
+from shared.election.cluster_lease import Create, Held, Keep, StayOut, Take, Watched, decide
 from shared.errors import ConfigError, KubeError, KubeRejected, LeadershipLost
-from shared.kube.leases import LEASES, held_of, lease_body
+from shared.kube.leases import LEADER_ANNOTATION, LEASES, Lease, lease_body
 from shared.ports import Clock, CreateRevisionIs, KubeApi, Put, Store
 from shared.wire.keys import Keys
 
@@ -50,6 +50,18 @@ async def mesh_id(store: Store, keys: Keys) -> str:
     if found is None:
         raise ConfigError(f"etcd: {keys.mesh_id} is gone as soon as it is written; who deletes under our prefix?")
     return found.value.decode(errors="replace")
+
+
+def held_of(lease: Lease) -> Held:
+    """Who holds it and for how long; one without a duration is over at once."""
+    meta, spec = lease.metadata, lease.spec
+    return Held(
+        holder=spec.holder_identity or "",
+        duration_s=spec.lease_duration_seconds or 0,
+        version=meta.resource_version,
+        transitions=spec.lease_transitions or 0,
+        leader=(meta.annotations or {}).get(LEADER_ANNOTATION, ""),
+    )
 
 
 class ClusterLease:

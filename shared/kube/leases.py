@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec import field
 
-from shared.election.cluster_lease import Held
 from shared.kube.objects import Json, ObjectMeta
 from shared.kube.resources import Resource
 
@@ -26,18 +25,6 @@ class Lease(Json, frozen=True):
 
 
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases", True, Lease)
-
-
-def held_of(lease: Lease) -> Held:
-    """Who holds it and for how long; one without a duration is over at once."""
-    meta, spec = lease.metadata, lease.spec
-    return Held(
-        holder=spec.holder_identity or "",
-        duration_s=spec.lease_duration_seconds or 0,
-        version=meta.resource_version,
-        transitions=spec.lease_transitions or 0,
-        leader=(meta.annotations or {}).get(LEADER_ANNOTATION, ""),
-    )
 
 
 def lease_body(
