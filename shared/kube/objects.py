@@ -56,8 +56,16 @@ class ContainerPort(Json, frozen=True):
     protocol: str | None = None
 
 
+class ExitCodes(Json, frozen=True):
+    """Decides nothing here; kept so that a captured pod is a valid one."""
+
+    operator: str | None = None
+    values: list[int] | None = None
+
+
 class ContainerRestartRule(Json, frozen=True):
     action: str | None = None
+    exit_codes: ExitCodes | None = None
 
 
 class Container(Json, frozen=True):
