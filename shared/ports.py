@@ -127,6 +127,10 @@ class Store(Protocol):
         """Linearizable read of one key."""
         ...
 
+    async def server_version(self, *, timeout_s: float = 2.0) -> str:
+        """What the server that answers says of its release ("3.6.8"); "" where it has none."""
+        ...
+
     async def list_prefix(self, prefix: str, *, timeout_s: float = 5.0) -> Listing:
         """Linearizable read of everything under ``prefix`` at one revision, paged inside."""
         ...

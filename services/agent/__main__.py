@@ -26,7 +26,12 @@ def run() -> int:
         return EXIT_CONFIG
     configure("agent", level=settings.log_level)
     structlog.contextvars.bind_contextvars(id=identity(settings))
-    return run_service(lambda service: main(service, settings), name="agent", follow_parent=settings.follow_parent)
+    return run_service(
+        lambda service: main(service, settings),
+        name="agent",
+        follow_parent=settings.follow_parent,
+        live_listen=settings.live_listen,
+    )
 
 
 if __name__ == "__main__":

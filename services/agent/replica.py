@@ -115,6 +115,7 @@ class Replica:
                 allocatable=entry.allocatable,
                 latency_us=entry.latency_us,
                 drained=SOMEBODY if entry.drained else "",
+                features=tuple(entry.features),
             )
         )
         if self._slots.setdefault(row, slot) != slot:

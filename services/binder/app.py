@@ -34,6 +34,7 @@ from shared.runtime.lease_thread import LeaseThread
 from shared.runtime.metrics import Metrics
 from shared.runtime.process import (
     await_store,
+    check_etcd,
     hops_of,
     identity,
     keys_of,
@@ -79,6 +80,7 @@ async def main(service: Service, settings: BinderSettings) -> None:
     try:
         url = url_of(settings, listener)
         await await_store(store, settings)
+        await check_etcd(store, settings)
         await api.check()
         service.spawn("credentials", access.keep_fresh())
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -91,7 +93,7 @@ async def main(service: Service, settings: BinderSettings) -> None:
         record = LeaderRecord(identity=service_id, incarnation=incarnation, url=url, version=our_version())
         member = MemberRecord(id=service_id, url=url, incarnation=incarnation, version=our_version())
         async with (
-            LeaseThread(store_opener(settings)) as thread,
+            LeaseThread(store_opener(settings), hung_after_s=settings.hung_after_s) as thread,
             listed(
                 service,
                 thread,

@@ -13,6 +13,7 @@ from enum import Enum
 
 from services.binder.state import Transit
 from shared.model.pod import Pod
+from shared.scheduling.gates import unsupported_text
 
 
 class Next(Enum):
@@ -75,6 +76,8 @@ def after_read(transit: Transit, pod: Pod | None, *, max_attempts: int) -> Step:
         return Step(Next.WITHDRAW, f"not bound after {transit.attempts} Bindings: {transit.reason}"[:512])
     if pod.invalid or pod.gates:
         return Step(Next.REFUSE, pod.invalid or "the pod has scheduling gates")
+    if pod.unsupported:
+        return Step(Next.REFUSE, unsupported_text(pod)[:512])
     if pod.pod_class != transit.pod_class:
         return Step(Next.RECHECK)
     return Step(Next.AGAIN if pod.resource_version == transit.rv else Next.RENEW)

@@ -17,6 +17,7 @@ from shared.scheduling.conflicts import check_placement, within
 from shared.scheduling.feasibility import Rejection
 from shared.scheduling.filters import volume_binding, volume_limits, volume_restrictions, volume_zone
 from shared.scheduling.filters.gpu_devices import gpu_milli_of
+from shared.scheduling.gates import unsupported_text
 from shared.scheduling.prefilter import Prepare
 from shared.wire.messages import Outcome
 
@@ -42,6 +43,8 @@ def may_bind(state: State, pod: Pod) -> Verdict | None:
         return Verdict(Outcome.REFUSED, reason="the pod has scheduling gates")
     if pod.invalid:
         return Verdict(Outcome.REFUSED, reason=pod.invalid)
+    if pod.unsupported:
+        return Verdict(Outcome.REFUSED, reason=unsupported_text(pod)[:512])
     return None
 
 

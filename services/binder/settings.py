@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from services.binder.state import CoreSettings
+from shared.runtime.lease_thread import LEADER_HUNG_AFTER_S
 from shared.runtime.process import ProcessSettings, SchedulerName
 
 
@@ -22,6 +23,8 @@ class BinderSettings(ProcessSettings):
     """Context of the kubeconfig; empty: its current one."""
     scheduler_name: SchedulerName = "conclave"
     """Pods with this ``spec.schedulerName`` are ours; all others are counted and never bound."""
+    hung_after_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = LEADER_HUNG_AFTER_S
+    """Without the end of one turn of its loop for so long, a leader gives up its lease; however busy, it keeps it."""
     shard: str = "0"
     """The shard of nodes this binder campaigns for."""
     max_bindings: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32

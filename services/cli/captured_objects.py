@@ -47,6 +47,7 @@ class AddressedStatus(api.Json, frozen=True):
     allocatable: api.Quantities | None = None
     addresses: list[Address] | None = None
     conditions: list[api.NodeCondition] | None = None
+    declared_features: list[str] | None = None
 
 
 class AddressedNode(api.Json, frozen=True):
@@ -70,7 +71,11 @@ FINISHED = ("Succeeded", "Failed")
 
 def captured_node(node: AddressedNode) -> api.Node:
     """What the file keeps of a node: no addresses, no images, no foreign annotations."""
-    status = api.NodeStatus(allocatable=node.status.allocatable, conditions=node.status.conditions)
+    status = api.NodeStatus(
+        allocatable=node.status.allocatable,
+        conditions=node.status.conditions,
+        declared_features=node.status.declared_features,
+    )
     return api.Node(trimmed(node.metadata), node.spec, status)
 
 
@@ -88,7 +93,9 @@ def captured_pod(pod: TimedPod, *, start_s: float, seen_s: float, gone: bool = F
     if gone or pod.status.phase in FINISHED:
         last = max((at for at in map(_finished, pod.status.container_statuses or ()) if at is not None), default=None)
         ended = max((seen_s if last is None else last) - start_s, arrived, began if began is not None else arrived)
-    kept = api.Pod(trimmed(pod.metadata), replace(pod.spec, volumes=None))
+    # what needs objects that the file does not keep is left out: claims for volumes and devices, pod groups
+    spec = replace(pod.spec, volumes=None, resource_claims=None, scheduling_group=None)
+    kept = api.Pod(trimmed(pod.metadata), spec)
     return CapturedPod(kept, round(arrived, 3), _rounded(began), _rounded(ended))
 
 

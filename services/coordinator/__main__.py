@@ -29,7 +29,10 @@ def run() -> int:
     configure("coordinator", level=settings.log_level, tail=tail)
     structlog.contextvars.bind_contextvars(id=identity(settings))
     return run_service(
-        lambda service: main(service, settings, tail), name="coordinator", follow_parent=settings.follow_parent
+        lambda service: main(service, settings, tail),
+        name="coordinator",
+        follow_parent=settings.follow_parent,
+        live_listen=settings.live_listen,
     )
 
 

@@ -20,6 +20,7 @@ import structlog
 from services.coordinator import control, measuring, pointer
 from services.coordinator.admin import Admin
 from services.coordinator.cluster_identity import ClusterIdentity
+from services.coordinator.cluster_lease import ClusterLease, mesh_id
 from services.coordinator.core import Core
 from services.coordinator.events import Event
 from services.coordinator.kube_writes import KubeWrites
@@ -57,6 +58,7 @@ from shared.runtime.log_tail import LogTail
 from shared.runtime.metrics import Metrics
 from shared.runtime.process import (
     await_store,
+    check_etcd,
     hops_of,
     identity,
     keys_of,
@@ -72,6 +74,7 @@ from shared.runtime.process import (
 from shared.runtime.reflector import Batch, Reflector
 from shared.runtime.registration import listed
 from shared.runtime.service import Service, boottime
+from shared.runtime.standing import Standing
 from shared.wire.records import MemberRecord
 
 if TYPE_CHECKING:
@@ -90,6 +93,8 @@ class Outside:
     failpoints: Failpoints
     url: str
     """Ours, as the others are told."""
+    cluster: ClusterLease | None = None
+    """None: nobody keeps a second mesh out."""
     scheduler_metrics: SchedulerMetrics | None = None
     hops: Hops | None = None
 
@@ -117,13 +122,16 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
     api = KubeClient(access)
     admin.cluster = ClusterIdentity(setting=settings.cluster_name, context=access.cluster_name)
     url = url_of(settings, listener)
-    outside = Outside(store, api, peers.client, Failpoints.from_environment(), url, scheduler_metrics, hops)
     serving: AdminListener | None = None
     try:
         await await_store(store, settings)
+        await check_etcd(store, settings)
         await api.check()
         service.spawn("credentials", access.keep_fresh())
         service.spawn("log_level", control.follow_log_level(store, keys_of(settings), settings))
+        cluster = await _cluster_lease(settings, store, api, peers.standing)
+        failpoints = Failpoints.from_environment()
+        outside = Outside(store, api, peers.client, failpoints, url, cluster, scheduler_metrics, hops)
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def on_lost(term: int, reason: str) -> None:
@@ -141,7 +149,7 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
             id=service_id, url=url, incarnation=incarnation, version=our_version(), admin_url=admin_url
         )
         async with (
-            LeaseThread(store_opener(settings)) as thread,
+            LeaseThread(store_opener(settings), hung_after_s=settings.hung_after_s) as thread,
             listed(
                 service,
                 thread,
@@ -176,6 +184,23 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
         await api.close()
         await store.close()
         hops.close()
+
+
+async def _cluster_lease(
+    settings: CoordinatorSettings, store: Store, api: KubeClient, standing: Standing
+) -> ClusterLease | None:
+    """What keeps a second mesh out. The mesh's id is read here, so that no hand-over waits for it."""
+    if not settings.cluster_lease_s:
+        return None
+    return ClusterLease(
+        api,
+        scheduler_name=settings.scheduler_name,
+        holder=await mesh_id(store, keys_of(settings)),
+        leader=identity(settings),
+        duration_s=settings.cluster_lease_s,
+        clock=boottime,
+        tell=lambda text: standing.note("cluster lease", text),
+    )
 
 
 async def _open_admin(
@@ -230,6 +255,8 @@ async def _campaign(
                 waiting.cancel()
         if leading is not None:
             await asyncio.gather(leading, return_exceptions=True)
+        if outside.cluster is not None and service.stopping.is_set() and not lost.done():
+            await outside.cluster.shorten()
 
 
 async def lead(
@@ -241,7 +268,9 @@ async def lead(
     metrics: Metrics,
 ) -> None:
     """One term: everything is listed anew, then units are offered until the term ends (by an error)."""
-    keys = keys_of(settings)
+    keys, cluster = keys_of(settings), outside.cluster
+    if cluster is not None:
+        await cluster.acquire()
     core = Core(
         term=term,
         scheduler_name=settings.scheduler_name,
@@ -312,6 +341,8 @@ async def lead(
         follow_binder(store, keys, settings.shard, shell.post),
         follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
     ]
+    if cluster is not None:
+        tasks.append(cluster.keep())
     async with asyncio.TaskGroup() as group:
         for task in tasks:
             group.create_task(task)

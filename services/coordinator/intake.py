@@ -1,8 +1,9 @@
 """Takes in what the API server shows: which pods are ours and pending, what every pod and node counts, what may help.
 
 Every pod that is bound to any node is accounted, ours or not (reliability.md 3.6). A pod is queued if it names this
-scheduler, is not bound, terminating, gated or finished, and can be read; one that cannot be read is told so and left
-aside until it changes. What may help parked pods is noted (``requeueing.py``), which looks into it once per turn.
+scheduler, is not bound, terminating, gated or finished, and can be read; one that cannot be read, or that asks for what
+is not supported, is told so and left aside until it changes. What may help parked pods is noted (``requeueing.py``),
+which looks into it once per turn.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from services.coordinator.losses import Losses
-from services.coordinator.notices import SCHEDULER_ERROR, Notices
+from services.coordinator.notices import NOT_SUPPORTED, SCHEDULER_ERROR, Notices
 from services.coordinator.plans import Ledger
 from services.coordinator.preempting import Preemptor
 from services.coordinator.requeueing import Requeuer
@@ -21,6 +22,7 @@ from services.coordinator.state import State, Unwell
 from services.coordinator.takeover import Takeover
 from shared.model.node import Node
 from shared.model.pod import Pod
+from shared.scheduling.gates import unsupported_text
 from shared.scheduling.object_changes import drop_object, put_object
 from shared.scheduling.queue import ClusterEvent
 
@@ -58,7 +60,7 @@ class Intake:
         self._takeover = takeover
         self._notices = notices
         self._losses = losses
-        self._invalid: dict[str, str] = {}
+        self._refused: dict[str, Pod] = {}
         self._new_nodes: list[str] = []
 
     # --- pods ---------------------------------------------------------------------------------------------------
@@ -81,10 +83,10 @@ class Intake:
                 self._drop(pod.uid)
             return
         state.gated.discard(pod.uid)
-        if pod.invalid:
+        if pod.invalid or pod.unsupported:
             self._refuse(pod)
             return
-        self._invalid.pop(pod.uid, None)
+        self._refused.pop(pod.uid, None)
         if self._takeover.keep(pod):
             return
         pod = self._preemptor.as_nominated(pod)
@@ -135,18 +137,25 @@ class Intake:
         return pod.scheduler_name == self._state.scheduler_name and not pod.terminating and not pod.gates
 
     def _refuse(self, pod: Pod) -> None:
-        """The pod cannot be read: say so once per problem, do not queue it."""
+        """The pod cannot be read, or asks for what nobody looks at: say so, do not queue it."""
         state = self._state
         state.queue.remove(pod.uid)
         state.cluster.withdraw_nomination(pod.uid)
         self._preemptor.forget(pod.uid)
         self._requeuer.attempt_ended(pod.uid)
         self._takeover.settle(pod.uid)
-        if self._invalid.get(pod.uid) != pod.invalid:
-            self._invalid[pod.uid] = pod.invalid
+        before, self._refused[pod.uid] = self._refused.get(pod.uid), pod
+        if before is None or (before.invalid, before.unsupported) != (pod.invalid, pod.unsupported):
             state.stats.invalid_pods += 1
-            state.log("pod_refused", level="warning", pod_uid=pod.uid, pod=pod.key, problem=pod.invalid)
+            problem = pod.invalid or pod.unsupported
+            state.log("pod_refused", level="warning", pod_uid=pod.uid, pod=pod.key, problem=problem)
+        self._tell_refused(pod)
+
+    def _tell_refused(self, pod: Pod) -> None:
+        if pod.invalid:
             self._notices.tell(pod, SCHEDULER_ERROR, f"pod cannot be scheduled as it is written: {pod.invalid}")
+        else:
+            self._notices.tell(pod, NOT_SUPPORTED, unsupported_text(pod))
 
     def _drop(self, uid: str) -> None:
         if self._state.queue.remove(uid) is not None:
@@ -157,7 +166,7 @@ class Intake:
         self._losses.won(uid)
         self._preemptor.forget(uid)
         self._requeuer.attempt_ended(uid)
-        self._invalid.pop(uid, None)
+        self._refused.pop(uid, None)
 
     # --- nodes --------------------------------------------------------------------------------------------------
 
@@ -269,6 +278,8 @@ def changes_of(known: Node, node: Node) -> list[ClusterEvent]:
     closed, known_closed = (node.unschedulable, node.drained), (known.unschedulable, known.drained)
     if (known.taints, known_closed, known.deleting) != (node.taints, closed, node.deleting):
         events.append(ClusterEvent.NODE_TAINTS)
+    if known.features != node.features:
+        events.append(ClusterEvent.NODE_FEATURES)
     if known.uid != node.uid and not events:
         events.append(ClusterEvent.NODE_ADDED)
     return events

@@ -46,6 +46,7 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     ClusterEvent.NODE_ALLOCATABLE: "NodeUpdateNodeAllocatable",
     ClusterEvent.NODE_LABELS: "NodeUpdateNodeLabel",
     ClusterEvent.NODE_TAINTS: "NodeUpdateNodeTaint",
+    ClusterEvent.NODE_FEATURES: "NodeUpdateNodeDeclaredFeature",
     ClusterEvent.NODE_DELETED: "NodeDelete",
     ClusterEvent.POD_ADDED: "AssignedPodAdd",
     ClusterEvent.POD_LABELS: "AssignedPodUpdatePodLabel",

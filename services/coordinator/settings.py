@@ -11,6 +11,7 @@ import msgspec
 from services.coordinator.state import LEAST_REQUEST_TIMEOUT_S, CoreSettings
 from shared.policy.judging import RolloutSettings
 from shared.policy.registry import make_policy
+from shared.runtime.lease_thread import LEADER_HUNG_AFTER_S
 from shared.runtime.process import ProcessSettings, SchedulerName, split_address
 from shared.runtime.runtime_settings import RuntimeTable
 
@@ -33,6 +34,11 @@ class CoordinatorSettings(ProcessSettings):
     """Which policy the agents decide by, recorded on every pod that is bound."""
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     """Breaks ties between agents: same seed and events, same placements."""
+    cluster_lease_s: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 30
+    """Duration of the Lease in the cluster that keeps a second mesh from the same scheduler name; a mesh that is gone
+    is succeeded by another one this much later. 0: none is asked for."""
+    hung_after_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = LEADER_HUNG_AFTER_S
+    """Without the end of one turn of its loop for so long, a leader gives up its lease; however busy, it keeps it."""
     shard: str = "0"
     """The binders' shard that gets our plans."""
     batch_units: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64

@@ -60,7 +60,7 @@ class Stats:
     woken: int = 0
     """Parked units that an event woke."""
     invalid_pods: int = 0
-    """Pods whose spec cannot be read."""
+    """Pods whose spec cannot be read, or asks for what is not supported."""
     conditions: int = 0
     """Patches of PodScheduled conditions."""
     conditions_failed: int = 0

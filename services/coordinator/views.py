@@ -140,6 +140,7 @@ class AgentView:
             _usage(table, row),
             node.latency_us,
             bool(node.drained) and not (node.unschedulable or node.deleting),
+            list(node.features),
         )
 
     def _drop(self, name: str, removed: list[int]) -> None:

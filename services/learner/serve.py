@@ -28,7 +28,12 @@ def run() -> int:
 
     configure("learner", level=settings.log_level)
     structlog.contextvars.bind_contextvars(id=identity(settings))
-    return run_service(lambda service: main(service, settings), name="learner", follow_parent=settings.follow_parent)
+    return run_service(
+        lambda service: main(service, settings),
+        name="learner",
+        follow_parent=settings.follow_parent,
+        live_listen=settings.live_listen,
+    )
 
 
 def _check_torch() -> None:

@@ -47,6 +47,16 @@ class EtcdStore:
         answer = await self._read(self._protocol.range.request(key=key.encode()), f"get {key}", timeout_s)
         return to_key_value(answer.kvs[0]) if answer.kvs else None
 
+    async def server_version(self, *, timeout_s: float = 2.0) -> str:
+        status = etcd_protocol.method("Maintenance", "Status")
+
+        async def attempt(member: Member, left_s: float) -> str:
+            # A member's own answer, not the cluster's: its revision may lag and is not looked at.
+            return str((await member.unary(status)(status.request(), timeout=left_s)).version)
+
+        version: str = await self._connection.run(attempt, "ask for the version", timeout_s=timeout_s, repeatable=True)
+        return version
+
     async def list_prefix(self, prefix: str, *, timeout_s: float = 5.0) -> Listing:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s

@@ -36,6 +36,10 @@ class MemoryStore:
     async def get(self, key: str, *, timeout_s: float = 2.0) -> KeyValue | None:
         return (await self._open_server()).get(key)
 
+    async def server_version(self, *, timeout_s: float = 2.0) -> str:
+        await self._open_server()
+        return ""
+
     async def list_prefix(self, prefix: str, *, timeout_s: float = 5.0) -> Listing:
         return (await self._open_server()).list_prefix(prefix)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
+from shared.kube.convert_features import declared_features, needed_features, unsupported_fields
 from shared.kube.convert_latency import latency_limits, node_latency
 from shared.kube.convert_relations import images_of, relations_of
 from shared.model.constraints import (
@@ -83,6 +84,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         preempted=preempted,
         preemptible=(meta.annotations or {}).get(PREEMPTIBLE_ANNOTATION) != "false",
         workload=sys.intern(workload),  # copies share one string
+        unsupported=unsupported_fields(spec) if pending else "",
     )
 
 
@@ -121,6 +123,7 @@ def node_from_api(node: api.Node) -> Node:
         invalid=invalid,
         latency_us=latency_us,
         conditions=_not_as_it_should_be(node),
+        features=declared_features(node.status),
     )
 
 
@@ -168,6 +171,7 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
         host_ports=_host_ports(spec),
         latency_soft_us=soft_us,
         latency_hard_us=hard_us,
+        features=needed_features(spec),
     )
 
 

@@ -56,12 +56,25 @@ class ContainerPort(Json, frozen=True):
     protocol: str | None = None
 
 
+class ExitCodes(Json, frozen=True):
+    """Decides nothing here; kept so that a captured pod is a valid one."""
+
+    operator: str | None = None
+    values: list[int] | None = None
+
+
+class ContainerRestartRule(Json, frozen=True):
+    action: str | None = None
+    exit_codes: ExitCodes | None = None
+
+
 class Container(Json, frozen=True):
     name: str = ""
     image: str | None = None
     resources: ResourceRequirements | None = None
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: list[ContainerRestartRule] | None = None
 
 
 class Toleration(Json, frozen=True):
@@ -193,6 +206,14 @@ class SchedulingGate(Json, frozen=True):
     name: str = ""
 
 
+class PodResourceClaim(Json, frozen=True):
+    name: str = ""
+
+
+class PodSchedulingGroup(Json, frozen=True):
+    pod_group_name: str | None = None
+
+
 class PodSpec(Json, frozen=True):
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -206,9 +227,12 @@ class PodSpec(Json, frozen=True):
     scheduling_gates: list[SchedulingGate] | None = None
     priority: int | None = None
     host_network: bool | None = None
+    host_users: bool | None = None
     preemption_policy: str | None = None
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[Volume] | None = None
+    resource_claims: list[PodResourceClaim] | None = None
+    scheduling_group: PodSchedulingGroup | None = None
 
 
 class PodCondition(Json, frozen=True):
@@ -267,6 +291,7 @@ class NodeStatus(Json, frozen=True):
     allocatable: Quantities | None = None
     conditions: list[NodeCondition] | None = None
     images: list[ContainerImage] | None = None
+    declared_features: list[str] | None = None
 
 
 class Node(Json, frozen=True):

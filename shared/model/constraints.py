@@ -66,6 +66,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     microseconds; 0: any. They guide the policies that know latency and never make a node infeasible.
     ``workload``: what the pod is a copy of (``workload_key``), for policies that learn what its copies really use; ""
     where nobody asks. The mesh carries it beside the class, so that pods of many owners still share one.
+    ``features``: what a node must declare to run the pod (``features.py``), sorted.
     """
 
     requests: tuple[tuple[str, int], ...] = ()
@@ -80,6 +81,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     latency_soft_us: int = 0
     latency_hard_us: int = 0
     workload: str = ""
+    features: tuple[str, ...] = ()
 
 
 class Norms(Struct, frozen=True, array_like=True, gc=False):

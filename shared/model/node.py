@@ -33,9 +33,9 @@ class Condition(Struct, frozen=True, gc=False):
 
 class Node(Struct, frozen=True, gc=False):
     """One node. ``allocatable``: amounts by resource name, CPU in milli-cores. ``latency_us``: latency to the users in
-    microseconds, ``UNKNOWN_LATENCY`` where nobody says. ``drained``: by whom and why it was drained from our
-    scheduling, "" for one that was not; no part of the Kubernetes object.
-    ``conditions``: those that are not as they should be, for people; rules go by taints."""
+    microseconds, ``UNKNOWN_LATENCY`` where nobody says. ``features``: those it declares of ``DECIDING_FEATURES``.
+    ``drained``: by whom and why it was drained from our scheduling, "" for one that was not; no part of the Kubernetes
+    object. ``conditions``: those that are not as they should be, for people; rules go by taints."""
 
     name: str
     uid: str = ""
@@ -50,6 +50,7 @@ class Node(Struct, frozen=True, gc=False):
     latency_us: int = UNKNOWN_LATENCY
     drained: str = ""
     conditions: tuple[Condition, ...] = ()
+    features: tuple[str, ...] = ()
 
     @property
     def closed(self) -> bool:

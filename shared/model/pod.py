@@ -36,6 +36,7 @@ class Pod(Struct, frozen=True, gc=False):
     starts. ``images`` and ``owner`` (apiVersion, kind, name of the controlling owner) are kept of pending pods only.
     ``never_preempts``: preemptionPolicy Never. ``preempted``: a scheduler marked it as its victim.
     ``preemptible`` False: it opted out of being one. ``workload``: what it is a copy of (``workload_key``).
+    ``unsupported``: what of a pending pod's spec decides where it may run and is not honoured here; it must wait.
     """
 
     uid: str
@@ -63,6 +64,7 @@ class Pod(Struct, frozen=True, gc=False):
     preempted: bool = False
     preemptible: bool = True
     workload: str = ""
+    unsupported: str = ""
 
     @property
     def key(self) -> str:

@@ -2,7 +2,9 @@
 
 Why: a long garbage collection, a slow handler or a full connection on the main loop must not cost a lease, so the
 renewals do not run there. But a service that *hangs* must lose its leases, so they are renewed only while the main
-loop has ticked within ``hung_after_s`` (reliability: a leader that cannot work must not keep others from working).
+loop makes progress: a turn of it has ended within ``hung_after_s``. That bound says how long a hung leader may keep
+others from working, and nothing about safety: a process that is stopped as a whole renews nothing, whatever the bound,
+and what it writes later is refused by its term.
 
 Refuses to do: anything else. No request of a service runs here.
 """
@@ -26,6 +28,11 @@ Ts = TypeVarTuple("Ts")
 
 BEAT_EVERY_S = 0.5
 """How often the main loop says that it lives."""
+
+
+LEADER_HUNG_AFTER_S = 15.0
+"""A leader under load is busy, not hung: turns of 5 s have been measured on an overloaded machine. Its successor would
+have to list everything anew, on the same machine."""
 
 
 def boottime() -> float:
@@ -76,7 +83,7 @@ class LeaseThread:
         return self._store
 
     def main_alive(self) -> bool:
-        """Whether the main loop has ticked lately."""
+        """Whether the main loop makes progress: a turn of it has ended lately."""
         return self.clock() - self._beat_at < self._hung_after_s
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:

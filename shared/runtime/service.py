@@ -24,6 +24,7 @@ from typing import Any
 import structlog
 
 from shared.errors import ConfigError, LeadershipLost, StoreFenced
+from shared.runtime.liveness import Liveness
 
 log = structlog.get_logger()
 
@@ -77,11 +78,11 @@ def boottime() -> float:
 class Service:
     """What ``main`` is given: tasks, the stop signal, readiness, the heartbeat."""
 
-    def __init__(self, name: str, group: asyncio.TaskGroup) -> None:
+    def __init__(self, name: str, group: asyncio.TaskGroup, heartbeat: Heartbeat) -> None:
         self.name = name
         self.stopping = asyncio.Event()
         self.ready = False
-        self.heartbeat = Heartbeat(boottime)
+        self.heartbeat = heartbeat
         self._group = group
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -118,28 +119,36 @@ class Service:
 Main = Callable[[Service], Awaitable[None]]
 
 
-def run_service(main: Main, *, name: str, drain_s: float = 10.0, follow_parent: bool = False) -> int:
+def run_service(
+    main: Main, *, name: str, drain_s: float = 10.0, follow_parent: bool = False, live_listen: str = ""
+) -> int:
     """Run ``main`` to its end; the exit code (see ``EXIT_*``). Takes uvloop, signals and the process's limits.
 
     A first SIGTERM or SIGINT sets ``stopping``; after ``drain_s`` more seconds, or at a second signal, ``main`` and all
-    tasks are cancelled. ``follow_parent``: stop too when the process that started us is gone.
+    tasks are cancelled. ``follow_parent``: stop too when the process that started us is gone. ``live_listen``: where
+    liveness is told (``runtime/liveness.py``).
     """
     import uvloop
 
     raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(supervise(main, name=name, drain_s=drain_s, follow_parent=follow_parent))
+            runner.run(
+                supervise(main, name=name, drain_s=drain_s, follow_parent=follow_parent, live_listen=live_listen)
+            )
     except BaseException as error:  # noqa: BLE001  the process's last guard: every end gets one line and a code
         return report(error)
     return EXIT_OK
 
 
-async def supervise(main: Main, *, name: str, drain_s: float = 10.0, follow_parent: bool = False) -> None:
+async def supervise(
+    main: Main, *, name: str, drain_s: float = 10.0, follow_parent: bool = False, live_listen: str = ""
+) -> None:
     """``run_service`` inside a running loop: returns after a drain, raises what ended the service otherwise."""
     loop = asyncio.get_running_loop()
+    heartbeat = Heartbeat(boottime)
     async with asyncio.TaskGroup() as group:
-        service = Service(name, group)
+        service = Service(name, group, heartbeat)
         running = group.create_task(_run_main(main, service), name="main")
         ticking = group.create_task(_tick(service, follow_parent), name="heartbeat")
         signals = (signal.SIGTERM, signal.SIGINT)
@@ -154,7 +163,8 @@ async def supervise(main: Main, *, name: str, drain_s: float = 10.0, follow_pare
         for number in signals:
             loop.add_signal_handler(number, on_signal, number)
         try:
-            await _until_stopped(service, running, drain_s)
+            with Liveness(live_listen, heartbeat.age_s):
+                await _until_stopped(service, running, drain_s)
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)

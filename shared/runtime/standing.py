@@ -41,6 +41,14 @@ class Standing:
         self._wall = wall
         self._told: dict[str, str] = {}
         self._first_end = float("inf")
+        self._noted: dict[str, str] = {}
+
+    def note(self, subject: str, text: str) -> None:
+        """What the process itself found wrong about ``subject``; "" when it is over. Told at the next look."""
+        if text:
+            self._noted[subject] = text
+        else:
+            self._noted.pop(subject, None)
 
     def register(self, metrics: Metrics) -> None:
         """``certificate_left_seconds`` (until the first of ours ends; +Inf without any), ``clock_skew_seconds``."""
@@ -53,7 +61,7 @@ class Standing:
 
     def look(self) -> Warnings:
         """What is wrong now. What is new is logged, and what is over."""
-        found = self._certificates() | self._clock()
+        found = self._certificates() | self._clock() | self._noted
         for subject, text in found.items():
             if self._told.get(subject) != text:
                 log.warning("process_warned", subject=subject, warning=text)

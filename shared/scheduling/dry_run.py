@@ -10,6 +10,7 @@ from shared.model.pod import Pod
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.conflicts import fits
 from shared.scheduling.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.filters.declared_features import NAME as LAST
 from shared.scheduling.filters.gpu_devices import gpu_milli_of
 from shared.scheduling.node_table import NodeTable
 from shared.scheduling.prefilter import Prefiltered
@@ -53,7 +54,7 @@ class DryRun:
 
     def rejection(self) -> Rejection | None:
         """Why the node would not take the pod; None when it would."""
-        if self._static is not None:
+        if self._static is not None and self._static.plugin != LAST:
             return self._static
         local = self._local.rejection(self._pod.pod_class, 0)
         if local is not None:
@@ -62,7 +63,7 @@ class DryRun:
             verdict = rule.verdict(self._row)
             if verdict is not None:
                 return Rejection(rule.name, *verdict)
-        return None
+        return self._static
 
     def takes(self) -> bool:
         """Whether every filter passes; the same as no rejection, cheaper."""
@@ -85,7 +86,7 @@ class DryRun:
 
 
 def _static_rejection(feasibility: FeasibilityCache, pod: Pod, row: int) -> Rejection | None:
-    """The verdict of the static filters alone, which all run before the others."""
+    """The verdict of the static filters alone, which run before the others, but for the last one."""
     if feasibility.static_mask(pod.pod_class)[row]:
         return None
-    return feasibility.rejection(pod.pod_class, row)
+    return feasibility.rejection(pod.pod_class, row, static_only=True)

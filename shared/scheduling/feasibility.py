@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from shared.model.constraints import PodClass
 from shared.scheduling.filters import FILTERS
+from shared.scheduling.filters.declared_features import NAME as LAST
 from shared.scheduling.framework import Code, Filter
 from shared.scheduling.node_table import BoolArray, IntArray, NodeTable, Rows
 
@@ -115,31 +116,39 @@ class FeasibilityCache:
         """``[rows]``: the static filters' verdict alone, without bringing the rest up to date."""
         return self.static_verdict(pod_class).mask
 
-    def rejection(self, pod_class: PodClass, row: int) -> Rejection | None:
-        """Why the row does not take the class; None when it does."""
+    def rejection(self, pod_class: PodClass, row: int, *, static_only: bool = False) -> Rejection | None:
+        """Why the row does not take the class (``static_only``: whatever is accounted there); None when it does."""
         rows = np.array([row])
         for rule in self.filters:
+            if static_only and not rule.static:
+                continue
             if rule.applies(self.table, pod_class) and not rule.mask(self.table, pod_class, rows)[0]:
                 code, reasons = rule.reasons(self.table, pod_class, row)
                 return Rejection(rule.name, code, reasons)
         return None
 
-    def diagnosis(self, pod_class: PodClass, rows: IntArray | None = None) -> Diagnosis:
-        """Counts of reasons over all nodes (or ``rows`` of them), as kube-scheduler's ``0/N nodes are available``
-        tells them."""
-        reasons: Counter[str] = Counter()
-        plugins: set[str] = set()
-        if rows is None:
-            rows = self.table.live_rows()
+    def diagnosis(self, pod_class: PodClass) -> Diagnosis:
+        """Counts of reasons over all nodes, as kube-scheduler's ``0/N nodes are available`` tells them."""
+        reasons, plugins = Counter[str](), set[str]()
+        rows = self.table.live_rows()
+        for last in (False, True):
+            rows = self.sift(pod_class, rows, reasons, plugins, last=last)
+        return Diagnosis(len(self.table.row_of), len(rows), dict(reasons), frozenset(plugins))
+
+    def sift(
+        self, pod_class: PodClass, rows: IntArray, reasons: Counter[str], plugins: set[str], *, last: bool
+    ) -> IntArray:
+        """The rows that pass; of the others reasons and plugins are counted. ``last``: by the filter that comes after
+        the rules which need the whole cluster, or by those before them."""
         for rule in self.filters:
-            if not rule.applies(self.table, pod_class):
+            if (rule.name == LAST) is not last or not rule.applies(self.table, pod_class):
                 continue
             passing = rule.mask(self.table, pod_class, rows)
             if not passing.all():
                 plugins.add(rule.name)
                 reasons.update(rule.tally(self.table, pod_class, rows[~passing]))
             rows = rows[passing]
-        return Diagnosis(len(self.table.row_of), len(rows), dict(reasons), frozenset(plugins))
+        return rows
 
     def _judge(self, pod_class: PodClass) -> Feasibility:
         table = self.table

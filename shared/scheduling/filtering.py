@@ -14,6 +14,7 @@ import numpy as np
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.dry_run import DryRun
 from shared.scheduling.feasibility import Diagnosis, FeasibilityCache, Rejection
+from shared.scheduling.filters.declared_features import NAME as LAST
 from shared.scheduling.node_table import BoolArray
 from shared.scheduling.prefilter import NOT_NAMED, Prefiltered
 
@@ -75,13 +76,12 @@ def rejection_of(
     if filtered.mask[row]:
         return None
     local = feasibility.rejection(prefiltered.pod.pod_class, row)
-    if local is not None:
-        return local, False
-    for rule in prefiltered.rules:
-        verdict = rule.verdict(row)
-        if verdict is not None:
-            return Rejection(rule.name, *verdict), False
-    return None
+    if local is None or local.plugin == LAST:
+        for rule in prefiltered.rules:
+            verdict = rule.verdict(row)
+            if verdict is not None:
+                return Rejection(rule.name, *verdict), False
+    return None if local is None else (local, False)
 
 
 def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered) -> Diagnosis:
@@ -112,14 +112,12 @@ def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Pr
             reasons.update(filtered.contested[row].reasons)
             plugins.add(filtered.contested[row].plugin)
         rows = rows[~contested]
-    local = feasibility.diagnosis(prefiltered.pod.pod_class, rows)
-    reasons.update(local.reasons)
-    plugins |= local.plugins
-    rows = rows[feasibility.of(prefiltered.pod.pod_class).mask[rows]]
+    rows = feasibility.sift(prefiltered.pod.pod_class, rows, reasons, plugins, last=False)
     for rule in prefiltered.rules:
         passing = rule.mask()[rows]
         if not passing.all():
             reasons.update(rule.tally(rows[~passing]))
             plugins.add(rule.name)
         rows = rows[passing]
+    feasibility.sift(prefiltered.pod.pod_class, rows, reasons, plugins, last=True)
     return Diagnosis(len(table.row_of), int(filtered.mask.sum()), dict(reasons), frozenset(plugins))

@@ -35,7 +35,7 @@ class NodeTable:
     """Amounts, labels, taints, ports and GPU devices of many nodes.
 
     ``stamp[row]``: the counter's value at the row's last change; ``static_stamp``: at the last change of anything but
-    accounting (labels, taints, unschedulable, the set of nodes).
+    accounting (labels, taints, declared features, unschedulable, the set of nodes).
     """
 
     def __init__(self, capacity: int = 64) -> None:
@@ -59,6 +59,8 @@ class NodeTable:
         self.taint_set: IntArray = np.zeros(self.capacity, np.int64)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self._taint_set_of: dict[tuple[Taint, ...], int] = {(): 0}
+        self.feature_set: IntArray = np.zeros(self.capacity, np.int64)
+        self.feature_sets: list[tuple[str, ...]] = [()]
         self.label_codes: dict[str, IntArray] = {}
         self.label_values: dict[str, dict[str, int]] = {}
         self.ports: list[dict[HostPort, int]] = []
@@ -80,8 +82,8 @@ class NodeTable:
         elif known == node:
             return row
         self.nodes[row] = node
-        static_before = (known.labels, known.taints, known.closed) if known is not None else None
-        if static_before != (node.labels, node.taints, node.closed):
+        static_before = (known.labels, known.taints, known.closed, known.features) if known is not None else None
+        if static_before != (node.labels, node.taints, node.closed, node.features):
             self._set_static(row, node, known)
         self.drained[row] = bool(node.drained) and not node.unschedulable
         for name in node.allocatable:
@@ -239,6 +241,9 @@ class NodeTable:
             number = self._taint_set_of[node.taints] = len(self.taint_sets)
             self.taint_sets.append(node.taints)
         self.taint_set[row] = number
+        if node.features not in self.feature_sets:  # of a handful: there are few features
+            self.feature_sets.append(node.features)
+        self.feature_set[row] = self.feature_sets.index(node.features)
         for key in known.labels if known is not None else ():
             if key not in node.labels:
                 self.label_codes[key][row] = ABSENT
@@ -274,6 +279,7 @@ class NodeTable:
         self.unschedulable = np.concatenate((self.unschedulable, np.zeros(extra, np.bool_)))
         self.drained = np.concatenate((self.drained, np.zeros(extra, np.bool_)))
         self.taint_set = longer(self.taint_set)
+        self.feature_set = longer(self.feature_set)
         self.device_max_free = longer(self.device_max_free)
         self.device_whole = longer(self.device_whole)
         self.latency_us = longer(self.latency_us, UNKNOWN_LATENCY)

@@ -15,7 +15,7 @@ from shared.model.pod import POLICY_ANNOTATION, Pod
 from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.explanation import explain_nodes
 from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.gates import gate_rejection
+from shared.scheduling.gates import gate_rejection, unsupported_text
 from shared.scheduling.preemption_explained import NODES_TRIED, explain_preemption
 
 Answer = dict[str, Any]
@@ -63,6 +63,8 @@ def settled_state(pod: Pod, scheduler_name: str | None) -> tuple[str, str] | Non
         return "gated", gated.reasons[0]
     if pod.invalid:
         return "invalid", f"it cannot be scheduled as it is written: {pod.invalid}"
+    if pod.unsupported:
+        return "unsupported", unsupported_text(pod)
     return None
 
 

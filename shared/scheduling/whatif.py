@@ -15,7 +15,7 @@ from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.feasibility import FeasibilityCache, Rejection
 from shared.scheduling.filtering import rejection_of, run_filters
 from shared.scheduling.framework import Code
-from shared.scheduling.gates import gate_rejection
+from shared.scheduling.gates import entry_rejection
 from shared.scheduling.preemption import Preemption, plan_preemption
 from shared.scheduling.prefilter import prefilter
 from shared.scheduling.scoring import score_nodes
@@ -34,8 +34,8 @@ class NodeRejection:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """``feasible`` sorted; ``scores``: per feasible node the weighted scores per plugin; ``totals``: their sums;
-    ``best``: the nodes the pod may go to. ``preemption`` None: not asked, since some node takes the pod or it waits
-    for gates."""
+    ``best``: the nodes the pod may go to. ``preemption`` None: not asked, since some node takes the pod or it is
+    not tried at all (``gated``)."""
 
     feasible: tuple[str, ...] = ()
     infeasible: dict[str, NodeRejection] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Outcome:
 def what_if(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Outcome:
     """The verdict for ``pod``, which need not be part of ``state``. ``feasibility`` is over the state's table."""
     table = state.table
-    gated = gate_rejection(pod)
+    gated = entry_rejection(pod)
     if gated is not None:
         everywhere = {name: NodeRejection(gated, PRE_ENQUEUE) for name in sorted(table.row_of)}
         return Outcome(infeasible=everywhere, gated=gated)

@@ -22,7 +22,7 @@ from typing import Any
 from shared.twin.audit_ledger import NodeBook
 from shared.twin.audit_log import Entry
 from shared.twin.audit_relations import FOREVER, Relations, stander
-from shared.twin.audit_rules import Json, PodFacts, node_facts, pod_facts
+from shared.twin.audit_rules import Json, PodFacts, beyond_us, node_facts, pod_facts
 from shared.twin.audit_storage import KINDS as STORAGE_KINDS
 from shared.twin.audit_storage import Storage
 
@@ -174,6 +174,8 @@ class Audit:
                 self._note(f"double bound: {record.key} to {node}, earlier to {record.node or 'none'} (rv {entry.rv})")
             self._report.last_bind_s = entry.time_s
             error = self._book(node).placement_error(record.facts, entry.time_s) or self._related(entry, node)
+            if record.mine and (beyond := beyond_us(record.facts.spec)):
+                error = f"it asks for {beyond}, which nobody looked at"
             if error:
                 self._misplaced.add(entry.uid)
                 self._note(f"misplaced: {record.key} on {node}: {error} (rv {entry.rv})")
@@ -227,7 +229,7 @@ class Audit:
 
     def _admits(self, uid: str, record: _PodRecord, node: str, book: NodeBook) -> bool:
         """Whether the node takes one more such pod as things are."""
-        if book.facts is None or not book.admits(record.facts):
+        if book.facts is None or not book.admits(record.facts) or beyond_us(record.facts.spec):
             return False
         pod = stander(self._pending[uid], node)
         return not self._relations.refusal(pod, FOREVER) and self._storage.admits(pod, book.facts)

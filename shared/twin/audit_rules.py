@@ -93,6 +93,7 @@ class NodeFacts:
     taints: tuple[Json, ...]
     allocatable: Amounts
     broken: str = ""
+    declares: frozenset[str] = frozenset()
 
     @property
     def devices(self) -> int:
@@ -102,9 +103,9 @@ class NodeFacts:
 
 def node_facts(node: Json) -> NodeFacts:
     """Read a Node object."""
-    spec, meta, broken = node.get("spec") or {}, node["metadata"], ""
+    spec, status, meta, broken = node.get("spec") or {}, node.get("status") or {}, node["metadata"], ""
     offered: Amounts = {}
-    for name, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
+    for name, quantity in (status.get("allocatable") or {}).items():
         try:
             offered[name] = amount(name, str(quantity))
         except ValueError as error:
@@ -112,7 +113,8 @@ def node_facts(node: Json) -> NodeFacts:
     taints = [t for t in spec.get("taints") or () if t.get("effect") in ("NoSchedule", "NoExecute")]
     if spec.get("unschedulable"):
         taints.append(CORDON)
-    return NodeFacts(meta["name"], meta.get("labels") or {}, tuple(taints), offered, broken)
+    declares = frozenset(status.get("declaredFeatures") or ())
+    return NodeFacts(meta["name"], meta.get("labels") or {}, tuple(taints), offered, broken, declares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,35 @@ def refusal(pod: PodFacts, node: NodeFacts) -> str:
     """The rule by which ``node`` refuses ``pod`` however empty it is; empty when there is none."""
     if pod.broken:
         return f"its quantity {pod.broken}"
-    return taint_in_the_way(pod.spec, node) or selected_by(pod.spec, node)
+    missing = [feature for feature in features_needed(pod.spec) if feature not in node.declares]
+    undeclared = f"it does not declare {missing[0]}" if missing else ""
+    return taint_in_the_way(pod.spec, node) or selected_by(pod.spec, node) or undeclared
+
+
+def features_needed(spec: Json) -> list[str]:
+    """Features that a node must declare for a pod of this spec (NodeDeclaredFeatures of 1.36)."""
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    rules = [rule for container in containers for rule in container.get("restartPolicyRules") or ()]
+    needed = []
+    if any(rule.get("action") == "RestartAllContainers" for rule in rules):
+        needed.append("RestartAllContainersOnContainerExits")
+    if spec.get("hostNetwork") is True and spec.get("hostUsers") is False:
+        needed.append("UserNamespacesHostNetworkSupport")
+    return needed
+
+
+def beyond_us(spec: Json) -> str:
+    """What of the spec decides where the pod may run and is not Conclave's to decide; empty when there is nothing."""
+    if spec.get("resourceClaims"):
+        return "resourceClaims"
+    if spec.get("schedulingGroup") is not None:
+        return "schedulingGroup"
+    asked = [
+        name
+        for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+        for name in (container.get("resources") or {}).get("requests") or ()
+    ]
+    return next((name for name in asked if name.startswith("deviceclass.resource.kubernetes.io/")), "")
 
 
 def taint_in_the_way(spec: Json, node: NodeFacts, *, cordon: bool = True) -> str:

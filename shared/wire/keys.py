@@ -6,6 +6,7 @@ place: every variable part is escaped, so no unit key, agent id or shard can hol
 Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
 
     coordinator/leader            the coordinator's record; its create_revision is the coordinator's term
+    coordinator/mesh_id           the mesh's own id, made once: the holder of the Lease in the cluster
     coordinator/terms/<term>      who led that term, and since when
     coordinator/totals            what was counted over all terms
     binders/<shard>/leader        the binder's record of one shard; its create_revision is that shard's term
@@ -74,6 +75,10 @@ class Keys:
     @property
     def coordinator_leader(self) -> str:
         return f"{self.prefix}coordinator/leader"
+
+    @property
+    def mesh_id(self) -> str:
+        return f"{self.prefix}coordinator/mesh_id"
 
     def binder_leader(self, shard: str) -> str:
         return f"{self.binders_prefix}{escape(shard)}/leader"

@@ -60,7 +60,7 @@ class NodeUsage(Struct, frozen=True, array_like=True, gc=False):
 class NodeRow(Struct, frozen=True, array_like=True, gc=False):
     """A node that is new to the agent's view, or whose static half changed; ``latency_us`` -1: not known.
     ``drained``: it is unschedulable only because an operator drained it from our scheduling; the cluster itself lets
-    pods on it."""
+    pods on it. ``features``: those it declares that some pod may need."""
 
     name: Text
     labels: Annotated[dict[str, str], Meta(max_length=1024)]
@@ -70,6 +70,7 @@ class NodeRow(Struct, frozen=True, array_like=True, gc=False):
     usage: NodeUsage
     latency_us: int = -1
     drained: bool = False
+    features: Annotated[list[Text], Meta(max_length=64)] = []
 
 
 class View(Struct, frozen=True, array_like=True, gc=False):

@@ -6,6 +6,7 @@ Watches and compaction: ``test_store_watches.py``.
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -212,3 +213,10 @@ async def test_a_key_written_anew_leaves_its_former_lease(store, world):
     await put(store, world.key("k"), b"free")
     await store.revoke_lease(new.lease_id)
     assert (await store.get(world.key("k"))).lease_id == 0
+
+
+async def test_a_server_tells_its_release(store, request):
+    """The etcd at hand is asked; the store in memory is of no release."""
+    found = await store.server_version()
+    real = "etcd" in request.node.callspec.id
+    assert bool(re.fullmatch(r"\d+\.\d+\.\d+\S*", found)) is real

@@ -22,7 +22,7 @@ from shared.election.record import LeaderRecord
 from shared.errors import StoreUnknown
 from shared.ports import CreateRevisionIs, Put
 from shared.runtime.leadership import Leadership
-from shared.runtime.lease_thread import LeaseThread
+from shared.runtime.lease_thread import LEADER_HUNG_AFTER_S, LeaseThread
 
 
 async def main() -> None:
@@ -40,7 +40,7 @@ async def main() -> None:
     store = EtcdStore(settings)
     record = LeaderRecord(identity=options.identity, incarnation=uuid.uuid4().hex)
     async with (
-        LeaseThread(lambda: EtcdStore(settings)) as thread,
+        LeaseThread(lambda: EtcdStore(settings), hung_after_s=LEADER_HUNG_AFTER_S) as thread,
         Leadership(
             thread,
             key=options.key,

@@ -14,7 +14,7 @@ def words(verb: str, group: str, resource: str) -> str:
 
 
 def grants(documents: Iterable[Json]) -> dict[str, set[str]]:
-    """Service account to what it may do. Rules by name or path would be refused: we have none."""
+    """Service account to what it may do. Names that a rule is held to are behind it, in brackets; paths: none."""
     documents = list(documents)
     rules = {(d["kind"], d["metadata"]["name"]): d["rules"] for d in documents if d["kind"] in ("ClusterRole", "Role")}
     found: dict[str, set[str]] = {}
@@ -25,9 +25,10 @@ def grants(documents: Iterable[Json]) -> dict[str, set[str]]:
             assert subject["kind"] == "ServiceAccount", binding
             assert subject["namespace"] == "conclave-system", binding
             for rule in rules[binding["roleRef"]["kind"], binding["roleRef"]["name"]]:
-                assert rule.keys() == {"apiGroups", "resources", "verbs"}, rule
+                assert rule.keys() - {"resourceNames"} == {"apiGroups", "resources", "verbs"}, rule
+                held_to = f" [{' '.join(rule['resourceNames'])}]" if "resourceNames" in rule else ""
                 found.setdefault(subject["name"], set()).update(
-                    words(verb, group, resource)
+                    words(verb, group, resource) + held_to
                     for verb in rule["verbs"]
                     for group in rule["apiGroups"]
                     for resource in rule["resources"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -12,6 +13,7 @@ import kubernetes_validate.utils
 import pytest
 
 from shared.adapters.identity import IDENTITY_DOMAIN, SERVICE_ROLES, common_name, identity_of
+from shared.runtime.process import UNSAFE_ETCD
 from tests.manifests.rendering import (
     BUILDS,
     JOBS,
@@ -124,7 +126,7 @@ def test_services_are_probed_and_ports_are_named(build: str) -> None:
             ports = {port["name"] for port in container["ports"]}
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 assert container[probe]["httpGet"]["port"] in ports, (name, probe)
-                secure = build in MUTUAL_TLS and name != "conclave-etcd"
+                secure = build in MUTUAL_TLS and name != "conclave-etcd" and probe != "livenessProbe"
                 assert (container[probe]["httpGet"].get("scheme") == "HTTPS") is secure, (name, probe)
 
 
@@ -255,3 +257,18 @@ def test_who_speaks_to_etcd_as_a_member_has_a_members_certificate() -> None:
         assert "--peer-cert-allowed-cn=conclave-etcd-peer" in arguments
     names = [d["spec"].get("commonName") for d in of_kind("prod", "Certificate")]
     assert names.count("conclave-etcd-peer") == 1
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_no_overlay_runs_an_etcd_that_may_corrupt_its_data(build: str) -> None:
+    """The wheel's 3.5.1 is for demos: pods run etcd's own image, pinned, and services refuse an unsafe release."""
+    for document in of_kind(build, "StatefulSet"):
+        for container in document["spec"]["template"]["spec"]["containers"]:
+            image, _, tag = container["image"].rpartition(":")
+            assert image == "registry.k8s.io/etcd"
+            release = tuple(int(part) for part in re.split(r"[.-]", tag))
+            assert len(release) >= 3
+            assert release[:3] >= (3, 5, 3)
+            assert ".".join(map(str, release[:3])) not in UNSAFE_ETCD
+    settings = {key: value for d in of_kind(build, "ConfigMap") for key, value in d.get("data", {}).items()}
+    assert settings["CONCLAVE_ETCD_UNSAFE"] == "refuse"

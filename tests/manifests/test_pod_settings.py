@@ -138,3 +138,16 @@ def test_containers_start_with_settings_that_exist(files: tuple[str, ...]) -> No
         assert all(endpoint.split("//")[1].split(":")[0] in containers(files) for endpoint in settings.etcd)
         checked += 1
     assert checked >= 8
+
+
+@needs_kubectl
+@pytest.mark.parametrize("build", BUILDS)
+def test_liveness_is_asked_where_a_thread_answers_and_never_of_the_busy_loop(build: str) -> None:
+    templates = pod_templates(build)
+    for service, settings in told(build).items():
+        container = templates[f"conclave-{service}"]["spec"]["containers"][0]
+        probe = container["livenessProbe"]
+        port = next(p["containerPort"] for p in container["ports"] if p["name"] == probe["httpGet"]["port"])
+        assert settings.live_listen == f"0.0.0.0:{port}"
+        assert probe["httpGet"]["path"] == "/livez"
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from services.coordinator.cluster_lease import lease_name
 from tests.manifests.rbac_rules import grants, mismatches
 from tests.manifests.rendering import BUILDS, needs_kubectl, of_kind, pod_templates, rendered
 
@@ -73,3 +74,15 @@ def test_a_refused_request_a_missing_rule_and_an_unused_one_are_found() -> None:
     missing = {"a": {"list pods": True, "delete pods": True}}
     assert mismatches(missing, {"a": {"list pods"}}, everybody=set()) == ["a: no rule for: delete pods"]
     assert mismatches({}, {"a": {"list pods"}}, everybody=set()) == ["a: never used: list pods"]
+
+
+def test_the_lease_that_may_be_changed_is_the_one_of_the_scheduler_name() -> None:
+    for build in BUILDS:
+        settings = {k: v for d in of_kind(build, "ConfigMap") for k, v in d.get("data", {}).items()}
+        name = lease_name(settings["CONCLAVE_COORDINATOR_SCHEDULER_NAME"])
+        rules = grants(rendered(build))["conclave-coordinator"]
+        assert {rule for rule in rules if "leases" in rule} == {
+            "create coordination.k8s.io/leases",
+            f"get coordination.k8s.io/leases [{name}]",
+            f"patch coordination.k8s.io/leases [{name}]",
+        }

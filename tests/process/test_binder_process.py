@@ -28,19 +28,19 @@ RECOVERY_S = 10.0
 
 
 @asynccontextmanager
-async def mesh_with(folder: Path, failpoint: str) -> AsyncIterator[Mesh]:
+async def mesh_with(folder: Path, failpoint: str, *flags: str) -> AsyncIterator[Mesh]:
     """A mesh whose first binder leads and is armed; a second one stands by."""
     environ = {"CONCLAVE_LOG_LEVEL": "info"}
     async with Mesh(folder, coordinators=1, agents=1, binders=0, environ=environ) as mesh:
         await mesh.add_nodes(3)
-        flags = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig)]
+        common = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig), *flags]
         if failpoint:
             environ[VARIABLE] = failpoint
-        await mesh.start("binder-0", "binder", [*flags, "--id", "binder-0"])
+        await mesh.start("binder-0", "binder", [*common, "--id", "binder-0"])
         environ.pop(VARIABLE, None)
         mesh.services["binder-0"].wanted = False  # once it has ended it stays so: its exit code is looked at
         assert await mesh.leader("binder") == "binder-0"
-        await mesh.start("binder-1", "binder", [*flags, "--id", "binder-1"])
+        await mesh.start("binder-1", "binder", [*common, "--id", "binder-1"])
         yield mesh
 
 
@@ -87,7 +87,7 @@ async def test_a_leader_hung_past_its_lease_before_the_binding_ends_and_its_late
     tmp_path: Path,
 ) -> None:
     """It passed its last look at the lease, then stood still; meanwhile its successor finished the intent."""
-    async with mesh_with(tmp_path, "before_bind=pause:9") as mesh:
+    async with mesh_with(tmp_path, "before_bind=pause:9", "--hung-after-s=2") as mesh:
         names = await add_pods(mesh, "pod")
         await mesh.wait_bound(names, timeout_s=30)
         async with asyncio.timeout(20):

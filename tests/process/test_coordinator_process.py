@@ -77,7 +77,9 @@ async def test_an_agents_nodes_are_dealt_to_the_others_when_it_dies(tmp_path: Pa
 async def test_a_leader_that_hangs_before_publishing_is_fenced_and_its_successor_goes_on(tmp_path: Path) -> None:
     async with Mesh(tmp_path, coordinators=0, binders=1) as mesh:
         # longer than its lease: when it wakes, its transaction compares a term that is over
-        hung = await mesh.add("coordinator", 0, {"CONCLAVE_FAILPOINT": "before_publish=pause:6"})
+        hung = await mesh.add(
+            "coordinator", 0, {"CONCLAVE_FAILPOINT": "before_publish=pause:7", "CONCLAVE_HUNG_AFTER_S": "2"}
+        )
         await mesh.add("coordinator", 1)
         await mesh.add_nodes(2)
         await mesh.add_pod("a")

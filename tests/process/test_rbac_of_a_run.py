@@ -235,5 +235,9 @@ async def test_a_mesh_works_with_its_roles_uses_every_rule_and_shows_what_is_ask
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-    assert mismatches(asked_in(requests), grants(rendered(BUILD)), everybody=OPEN) == []
+    # which object is asked for is not in the requests; that the server let it through says that the name is right
+    granted = {
+        account: {rule.partition(" [")[0] for rule in rules} for account, rules in grants(rendered(BUILD)).items()
+    }
+    assert mismatches(asked_in(requests), granted, everybody=OPEN) == []
     assert wanted_metrics() <= metrics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -228,3 +229,27 @@ def test_a_bare_service_stays_within_50_mb_and_idles():
     assert int(rss) <= 50_000_000
     assert float(cpu_s) <= 0.1, "a busy loop"
     assert heavy == "[]"
+
+
+def test_a_service_says_that_it_lives_while_its_loop_is_busy():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    code = """
+    async def main(service):
+        import threading, urllib.request
+        seen = []
+        def ask():
+            with urllib.request.urlopen("http://127.0.0.1:PORT/livez", timeout=1) as answer:
+                seen.append(answer.status)
+        while service.heartbeat.worst_lag_s == 0.0:
+            await asyncio.sleep(0.05)
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()  # the loop stands still meanwhile: it cannot be what answers
+        say(seen)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await service.stopping.wait()
+    """
+    process = start(code.replace("PORT", str(port)), live_listen=f"127.0.0.1:{port}")
+    code, out, _ = finish(process)
+    assert (code, out.strip()) == (EXIT_OK, "[200]")

@@ -182,8 +182,8 @@ ROUTES = (
     ),
     Route(
         method="GET", path="/v1/policies/windows", role=Role.VIEWER,
-        summary="What policies' choices were worth, window by window", answer=PolicyWindowsAnswer, query=NumberedPageQuery,
-        handler=windows, fresh_s=SLOW_FRESH_S,
+        summary="What policies' choices were worth, window by window", answer=PolicyWindowsAnswer,
+        query=NumberedPageQuery, handler=windows, fresh_s=SLOW_FRESH_S,
     ),
     Route(
         method="GET", path="/v1/policies/{name}/card", role=Role.VIEWER, summary="The card of a policy's weights",

@@ -1,7 +1,11 @@
-"""The node-local filters of this release, in kube-scheduler's order: the first that rejects a node is its reason."""
+"""The node-local filters of this release, in kube-scheduler's order: the first that rejects a node is its reason.
+
+The last one is kube-scheduler's last of all: where it rejects, a rule that needs the whole cluster speaks first.
+"""
 
 from __future__ import annotations
 
+from shared.scheduling.filters.declared_features import DeclaredFeatures
 from shared.scheduling.filters.gpu_devices import GpuDevices
 from shared.scheduling.filters.node_affinity import NodeAffinity
 from shared.scheduling.filters.node_name import NodeName
@@ -19,4 +23,5 @@ FILTERS: tuple[Filter, ...] = (
     NodePorts(),
     ResourceFit(),
     GpuDevices(),
+    DeclaredFeatures(),
 )

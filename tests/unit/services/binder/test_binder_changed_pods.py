@@ -6,7 +6,7 @@ import pytest
 
 from services.binder.instructions import Bind, Commit, ReadPod
 from shared.wire.messages import Outcome
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod
 from tests.unit.services.binder.binder_checks import at_rest, outcome
 from tests.unit.services.binder.binder_world import make_world
 
@@ -150,3 +150,33 @@ def test_a_pod_that_grew_after_the_commit_is_checked_again_before_the_next_bindi
     at_rest(world, binder)
     assert outcome(binder, request).outcome == Outcome.CONFLICT
     assert world.node_of("p0") == ""
+
+
+def test_a_pod_that_asks_for_what_is_not_supported_is_refused_before_anything_is_committed() -> None:
+    world = make_world(pods=0)
+    builder = make_pod("p0").cpu("1")
+    builder.json["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    world.kube.add_pod(builder)
+    binder = world.start_binder()
+    request = world.send(binder, world.plan(("p0", "n0")))
+    result = outcome(binder, request)
+    assert result.outcome == Outcome.REFUSED
+    assert "spec.resourceClaims" in result.reason
+    assert not world.commitments
+    assert world.node_of("p0") == ""
+
+
+def test_a_node_that_declares_too_little_is_refused_by_the_binder_too() -> None:
+    world = make_world(pods=0, nodes=1)
+    declares = make_node("new")
+    declares.json["status"]["declaredFeatures"] = ["RestartAllContainersOnContainerExits"]
+    world.kube.add_node(declares)
+    builder = make_pod("p0").cpu("1")
+    builder.json["spec"]["containers"][0]["restartPolicyRules"] = [{"action": "RestartAllContainers"}]
+    world.kube.add_pod(builder)
+    binder = world.start_binder()
+    request = world.send(binder, world.plan(("p0", "n0", ["new"])))
+    world.run(binder, Commit)
+    world.run(binder, Bind)
+    result = outcome(binder, request)
+    assert (result.outcome, result.node) == (Outcome.BOUND, "new")

@@ -55,6 +55,7 @@ from shared.policy.registry import make_policy
 from shared.scheduling.cache import ClusterCache
 from shared.scheduling.conflicts import check_placement
 from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.gates import entry_rejection
 from shared.wire.codec import decode, encode
 from shared.wire.messages import (
     VERSION,
@@ -379,7 +380,8 @@ def check_places(scene: Scene) -> list[str]:
     waiting = {event.pod.uid for event in scene.inbox if isinstance(event, PodUpserted)}
     wrong = []
     for uid, pod in scene.pods.items():
-        pending = not pod.node_name and not pod.finished and not pod.terminating and not pod.gates and not pod.invalid
+        pending = not pod.node_name and not pod.finished and not pod.terminating and entry_rejection(pod) is None
+        pending = pending and not pod.invalid
         if pending and uid not in waiting and len(scene.core.place_of(uid)) != 1:
             wrong.append(f"{uid}: {scene.core.place_of(uid)}")
     return wrong

@@ -18,7 +18,7 @@ from shared.election.record import LeaderRecord
 from shared.errors import ConfigError, StoreRolledBack, StoreUnknown
 from shared.ports import CreateRevisionIs, Delete, Put
 from shared.runtime.leadership import Leadership, observe_leader
-from shared.runtime.lease_thread import LeaseThread
+from shared.runtime.lease_thread import LEADER_HUNG_AFTER_S, LeaseThread
 from shared.runtime.membership import Membership
 from shared.runtime.prefix_watch import follow_prefix
 
@@ -182,6 +182,20 @@ async def test_a_hung_main_loop_loses_key_and_registration(server, hung_after_s,
             assert leadership.is_valid() == key_remains
             # It recovers by itself once the service does.
             await leadership.wait_elected()
+
+
+@pytest.mark.parametrize(("hung_after_s", "keeps"), [(LEADER_HUNG_AFTER_S, True), (1.0, False)])
+async def test_a_leader_whose_turns_are_longer_than_its_lease_keeps_it_while_they_end(server, hung_after_s, keeps):
+    """Ablation: by the bound that a leader had before, being busy is taken for being hung."""
+    heard = Heard()
+    async with LeaseThread(lambda: MemoryStore(server), hung_after_s=hung_after_s) as thread:
+        async with candidacy(thread, "a", heard) as leadership:
+            term = await leadership.wait_elected()
+            for _ in range(2):
+                time.sleep(2.5)  # noqa: ASYNC251 -- one turn, two and a half times the TTL
+                await asyncio.sleep(0)
+            assert (leadership.term == term) == keeps
+            assert (("elected", term) in heard.all[:1] and len(heard.all) == 1) == keeps
 
 
 async def test_a_store_that_went_back_ends_candidacy_and_membership(server):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
-from shared.runtime.process import ProcessSettings
+from shared.adapters.memory_store import MemoryStore
+from shared.errors import ConfigError, StoreRejected
+from shared.runtime.process import ProcessSettings, check_etcd
 
 
 @pytest.mark.parametrize("url", ["", "http://10.0.0.7:8700", "http://[fd00::1]:8700", "http://agent-1", "http://a:1/"])
@@ -19,3 +22,32 @@ def test_a_url_that_no_peer_can_call_is_refused_by_who_would_advertise_it(url: s
     """It registered, looked healthy, and was told by the others alone: not a URL."""
     with pytest.raises(ValueError, match="advertise"):
         ProcessSettings(advertise=url)
+
+
+class Released(MemoryStore):
+    """An etcd of one release; None: one that does not say."""
+
+    def __init__(self, version: str | None) -> None:
+        super().__init__()
+        self._version = version
+
+    async def server_version(self, *, timeout_s: float = 2.0) -> str:
+        if self._version is None:
+            raise StoreRejected("etcd: permission denied")
+        return self._version
+
+
+@pytest.mark.parametrize("version", ["3.5.0", "3.5.1", "3.5.2"])
+async def test_an_etcd_that_may_corrupt_its_data_is_told_or_refused(version: str) -> None:
+    with capture_logs() as lines:
+        await check_etcd(Released(version), ProcessSettings())
+    assert [line["event"] for line in lines] == ["etcd_unsafe"]
+    with pytest.raises(ConfigError, match=f"etcd: {version} may corrupt its data; run 3.5.3"):
+        await check_etcd(Released(version), ProcessSettings(etcd_unsafe="refuse"))
+
+
+@pytest.mark.parametrize("version", ["3.4.23", "3.5.3", "3.5.26", "3.6.8", "", None])
+async def test_another_etcd_is_fine_and_one_that_does_not_say_is_no_reason_to_stop(version: str | None) -> None:
+    with capture_logs() as lines:
+        await check_etcd(Released(version), ProcessSettings(etcd_unsafe="refuse"))
+    assert all(line["event"] == "etcd_version_unknown" for line in lines)

@@ -132,3 +132,13 @@ def test_a_date_that_is_none_says_nothing(date: str):
     skew = ClockSkew()
     skew.see("p", date)
     assert skew.worst() is None
+
+
+def test_what_a_process_notes_about_itself_is_told_until_it_is_over(files: Path):
+    found = standing(files, NOW)
+    found.note("cluster lease", "another mesh is there")
+    with capture_logs() as lines:
+        assert found.look() == found.look() == ("another mesh is there",)
+        found.note("cluster lease", "")
+        assert found.look() == ()
+    assert [line["event"] for line in lines] == ["process_warned", "process_warning_over"]

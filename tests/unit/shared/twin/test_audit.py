@@ -238,3 +238,13 @@ def test_an_unparsable_quantity_fits_nowhere_and_spoils_nothing_else():
     report = History().node().pod("a", {"cpu": "a lot"}).unschedulable("a").pod("b").bind("b").report()
     assert report.ok
     assert (report.pods_bound, report.pods_unschedulable) == (1, 1)
+
+
+def test_a_pod_that_asks_for_what_is_not_ours_may_wait_and_must_not_be_bound():
+    claim = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
+    waiting = History().node().pod(schedulerName="conclave", **claim).unschedulable().report()
+    assert (waiting.lost, waiting.pods_unschedulable, waiting.ok) == (0, 1, True)
+    bound = History().node().pod(schedulerName="conclave", **claim).bind().report()
+    assert bound.misplaced == 1
+    assert "resourceClaims" in bound.examples[0]
+    assert History().node().pod(schedulerName="default-scheduler", **claim).bind().report().ok

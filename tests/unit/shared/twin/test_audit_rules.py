@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from shared.twin.audit_rules import amount, named_devices, pod_requests, ports_clash
+from shared.twin.audit_rules import (
+    amount,
+    beyond_us,
+    features_needed,
+    named_devices,
+    node_facts,
+    pod_facts,
+    pod_requests,
+    ports_clash,
+    refusal,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +77,22 @@ def test_devices_are_different_indices():
     for bad in ("", "1,1", "-1", "x", "1, 2"):
         with pytest.raises(ValueError):
             named_devices(bad)
+
+
+def test_a_node_must_declare_the_features_that_a_pod_needs() -> None:
+    restarts = {"containers": [{"restartPolicyRules": [{"action": "RestartAllContainers"}]}]}
+    own_users = {"hostNetwork": True, "hostUsers": False}
+    both = ["RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"]
+    assert features_needed({**restarts, **own_users}) == both
+    assert features_needed({"hostNetwork": True, "containers": [{"restartPolicyRules": [{"action": "Restart"}]}]}) == []
+    pod = pod_facts({"spec": restarts})
+    assert refusal(pod, node_facts({"metadata": {"name": "n"}})) == f"it does not declare {both[0]}"
+    assert not refusal(pod, node_facts({"metadata": {"name": "n"}, "status": {"declaredFeatures": both}}))
+
+
+def test_what_is_not_ours_to_decide_is_named() -> None:
+    assert beyond_us({"resourceClaims": [{"name": "gpu"}]}) == "resourceClaims"
+    assert beyond_us({"schedulingGroup": {}}) == "schedulingGroup"
+    name = "deviceclass.resource.kubernetes.io/gpu"
+    assert beyond_us({"containers": [{"resources": {"requests": {name: "1"}}}]}) == name
+    assert beyond_us({"containers": [{"resources": {"requests": {"cpu": "1"}}}]}) == ""

@@ -1,0 +1,181 @@
+"""Keeps other meshes out of our cluster's scheduler name, and us out of theirs: the Lease in the cluster.
+
+Why and when is ``shared.election.cluster_lease``; here are the calls. The leader asks before it does anything else; as
+long as another mesh holds the Lease it stands by, says so once in the log and among its warnings (``conclave status``),
+and looks again. Then it renews; a Lease that somebody else took meanwhile ends the term. An API server that does not
+answer is waited for: nothing can be placed without it.
+
+Refuses to do: deciding about pods, releasing the Lease to nobody (at an orderly end it is made short instead, so that
+our own next leader still comes first).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+
+from shared.election.cluster_lease import Create, Held, Keep, StayOut, Take, Watched, decide
+from shared.errors import ConfigError, KubeError, KubeRejected, LeadershipLost
+from shared.kube.leases import LEADER_ANNOTATION, LEASES, Lease, lease_body
+from shared.ports import Clock, CreateRevisionIs, KubeApi, Put, Store
+from shared.wire.keys import Keys
+
+log = structlog.get_logger()
+
+NAMESPACE = "kube-system"
+"""There in every cluster, and the same for meshes inside and outside of it."""
+
+RETRY_S = 2.0
+LAST_CALLS_S = 1.0
+LAST_S = 3
+"""What a leader that ends in order leaves on the Lease: enough for its own successor."""
+
+
+def lease_name(scheduler_name: str) -> str:
+    """The Lease of a scheduler name; long names by a digest, since an object's name has 253 characters."""
+    name = f"conclave.{scheduler_name}"
+    return name if len(name) <= 253 else f"conclave.{hashlib.sha256(scheduler_name.encode()).hexdigest()}"
+
+
+async def mesh_id(store: Store, keys: Keys) -> str:
+    """The id of the mesh of this etcd and prefix; made once, by whoever asks first."""
+    await store.txn([CreateRevisionIs(keys.mesh_id, 0)], [Put(keys.mesh_id, uuid.uuid4().hex.encode())])
+    found = await store.get(keys.mesh_id)
+    if found is None:
+        raise ConfigError(f"etcd: {keys.mesh_id} is gone as soon as it is written; who deletes under our prefix?")
+    return found.value.decode(errors="replace")
+
+
+def held_of(lease: Lease) -> Held:
+    """Who holds it and for how long; one without a duration is over at once."""
+    meta, spec = lease.metadata, lease.spec
+    return Held(
+        holder=spec.holder_identity or "",
+        duration_s=spec.lease_duration_seconds or 0,
+        version=meta.resource_version,
+        transitions=spec.lease_transitions or 0,
+        leader=(meta.annotations or {}).get(LEADER_ANNOTATION, ""),
+    )
+
+
+class ClusterLease:
+    """One candidate's view of the Lease. ``tell``: what a person should know, "" when it is over."""
+
+    def __init__(
+        self, api: KubeApi, *, scheduler_name: str, holder: str, leader: str, duration_s: int, clock: Clock,
+        tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._api = api
+        self._name = lease_name(scheduler_name)
+        self._scheduler_name = scheduler_name
+        self._holder = holder
+        self._leader = leader
+        self._duration_s = duration_s
+        self._clock = clock
+        self._tell = tell
+        self._watched: Watched | None = None
+        self._told = ""
+        self._look_at = 0.0
+        self.ours = False
+
+    async def acquire(self) -> None:
+        """Return once the scheduler name is ours; until then stand by. ``ConfigError``: we have no right to ask."""
+        while True:
+            if await self._step():
+                self._say("")
+                return
+            await asyncio.sleep(min(RETRY_S, max(0.05, self._look_at - self._clock())))
+
+    async def keep(self) -> None:
+        """Renew; eternal. ``LeadershipLost``: another mesh has taken the Lease, which we could not renew in time."""
+        pause_s = 0.0
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = self._duration_s / 3 if await self._step() else RETRY_S
+
+    async def shorten(self) -> None:
+        """At an orderly end: another mesh need not wait long, our own successor does not wait at all."""
+        if self.ours:
+            self.ours = False
+            with contextlib.suppress(KubeError, TimeoutError):
+                async with asyncio.timeout(LAST_CALLS_S):
+                    await self._ask(LAST_S)
+
+    async def _step(self) -> bool:
+        """Look, and do what follows; whether the Lease is ours now."""
+        try:
+            return await self._ask(self._duration_s)
+        except KubeRejected as error:
+            if error.status == 403 or (error.status == 404 and not self.ours):
+                raise ConfigError(
+                    f"lease {NAMESPACE}/{self._name}: the API server does not let us ({error}); grant get, create and "
+                    "patch of leases (coordination.k8s.io) as k8s/base/rbac.yaml does, or give --cluster-lease-s=0"
+                ) from error
+            if error.status != 409:  # somebody was faster: look again
+                log.info("cluster_lease_failed", lease=self._name, error=error)
+        except KubeError as error:
+            log.info("cluster_lease_failed", lease=self._name, error=error)
+        self._look_at = self._clock() + RETRY_S
+        return False
+
+    async def _ask(self, duration_s: int) -> bool:
+        found = await self._api.get(LEASES, namespace=NAMESPACE, name=self._name)
+        held = held_of(found) if found is not None else None
+        decision, self._watched = decide(self._holder, held, self._watched, self._clock())
+        match decision:
+            case StayOut():
+                if self.ours:
+                    raise LeadershipLost(f"another mesh ({decision.held.holder}) holds the lease {self._name}")
+                self._stay_out(decision)
+                return False
+            case Create():
+                body = self._body(duration_s, 0, taken=True)
+                await self._api.create(LEASES, namespace=NAMESPACE, body=body)
+            case Take():
+                if self.ours and decision.before:
+                    raise LeadershipLost(f"another mesh has held the lease {self._name} meanwhile")
+                body = self._body(duration_s, decision.transitions, taken=True, version=decision.version)
+                await self._patch(body)
+                log.info("cluster_lease_taken", lease=self._name, before=decision.before)
+            case Keep() if self.ours or duration_s != self._duration_s:
+                await self._patch(self._body(duration_s, decision.transitions, version=decision.version))
+            case Keep():
+                pass  # a predecessor of our own mesh: go on at once, ``keep`` renews it
+        self.ours = duration_s == self._duration_s
+        return True
+
+    async def _patch(self, body: dict[str, object]) -> None:
+        await self._api.patch(LEASES, namespace=NAMESPACE, name=self._name, patch=body, strategy="merge")
+
+    def _body(self, duration_s: int, transitions: int, *, taken: bool = False, version: str = "") -> dict[str, object]:
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return lease_body(
+            name=self._name, namespace=NAMESPACE, holder=self._holder, leader=self._leader, duration_s=duration_s,
+            transitions=transitions, now=now, taken=taken, version=version,
+        )  # fmt: skip
+
+    def _stay_out(self, decision: StayOut) -> None:
+        self._look_at = decision.until
+        holder = (
+            f"{decision.held.holder}, led by {decision.held.leader}" if decision.held.leader else decision.held.holder
+        )
+        self._say(
+            f"another mesh ({holder}) schedules for {self._scheduler_name} in this cluster: this one stands by; stop "
+            "one of them, or give it another --scheduler-name"
+        )
+
+    def _say(self, text: str) -> None:
+        if text == self._told:
+            return
+        self._told = text
+        self._tell(text)
+        if text:
+            log.warning("cluster_taken", lease=f"{NAMESPACE}/{self._name}", problem=text)
+        else:
+            log.info("cluster_free", lease=f"{NAMESPACE}/{self._name}")

@@ -1,0 +1,159 @@
+"""The shell around the Lease in the cluster, over an API server that keeps one object and compares versions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.coordinator import cluster_lease
+from services.coordinator.cluster_lease import ClusterLease, lease_name, mesh_id
+from shared.adapters.memory_etcd import MemoryEtcd
+from shared.adapters.memory_store import MemoryStore
+from shared.errors import ConfigError, KubeRejected, KubeUnknown, LeadershipLost
+from shared.kube.leases import Lease
+from shared.runtime.lease_thread import boottime
+from shared.wire.keys import Keys
+from tests.fake_kube import AsyncKube, FakeKube
+
+PATIENCE_S = 20.0
+
+
+class LeaseApi(AsyncKube):
+    """Serves one Lease. ``refuses``: what the next calls end in."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeKube())
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+        self.refuses: list[Exception] = []
+        self.asked = asyncio.Event()
+
+    def _turn(self) -> None:
+        self.asked.set()
+        if self.refuses:
+            raise self.refuses.pop(0)
+
+    async def get(self, resource: Any, *, namespace: str, name: str, timeout_s: float = 5.0) -> Any:
+        self._turn()
+        assert (namespace, name) == ("kube-system", "conclave.conclave")
+        return None if self.lease is None else msgspec.convert(self.lease, Lease)
+
+    async def create(self, resource: Any, *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0) -> None:
+        self._turn()
+        if self.lease is not None:
+            raise KubeRejected("exists", status=409, reason="AlreadyExists")
+        self._store(body["metadata"], body["spec"])
+
+    async def patch(
+        self, resource: Any, *, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "",
+        strategy: str = "strategic", timeout_s: float = 5.0,
+    ) -> None:  # fmt: skip
+        self._turn()
+        assert strategy == "merge"
+        assert self.lease is not None
+        if patch["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            raise KubeRejected("changed", status=409, reason="Conflict")
+        self._store(self.lease["metadata"] | patch["metadata"], self.lease["spec"] | patch["spec"])
+
+    def _store(self, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+        self.version += 1
+        self.lease = {"metadata": {**metadata, "resourceVersion": str(self.version)}, "spec": dict(spec)}
+
+    @property
+    def holder(self) -> str:
+        return self.lease["spec"]["holderIdentity"] if self.lease is not None else ""
+
+
+def candidate(api: LeaseApi, mesh: str, process: str = "c-0", *, duration_s: int = 1) -> tuple[ClusterLease, list[str]]:
+    told: list[str] = []
+    made = ClusterLease(
+        api, scheduler_name="conclave", holder=mesh, leader=process, duration_s=duration_s, clock=boottime,
+        tell=told.append,
+    )  # fmt: skip
+    return made, told
+
+
+async def test_a_second_mesh_stands_by_while_the_first_renews_and_takes_over_when_it_is_gone(monkeypatch) -> None:
+    monkeypatch.setattr(cluster_lease, "RETRY_S", 0.1)
+    api = LeaseApi()
+    first, _ = candidate(api, "mesh-a", "coordinator-7")
+    second, told = candidate(api, "mesh-b")
+    async with asyncio.timeout(PATIENCE_S):
+        await first.acquire()
+        keeping = asyncio.create_task(first.keep())
+        waiting = asyncio.create_task(second.acquire())
+        for _ in range(30):  # several durations
+            api.asked.clear()
+            await api.asked.wait()
+        assert not waiting.done()
+        assert api.holder == "mesh-a"
+        (text,) = told
+        assert "another mesh (mesh-a, led by coordinator-7) schedules for conclave in this cluster" in text
+        keeping.cancel()
+        await waiting
+    assert api.holder == "mesh-b"
+    assert told[-1] == ""
+
+
+async def test_a_successor_of_the_same_mesh_does_not_wait(monkeypatch) -> None:
+    monkeypatch.setattr(asyncio, "sleep", None)  # any wait at all would fail
+    api = LeaseApi()
+    await candidate(api, "mesh-a", "c-0", duration_s=3600)[0].acquire()
+    successor, told = candidate(api, "mesh-a", "c-1", duration_s=3600)
+    await successor.acquire()
+    assert successor.ours
+    assert told == []
+
+
+async def test_a_leader_whose_lease_another_mesh_took_meanwhile_ends() -> None:
+    api = LeaseApi()
+    first, _ = candidate(api, "mesh-a")
+    await first.acquire()
+    assert api.lease is not None
+    api.lease["spec"]["holderIdentity"] = "mesh-b"
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(LeadershipLost, match="another mesh"):
+            await first.keep()
+
+
+async def test_an_orderly_end_leaves_little_to_wait_for_but_the_lease_stays_ours() -> None:
+    api = LeaseApi()
+    first, _ = candidate(api, "mesh-a", duration_s=3600)
+    await first.acquire()
+    await first.shorten()
+    assert api.lease is not None
+    assert (api.holder, api.lease["spec"]["leaseDurationSeconds"]) == ("mesh-a", cluster_lease.LAST_S)
+
+
+async def test_without_the_right_one_line_names_the_rule() -> None:
+    api = LeaseApi()
+    api.refuses = [KubeRejected("leases is forbidden", status=403, reason="Forbidden")]
+    with pytest.raises(ConfigError, match=r"lease kube-system/conclave.conclave: .*get, create and patch of leases"):
+        await candidate(api, "mesh-a")[0].acquire()
+
+
+async def test_an_api_server_that_does_not_answer_is_waited_for(monkeypatch) -> None:
+    monkeypatch.setattr(cluster_lease, "RETRY_S", 0.01)
+    api = LeaseApi()
+    api.refuses = [KubeUnknown("cut"), KubeRejected("busy", status=429), KubeUnknown("cut")]
+    async with asyncio.timeout(PATIENCE_S):
+        await candidate(api, "mesh-a")[0].acquire()
+    assert api.holder == "mesh-a"
+
+
+async def test_a_mesh_has_one_id_whoever_asks_and_another_mesh_has_another() -> None:
+    server = MemoryEtcd()
+    one, two = MemoryStore(server), MemoryStore(server)
+    ids = {await mesh_id(one, Keys()), await mesh_id(two, Keys())}
+    assert len(ids) == 1
+    assert await mesh_id(one, Keys.under("/other/")) not in ids
+
+
+def test_a_long_scheduler_name_gives_a_name_that_an_object_can_have() -> None:
+    assert lease_name("conclave") == "conclave.conclave"
+    assert len(lease_name("x" * 253)) <= 253
+    assert lease_name("x" * 253) != lease_name("x" * 252 + "y")
