@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from services.cli.etcd_options import etcd_options, settings_of, with_store
+from services.cli.listing.options import list_options
+from services.cli.listing.wanted import Found, Wanted
 from services.cli.operate.completion_names import complete_policies
-from services.cli.policy_view import history_lines, listing, listing_lines, pointer_json, pointer_lines
+from services.cli.policy_view import POLICIES, history_lines, listing, pointer_json, pointer_lines
 from services.cli.server.choice import chosen_server, etcd_part
 from services.cli.server.options import server_options
+from services.cli.watching import output_option, tell
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from shared.ports import Store
     from shared.wire.keys import Keys
     from shared.wire.records import PolicyPointer, PolicyRef
-
-OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 
 
 @click.group()
@@ -37,17 +38,16 @@ def policy() -> None:
 
 
 @policy.command("list")
-@server_options
+@list_options(POLICIES)
 @etcd_options
-@OUTPUT
 @click.pass_context
-def list_policies(here: click.Context, /, output: str, **options: Any) -> None:
+def list_policies(here: click.Context, /, wanted: Wanted, **options: Any) -> None:
     """List the policies there are: built in, shipped with weights, and published in ETCD."""
     target = chosen_server(here)
     if target is not None:
         from services.cli.operate import policies
 
-        _print(output, *policies.listed(target))
+        click.echo("\n".join(wanted.text(Found(policies.listed(target)))))
         return
 
     async def work(store: Store, keys: Keys) -> list[dict[str, Any]]:
@@ -55,15 +55,15 @@ def list_policies(here: click.Context, /, output: str, **options: Any) -> None:
 
         return listing((await read_pointer(store, keys)).pointer, await read_history(store, keys))
 
-    found = asyncio.run(with_store(settings_of(**etcd_part(options)), work))
-    _print(output, found, listing_lines(found))
+    rows = asyncio.run(with_store(settings_of(**etcd_part(options)), work))
+    click.echo("\n".join(wanted.text(Found(rows))))
 
 
 @policy.command()
 @click.argument("name", required=False, shell_complete=complete_policies)
 @server_options
 @etcd_options
-@OUTPUT
+@output_option
 @click.pass_context
 def show(here: click.Context, /, name: str | None, output: str, **options: Any) -> None:
     """Show the pointer and its latest changes; with NAME (NAME@VERSION or a digest) the card of those weights."""
@@ -73,7 +73,7 @@ def show(here: click.Context, /, name: str | None, output: str, **options: Any) 
 
         if name is not None:
             raise ConfigError("policy show: a card is read from etcd; give --etcd, or leave NAME out")
-        _print(output, *policies.shown(target))
+        tell(output, *policies.shown(target))
         return
 
     async def work(store: Store, keys: Keys) -> tuple[dict[str, Any], list[str]]:
@@ -87,7 +87,7 @@ def show(here: click.Context, /, name: str | None, output: str, **options: Any) 
         return card, [f"{key:<10}{json.dumps(value)}" for key, value in card.items()]
 
     found, lines = asyncio.run(with_store(settings_of(**etcd_part(options)), work))
-    _print(output, found, lines)
+    tell(output, found, lines)
 
 
 @policy.command()
@@ -105,7 +105,7 @@ def show(here: click.Context, /, name: str | None, output: str, **options: Any) 
 @click.option("--new-mesh", is_flag=True, help="Prepare a mesh that has never run under --etcd-prefix.")
 @server_options
 @etcd_options
-@OUTPUT
+@output_option
 @click.pass_context
 def activate(
     here: click.Context,
@@ -130,7 +130,7 @@ def activate(
             raise ConfigError("--weights: a file goes into etcd; give --etcd, or activate what is published or shipped")
         if new_mesh:
             raise ConfigError("--new-mesh: a server's mesh runs already; give --etcd, or leave --new-mesh out")
-        _print(output, *policies.activated(target, name, stage, percent, reason))
+        tell(output, *policies.activated(target, name, stage, percent, reason))
         return
 
     async def work(store: Store, keys: Keys) -> PolicyPointer:
@@ -155,7 +155,7 @@ def activate(
 @click.option("--reason", default="rolled back by hand", help="For the history.")
 @server_options
 @etcd_options
-@OUTPUT
+@output_option
 @click.pass_context
 def rollback(here: click.Context, /, reason: str, output: str, **options: Any) -> None:
     """Withdraw the candidate; where there is none, let the policy before the active one decide again."""
@@ -165,7 +165,7 @@ def rollback(here: click.Context, /, reason: str, output: str, **options: Any) -
     if target is not None:
         from services.cli.operate import policies
 
-        _print(output, *policies.rolled_back(target, reason))
+        tell(output, *policies.rolled_back(target, reason))
         return
 
     async def work(store: Store, keys: Keys) -> PolicyPointer:
@@ -198,8 +198,4 @@ def _me() -> str:
 
 
 def _show_changed(output: str, pointer: PolicyPointer) -> None:
-    _print(output, pointer_json(pointer, []), pointer_lines(pointer))
-
-
-def _print(output: str, found: Any, lines: list[str]) -> None:
-    click.echo(json.dumps(found, indent=2) if output == "json" else "\n".join(lines))
+    tell(output, pointer_json(pointer, []), pointer_lines(pointer))

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from services.coordinator.api.access import Role
+from services.coordinator.api.answers import refusal
 from services.coordinator.api.desk import Desk
 from services.coordinator.api.pages import PageQuery, key_token, token_key
 from services.coordinator.api.routing import SLOW_FRESH_S, Ask, Page, Route
 from services.coordinator.inspecting import QueuedPod, UnitInFlight, queue_counts, queue_page, unit_page
+from shared.kube.label_selectors import LabelSelector, SelectorError, parse_label_selector
 from shared.scheduling.queue import Place
 
 
 class QueueQuery(PageQuery, frozen=True, kw_only=True):
-    """``place``: only pods there; all by default."""
+    """``place``: only pods there; ``namespace``: only that one's; ``selector``: only pods with these labels, as
+    ``kubectl -l`` writes it. All by default."""
 
     place: Literal["", "active", "backoff", "unschedulable", "in_flight"] = ""
+    namespace: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    selector: Annotated[str, msgspec.Meta(max_length=1024)] = ""
 
 
 class QueueAnswer(Page, frozen=True, kw_only=True):
-    """``counts`` by place, over all pages; items in order of arrival."""
+    """``counts`` by place, of all pods; items in order of arrival. A page may hold fewer than ``limit``, also none,
+    and yet not be the last: ``continue`` tells."""
 
     counts: dict[str, int]
     items: list[QueuedPod]
@@ -38,6 +46,8 @@ async def queue(desk: Desk, ask: Ask[QueueQuery, Any]) -> QueueAnswer:
         core,
         desk.clock(),
         place=Place(query.place) if query.place else None,
+        namespace=query.namespace,
+        selector=selector_of(query.selector),
         after=token_key(query.continue_, int) if query.continue_ else 0,
         limit=query.limit,
     )
@@ -50,6 +60,14 @@ async def in_flight(desk: Desk, ask: Ask[PageQuery, Any]) -> UnitsAnswer:
     after = token_key(query.continue_, str) if query.continue_ else ""
     items, more = unit_page(desk.core, desk.wall_of, after=after, limit=query.limit)
     return UnitsAnswer(items=items, continue_=key_token(more) if more is not None else "")
+
+
+def selector_of(text: str) -> LabelSelector | None:
+    """The selector of a query. Refused: 400 ``invalid_request``."""
+    try:
+        return parse_label_selector(text)
+    except SelectorError as error:
+        raise refusal(f"selector: {error}; write it as a=b,c!=d,e in (f,g),!h") from None
 
 
 ROUTES = (
