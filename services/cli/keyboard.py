@@ -74,7 +74,7 @@ class KeyParser:
                 return True
         if len(rest) < LONGEST:
             return False
-        self._held = ""  # no terminal's
+        self._held = rest[LONGEST:]  # no terminal's
         return True
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from services.cli.listing.kinds import Json, Kind
-from services.cli.listing.sorting import sorter
+from services.cli.listing.sorting import parse_path, sorter
 
 Lines = Sequence[str]
+LABELS = (".metadata.labels", "metadata.labels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,12 @@ class Wanted:
     def most(self) -> int:
         """How many to ask a server for, who knows of no namespaces; 0: all."""
         return 0 if self._narrows else self.limit
+
+    @property
+    def label(self) -> str:
+        """The label that is sorted by, which a server must be asked for; "" where it is none."""
+        steps = parse_path(self.sort_by, self.kind) if self.sort_by.strip("{}$ ").startswith(LABELS) else []
+        return str(steps[2]) if len(steps) == 3 else ""
 
     @property
     def _narrows(self) -> bool:

@@ -40,7 +40,7 @@ def nodes(name: str | None, agent: str, drained: bool, gone: bool, watch: bool, 
     async def every(client: AdminClient) -> Found:
         found = await client.items(
             "/v1/nodes", most=0 if drained else wanted.limit, agent=agent, gone="true" if gone else "",
-            selector=wanted.selector,
+            selector=wanted.selector, labels=wanted.label,
         )  # fmt: skip
         return Found([item for item in found if item.get("drained")] if drained else found)
 

@@ -15,6 +15,7 @@ from services.cli.explain_text import lines_of as explain_lines
 from services.cli.listing.kinds import Json, Kind
 from services.cli.operate.decisions import DECISIONS
 from services.cli.operate.node_lines import NODES, PODS_ON_NODE, node_head
+from services.cli.operate.pending import PENDING_GROUPS, group_key, pending_lines
 from services.cli.operate.queue import QUEUED_PODS
 from services.cli.operate.status_lines import MEMBERS
 
@@ -69,6 +70,32 @@ def queue_page(namespace: str = "") -> Page:
     )  # fmt: skip
 
 
+def pending_page(namespace: str = "") -> Page:
+    """Why pods wait, in groups; one opens with its pods."""
+
+    async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
+        answer = await client.list_document("/v1/pending", most=MOST_ROWS, namespace=namespace)
+        return pending_lines(answer), answer["items"]
+
+    return Page(title="pending", kind=PENDING_GROUPS, look=look, opens=group_page, key=group_key)
+
+
+def group_page(group: Json) -> Page:
+    """A group of pending pods above those of its namespace that wait with the same priority for the same rules."""
+    plugins = sorted(group.get("plugins") or ())
+
+    async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
+        pods = await client.items("/v1/queue", most=MOST_ROWS, namespace=group.get("namespace"))
+        alike = [
+            pod for pod in pods
+            if pod.get("priority") == group.get("priority") and sorted(pod.get("plugins") or ()) == plugins
+        ]  # fmt: skip
+        helps = [f"  would help: {one.get('text')} (lets in {one.get('lets_in')})" for one in group.get("helps") or ()]
+        return [f"{group.get('reason')}: {group.get('message') or 'no message'}", *helps], alike
+
+    return Page(title=f"group {group.get('reason')}", kind=QUEUED_PODS, look=look, opens=_explained)
+
+
 def decisions_page(namespace: str = "") -> Page:
     """The newest placements; one opens with what was considered."""
     look = _list("/v1/decisions", most=MOST_DECISIONS)
@@ -110,7 +137,10 @@ def pod_page(namespace: str, name: str) -> Page:
 
 def tabs(namespace: str = "") -> list[Page]:
     """What Tab goes through."""
-    return [overview_page(), nodes_page(), queue_page(namespace), decisions_page(namespace), members_page()]
+    return [
+        overview_page(), nodes_page(), queue_page(namespace), pending_page(namespace), decisions_page(namespace),
+        members_page(),
+    ]  # fmt: skip
 
 
 def _explained(pod: Json) -> Page | None:

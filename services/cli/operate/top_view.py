@@ -1,6 +1,6 @@
 """The state of ``conclave top`` on a terminal: keys change it, and it says what to draw. Pure.
 
-tabs      overview | nodes | queue | decisions | members       Tab, left, right, 1-9
+tabs      overview | nodes | queue | pending | decisions | members       Tab, left, right, 1-9
 in a list up, down, PgUp, PgDn, Home, End choose a row; Enter opens it, Esc goes back
           s sorts by the next column, r turns the order, / filters, w shows more columns
 anywhere  ? help, q quit
@@ -204,7 +204,7 @@ class View:
         header, *rows = page.kind.lines(items, wide=page.wide) or [""]
         self._room = room = max(room - len(above) - 1, 1)
         if not items:
-            return [*above, header or ("nothing holds this text" if page.filter else "none")]
+            return [*above, "nothing holds this text" if page.filter else header or "none"]
         chosen = self._row(items)
         # at least the chosen row is on the screen, and no line is left empty
         page.scrolled = min(max(page.scrolled, chosen - room + 1), chosen, max(len(rows) - room, 0))

@@ -54,6 +54,24 @@ ANSWERS: dict[str, Any] = {
     "GET /v1/decisions": {"items": DECISIONS},
     "GET /v1/audit": {"items": [{"number": 4, "time": "t", "by": "ann"}], "continue": ""},
     "GET /v1/policies": {"items": [{"name": "fgd", "version": 1, "sha256": "", "role": "", "percent": 0, "from": ""}]},
+    "GET /v1/pending": {
+        "pods": 2,
+        "classes": 1,
+        "gated": 1,
+        "helps": [{"text": "add a node like n1", "lets_in": 2, "of": 2}],
+        "items": [
+            {
+                "reason": "NodeResourcesFit",
+                "namespace": "a",
+                "priority": 0,
+                "class": "c1",
+                "pods": 2,
+                "oldest_s": 3.0,
+                "helps": [{"text": "add a node like n1", "lets_in": 2, "of": 2}],
+            }
+        ],
+        "continue": "",
+    },
     "GET /v1/settings": {"number": 3, "items": [{"name": "batch_units", "value": 64, "source": "start"}]},
     "GET /v1/settings/history": {"items": [{"number": 2, "values": {}}], "continue": ""},
 }
@@ -64,6 +82,7 @@ LISTS = [
     (["units"], "Unit", ""),
     (["decisions"], "Decision", "pod/d1"),
     (["changes"], "Change", "change/4"),
+    (["pending"], "PendingGroup", "pendinggroup/NodeResourcesFit/a/0/c1"),
     (["policy", "list"], "Policy", "policy/fgd@1"),
     (["settings"], "Setting", "setting/batch_units"),
     (["settings", "history"], "SettingsChange", "settingschange/2"),
@@ -144,6 +163,21 @@ def test_sorting_is_by_column_or_by_path(asked: Asked) -> None:
     assert asked.names("nodes", "--sort-by", r".metadata.labels.zone\.io/name") == ["n10", "n2", "n1"]
     assert asked.names("decisions", "--sort-by", ".considered[0].score") == ["d2", "d3", "d1"]
     assert asked.names("members", "--sort-by", "nodes") == ["c-0", "a-10", "a-9"]
+
+
+def test_pending_says_what_would_help_above_the_groups(asked: Asked) -> None:
+    lines = asked.lines("pending")
+    assert lines[:2] == [
+        "2 pods of 1 classes wait, 1 more wait for their scheduling gates", "  lets in 2 of 2: add a node like n1",
+    ]  # fmt: skip
+    assert lines[-1].split()[:6] == ["NodeResourcesFit", "a", "0", "c1", "2", "3.0s"]
+
+
+def test_a_label_that_is_sorted_by_is_asked_for(asked: Asked) -> None:
+    asked.lines("nodes", "--sort-by", r"{.metadata.labels.zone\.io/name}")
+    assert asked.server.asked[-1].query["labels"] == ["zone.io/name"]
+    asked.lines("nodes", "--sort-by", ".metadata.name")
+    assert "labels" not in asked.server.asked[-1].query
 
 
 def test_what_is_sorted_by_must_be_there(asked: Asked) -> None:
