@@ -42,6 +42,7 @@ def twin() -> None:
 @click.option(
     "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second, with --simulate."
 )
+@click.option("--seed", type=int, default=None, help="Repeat uids, generated names and injected faults.")
 def serve(
     host: str,
     port: int,
@@ -54,6 +55,7 @@ def serve(
     faults: Path | None,
     simulate: bool,
     speed: float,
+    seed: int | None,
 ) -> None:
     """Serve the Kubernetes API from memory until SIGTERM; prints one line when it does."""
     # kubectl sends a token over TLS only, so what people start by hand speaks it beside plain HTTP.
@@ -66,6 +68,7 @@ def serve(
         ("--audit", audit),
         ("--requests", requests),
         ("--faults", faults),
+        ("--seed", seed),
     ):
         if value is not None:
             flags += [name, str(value)]
