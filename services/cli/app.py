@@ -19,6 +19,7 @@ from services.cli.operate.changes import changes
 from services.cli.operate.decisions import decisions
 from services.cli.operate.dump import dump
 from services.cli.operate.log_level import log_level
+from services.cli.operate.members import members
 from services.cli.operate.nodes import nodes
 from services.cli.operate.pending import pending
 from services.cli.operate.queue import queue, units
@@ -40,13 +41,14 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="conclave", prog_name="conclave", message="%(prog)s %(version)s")
 def conclave() -> None:
     """A learned, highly available scheduler for Kubernetes: a mesh of agents, one coordinator, a binder."""
 
 
 OPERATE = (
-    changes, decisions, drain, dump, explain, log_level, nodes, pause, pending, policy, queue, resume, settings, status,
-    top, units,
+    changes, decisions, drain, dump, explain, log_level, members, nodes, pause, pending, policy, queue, resume,
+    settings, status, top, units,
 )  # fmt: skip
 """What asks or changes a running mesh."""
 OTHERS = (audit, completion, context, demo, evaluate, pki, run, train, twin, up, version, wire)

@@ -26,12 +26,16 @@ def entries_of(path: Path) -> Iterator[Entry]:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--scheduler-name", help="Count only this scheduler's pods as submitted, unschedulable or lost.")
-def audit(file: Path, as_json: bool, scheduler_name: str | None) -> int:
+@click.option(
+    "--drained", "drained", multiple=True, metavar="NODE",
+    help="A node that 'conclave drain' keeps pods from; may be given again. The file cannot tell.",
+)  # fmt: skip
+def audit(file: Path, as_json: bool, scheduler_name: str | None, drained: tuple[str, ...]) -> int:
     """Recompute pods_bound, double_bound, overcommitted_nodes, pods_unschedulable and lost from FILE alone.
 
     Exit code 0 when every invariant held, 1 when one did not, 2 when FILE cannot be read.
     """
-    report = recompute(entries_of(file), scheduler_name)
+    report = recompute(entries_of(file), scheduler_name, drained)
     figures = report.to_json()
     if as_json:
         click.echo(json.dumps(figures, indent=2))

@@ -5,13 +5,15 @@ See ``services.cli.server.contexts`` for the file.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from services.cli.listing.kinds import Json, Kind, text
+from services.cli.listing.options import options_alone
+from services.cli.listing.wanted import Found, Wanted
 from services.cli.server.contexts import (
     ContextEntry,
     Contexts,
@@ -22,8 +24,6 @@ from services.cli.server.contexts import (
 )
 from services.cli.server.options import complete_context
 from services.cli.server.target import DEFAULT_NAMESPACE, Credentials, direct
-from services.cli.tables import left, table
-from services.cli.watching import output_option
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,22 +37,39 @@ def context() -> None:
     """Keep names for servers: list, use, add and remove contexts."""
 
 
+def _where(entry: Json) -> str:
+    kube = f"kube context {entry.get('kube-context')}, namespace {entry.get('namespace') or DEFAULT_NAMESPACE}"
+    return entry.get("server") or kube
+
+
+def _by(entry: Json) -> str:
+    if entry.get("cert"):
+        return f"certificate {entry['cert']}"
+    if entry.get("token-file"):
+        return f"token in {entry['token-file']}"
+    return "token from the cluster" if entry.get("kube-context") else "none"
+
+
+CONTEXTS = Kind(
+    title="Context",
+    resource="context",
+    columns=(
+        text("CURRENT", "current", lambda entry: "*" if entry.get("current") else " "),
+        text("NAME", "name"),
+        text("SERVER", _where),
+        text("CREDENTIALS", _by),
+    ),
+)
+
+
 @context.command("list")
-@output_option
-def list_contexts(output: str) -> None:
+@options_alone(CONTEXTS)
+def list_contexts(wanted: Wanted) -> None:
     """List the contexts; the current one is marked."""
     known = _read()
-    if output == "json":
-        rows = [{"name": name, "current": name == known.current, **entry.to_toml()} for name, entry in _sorted(known)]
-        click.echo(json.dumps(rows, indent=2))
-        return
-    if not known.entries:
-        click.echo(f"no contexts in {contexts_file(os.environ)}; make one with 'conclave context add'")
-        return
-    marked = [
-        ["*" if name == known.current else " ", name, _where(entry), _by(entry)] for name, entry in _sorted(known)
-    ]
-    click.echo("\n".join(table(left("", "NAME", "SERVER", "CREDENTIALS"), marked)))
+    rows = [{"name": name, "current": name == known.current, **entry.to_toml()} for name, entry in _sorted(known)]
+    lines = wanted.text(Found(rows))
+    click.echo("\n".join(lines) or f"no contexts in {contexts_file(os.environ)}; make one with 'conclave context add'")
 
 
 @context.command()
@@ -127,15 +144,3 @@ def _entry(given: Mapping[str, Any]) -> ContextEntry:
 
 def _sorted(known: Contexts) -> list[tuple[str, ContextEntry]]:
     return sorted(known.entries.items())
-
-
-def _where(entry: ContextEntry) -> str:
-    return entry.server or f"kube context {entry.kube_context}, namespace {entry.namespace or DEFAULT_NAMESPACE}"
-
-
-def _by(entry: ContextEntry) -> str:
-    if entry.cert:
-        return f"certificate {entry.cert}"
-    if entry.token_file:
-        return f"token in {entry.token_file}"
-    return "token from the cluster" if entry.kube_context else "none"

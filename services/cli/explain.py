@@ -1,10 +1,10 @@
 """``conclave explain``: why a pod goes where it goes, or nowhere.
 
-``explain NAMESPACE/POD`` asks the mesh: a server that is named (flags, environment, context), else the leading
-coordinator, found through etcd or named by ``--url``. With a kubeconfig and none of these it reads the cluster's API
-and answers by the same rules itself; with ``--url`` or ``--etcd`` too it does so where no coordinator answers. With
-``--batch`` it answers questions about clusters given as JSON, and reads nothing else. The rules live in
-``shared.scheduling``; this file opens files, finds whom to ask, and names what is wrong with either.
+``explain POD -n NAMESPACE`` (or ``NAMESPACE/POD``) asks the mesh: a server that is named (flags, environment, context),
+else the leading coordinator, found through etcd or named by ``--url``. With a kubeconfig and none of these
+it reads the cluster's API and answers by the same rules itself; with ``--url`` or ``--etcd`` too it does so where no
+coordinator answers. With ``--batch`` it answers questions about clusters given as JSON, and reads nothing else. The
+rules live in ``shared.scheduling``; this file opens files, finds whom to ask, and names what is wrong with either.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import click
 
+from services.cli.listing.wanted import DOCUMENTS
 from services.cli.operate.completion_names import complete_pods
 from services.cli.server.choice import chosen_server, given
 from services.cli.server.options import (
@@ -27,12 +28,13 @@ from services.cli.server.options import (
     CERT,
     KEY,
     KUBE_CONTEXT,
-    NAMESPACE,
+    MESH_NAMESPACE,
     SERVER,
     at_target,
     stored_contexts,
     under_kubectl,
 )
+from services.cli.watching import tell
 from shared.errors import ConfigError
 from shared.wire.keys import DEFAULT_PREFIX
 
@@ -50,13 +52,14 @@ OLD_CONNECTION = (
 
 
 @click.command()
-@click.argument("pod", required=False, metavar="[NAMESPACE/POD]", shell_complete=complete_pods)
+@click.argument("pod", required=False, metavar="[[NAMESPACE/]POD]", shell_complete=complete_pods)
 @SERVER
 @click.option("--url", default="", help="The leading coordinator's address; default: as etcd has it.")
 @click.option("--kubeconfig", type=FILE, help="Which cluster to read where no mesh is named, or none answers.")
 @click.option("--context", default="", help="One of 'conclave context list', or else of the kubeconfig.")
 @KUBE_CONTEXT
-@NAMESPACE
+@click.option("-n", "--namespace", default="", help="The pod's namespace.  [default: default]")
+@MESH_NAMESPACE
 @CA
 @CERT
 @KEY
@@ -70,7 +73,7 @@ OLD_CONNECTION = (
 @click.option("--tls-cert", type=FILE, help="Our certificate for the services (PEM).")
 @click.option("--tls-key", type=FILE, help="The key of --tls-cert (PEM).")
 @click.option(
-    "-o", "--output", default="", help="table (default) or json; with --batch the file to write, - for stdout."
+    "-o", "--output", default="", help="table (default), json or yaml; with --batch the file to write, - for stdout."
 )
 @click.option(
     "--batch",
@@ -82,6 +85,7 @@ def explain(
     here: click.Context,
     /,
     pod: str | None,
+    namespace: str,
     url: str,
     kubeconfig: Path | None,
     context: str,
@@ -105,13 +109,13 @@ def explain(
     if batch is not None:
         _answer_all(batch, Path(output or STDIO))
         return 0
-    if output not in ("", "table", "json"):
-        raise ConfigError(f"-o: {output!r} is neither table nor json")
-    from services.cli.explain_pod import split_name
+    if output not in ("", "table", "wide", *DOCUMENTS):
+        raise ConfigError(f"-o: {output!r} is none of table, json and yaml")
+    from services.cli.explain_pod import named_pod
     from services.cli.explain_text import lines_of
     from services.cli.server.errors import PodUnknown
 
-    namespace, name = split_name(str(pod))
+    namespace, name = named_pod(str(pod), namespace)
     target = _server(here)
     cluster = (kubeconfig, context) if kubeconfig is not None or context else None
     old = {name: value for name, value in connection.items() if name in OLD_CONNECTION}
@@ -125,11 +129,7 @@ def explain(
     except PodUnknown as error:
         click.echo(f"conclave: {error}", err=True)
         return 1
-    if output == "json":
-        click.echo(json.dumps(answer, indent=2))
-        return 0
-    for line in lines_of(answer):
-        click.echo(line)
+    tell(output, answer, list(lines_of(answer)))
     return 0
 
 

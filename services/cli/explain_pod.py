@@ -18,14 +18,23 @@ if TYPE_CHECKING:
     from shared.runtime.process import ProcessSettings
 
 TIMEOUT_S = 5.0
+DEFAULT_NAMESPACE = "default"
+POD_WORDS = ("pod", "pods", "po")
 MAX_ANSWER_BYTES = 8 << 20
 
 
-def split_name(pod: str) -> tuple[str, str]:
-    """(namespace, name). ``ConfigError``: it is not NAMESPACE/POD."""
-    namespace, slash, name = pod.partition("/")
-    if not slash or not namespace or not name or "/" in name:
-        raise ConfigError(f"{pod!r} is not NAMESPACE/POD, such as default/web-0")
+def named_pod(pod: str, namespace: str) -> tuple[str, str]:
+    """(namespace, name) of ``POD -n NAMESPACE`` or ``NAMESPACE/POD``. ``ConfigError``: it is neither, or both.
+
+    With a namespace the pod may be written as kubectl writes it, ``pod/NAME``; without one, ``POD`` is in ``default``.
+    """
+    before, slash, name = pod.rpartition("/")
+    if not name or "/" in before or (slash and not before):
+        raise ConfigError(f"{pod!r} is not NAMESPACE/POD, nor POD with -n; write default/web-0, or web-0 -n default")
+    if not namespace:
+        return before or DEFAULT_NAMESPACE, name
+    if before not in ("", namespace, *POD_WORDS):
+        raise ConfigError(f"-n: {pod!r} names the namespace {before} already; leave one of them out")
     return namespace, name
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,27 +18,28 @@ import click
 import msgspec
 
 from services.cli.etcd_options import etcd_options, settings_of, with_store
+from services.cli.listing.options import list_options
+from services.cli.listing.wanted import Found, Wanted
 from services.cli.operate.completion_names import complete_policies
 from services.cli.policy_view import (
     CHANGES,
+    POLICIES,
     card_lines,
     history_lines,
     listing,
-    listing_lines,
     pointer_json,
     pointer_lines,
     window_lines,
 )
 from services.cli.server.choice import chosen_server, etcd_part
 from services.cli.server.options import server_options
+from services.cli.watching import output_option, tell
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from shared.ports import Store
     from shared.wire.keys import Keys
     from shared.wire.records import PolicyPointer, PolicyRef
-
-OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 
 
 @click.group()
@@ -48,17 +48,16 @@ def policy() -> None:
 
 
 @policy.command("list")
-@server_options
+@list_options(POLICIES)
 @etcd_options
-@OUTPUT
 @click.pass_context
-def list_policies(here: click.Context, /, output: str, **options: Any) -> None:
+def list_policies(here: click.Context, /, wanted: Wanted, **options: Any) -> None:
     """List the policies there are: built in, shipped with weights, and published in ETCD."""
     target = chosen_server(here)
     if target is not None:
         from services.cli.operate import policies
 
-        _print(output, *policies.listed(target))
+        click.echo("\n".join(wanted.text(Found(policies.listed(target)))))
         return
 
     async def work(store: Store, keys: Keys) -> list[dict[str, Any]]:
@@ -66,15 +65,15 @@ def list_policies(here: click.Context, /, output: str, **options: Any) -> None:
 
         return listing((await read_pointer(store, keys)).pointer, await read_history(store, keys))
 
-    found = asyncio.run(with_store(settings_of(**etcd_part(options)), work))
-    _print(output, found, listing_lines(found))
+    rows = asyncio.run(with_store(settings_of(**etcd_part(options)), work))
+    click.echo("\n".join(wanted.text(Found(rows))))
 
 
 @policy.command()
 @click.argument("name", required=False, shell_complete=complete_policies)
 @server_options
 @etcd_options
-@OUTPUT
+@output_option
 @click.pass_context
 def show(here: click.Context, /, name: str | None, output: str, **options: Any) -> None:
     """Show the pointer, how the candidate does and what comes next; with NAME (NAME@VERSION or a digest) the card of
@@ -83,7 +82,7 @@ def show(here: click.Context, /, name: str | None, output: str, **options: Any) 
     if target is not None:
         from services.cli.operate import policies
 
-        _print(output, *(policies.shown(target) if name is None else policies.card(target, name)))
+        tell(output, *(policies.shown(target) if name is None else policies.card(target, name)))
         return
 
     async def work(store: Store, keys: Keys) -> tuple[dict[str, Any], list[str]]:
@@ -99,7 +98,7 @@ def show(here: click.Context, /, name: str | None, output: str, **options: Any) 
         return found, [*pointer_lines(stored.pointer), *window_lines(windows), *history_lines(history)]
 
     found, lines = asyncio.run(with_store(settings_of(**etcd_part(options)), work))
-    _print(output, found, lines)
+    tell(output, found, lines)
 
 
 @policy.command()
@@ -128,7 +127,7 @@ def show(here: click.Context, /, name: str | None, output: str, **options: Any) 
 @click.option("--new-mesh", is_flag=True, help="Prepare a mesh that has never run under --etcd-prefix.")
 @server_options
 @etcd_options
-@OUTPUT
+@output_option
 @click.pass_context
 def activate(
     here: click.Context,
@@ -160,7 +159,7 @@ def activate(
             raise ConfigError("--weights: a file goes into etcd; give --etcd, or activate what is published or shipped")
         if new_mesh:
             raise ConfigError("--new-mesh: a server's mesh runs already; give --etcd, or leave --new-mesh out")
-        _print(output, *policies.activated(target, name, stage, percent, reason, promotion, goal))
+        tell(output, *policies.activated(target, name, stage, percent, reason, promotion, goal))
         return
 
     async def work(store: Store, keys: Keys) -> PolicyPointer:
@@ -188,7 +187,7 @@ def activate(
 @click.option("--reason", default="", help="For the history.")
 @server_options
 @etcd_options
-@OUTPUT
+@output_option
 @click.pass_context
 def promote(
     here: click.Context,
@@ -207,7 +206,7 @@ def promote(
     if target is not None:
         from services.cli.operate import policies
 
-        _print(output, *policies.promoted(target, name, to, percent, reason))
+        tell(output, *policies.promoted(target, name, to, percent, reason))
         return
 
     async def work(store: Store, keys: Keys) -> PolicyPointer:
@@ -224,7 +223,7 @@ def promote(
 @click.option("--reason", default="rolled back by hand", help="For the history.")
 @server_options
 @etcd_options
-@OUTPUT
+@output_option
 @click.pass_context
 def rollback(here: click.Context, /, reason: str, output: str, **options: Any) -> None:
     """Withdraw the candidate; where there is none, let the policy before the active one decide again."""
@@ -234,7 +233,7 @@ def rollback(here: click.Context, /, reason: str, output: str, **options: Any) -
     if target is not None:
         from services.cli.operate import policies
 
-        _print(output, *policies.rolled_back(target, reason))
+        tell(output, *policies.rolled_back(target, reason))
         return
 
     async def work(store: Store, keys: Keys) -> PolicyPointer:
@@ -267,8 +266,4 @@ def _me() -> str:
 
 
 def _show_changed(output: str, pointer: PolicyPointer) -> None:
-    _print(output, pointer_json(pointer, []), pointer_lines(pointer))
-
-
-def _print(output: str, found: Any, lines: list[str]) -> None:
-    click.echo(json.dumps(found, indent=2) if output == "json" else "\n".join(lines))
+    tell(output, pointer_json(pointer, []), pointer_lines(pointer))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from services.cli.listing.kinds import Kind, number, text
 from services.cli.tables import left, printable, right, table
 from shared.policy.outcome import NEUTRAL
 from shared.runtime import policy_listing
@@ -28,16 +29,19 @@ def listing(pointer: PolicyPointer | None, history: Sequence[HistoryRecord]) -> 
     return found
 
 
-def listing_lines(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """The table of ``list``."""
-    lines = [f"{'NAME':<20}{'VERSION':<9}{'SHA256':<14}{'ROLE':<11}{'PODS':<7}FROM"]
-    for row in rows:
-        pods = f"{row['percent']} %" if row["percent"] else "-"
-        lines.append(
-            f"{row['name']:<20}{row['version']:<9}{row['sha256'][:SHORT] or '-':<14}{row['role'] or '-':<11}"
-            f"{pods:<7}{row['from']}"
-        )
-    return lines
+POLICIES = Kind(
+    title="Policy",
+    resource="policy",
+    name=lambda row: f"{row.get('name')}@{row.get('version')}",
+    columns=(
+        text("NAME", "name"),
+        number("VERSION", "version"),
+        text("SHA256", lambda row: str(row.get("sha256") or "")[:SHORT]),
+        text("ROLE", "role"),
+        number("PODS", "percent", lambda row: f"{row['percent']} %" if row.get("percent") else ""),
+        text("FROM", "from"),
+    ),
+)
 
 
 def pointer_json(pointer: PolicyPointer | None, history: Sequence[HistoryRecord]) -> dict[str, Any]:

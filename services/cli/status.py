@@ -7,12 +7,12 @@ asked. Else etcd is read, which also answers while nobody leads.
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from services.cli.etcd_options import etcd_options, settings_of, with_store
+from services.cli.listing.wanted import DOCUMENTS, document_text
 from services.cli.mesh_view import MeshView, read_mesh
 from services.cli.mesh_warnings import warnings_of
 from services.cli.server.choice import chosen_server, etcd_part
@@ -45,8 +45,8 @@ def status(here: click.Context, /, output: str, watch: bool, **options: Any) -> 
     if watch:
         raise ConfigError("--watch: needs a server; give --server or a context, or leave it out")
     view = asyncio.run(look(settings_of(**etcd_part(options))))
-    if output == "json":
-        click.echo(json.dumps(view.to_json(), indent=2))
+    if output in DOCUMENTS:
+        click.echo(document_text(view.to_json(), output))
         return
     for line in lines_of(view):
         # ids and URLs are what processes wrote into etcd: no escape sequence of theirs reaches the terminal

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 GAP = "  "
 NONE = "-"
-STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36", "reverse": "7"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """``conclave twin``: the simulated cluster.
 
 ``serve`` runs its API server as a process of its own, ``capture`` records a real cluster into a twin file, ``replay``
-plays one in the cluster model.
+plays one in the cluster model, ``trace`` makes nodes and pods for the demo.
 """
 
 from __future__ import annotations
@@ -155,6 +155,29 @@ def replay(file: Path, policy: str | None, seed: int, json_file: Path | None) ->
         write_whole("--json", json_file, f"{json.dumps(figures_of(found), indent=2)}\n".encode())
     for line in lines_of(found):
         click.echo(line)
+
+
+@twin.command()
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder for the two files.")
+@click.option("--nodes", type=int, default=60, show_default=True, help="How many nodes.")
+@click.option("--pods", type=int, default=600, show_default=True, help="How many pods, as far as they fill 85 %.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=42, show_default=True, help="Same seed, same trace.")
+def trace(out: Path, nodes: int, pods: int, seed: int) -> None:
+    """Make a trace of openb's form: a cluster with GPUs, and pods for it, for 'conclave demo --workload openb'."""
+    from random import Random
+
+    from services.cli.output_file import write_whole
+    from services.cli.workload_source import NODE_LIST, POD_LIST
+    from shared.twin.trace_maker import make_trace
+
+    made = make_trace(Random(seed), nodes=nodes, pods=pods)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out: {out}: {error.strerror}; give a folder that can be written") from None
+    for name, text in zip((NODE_LIST, POD_LIST), made, strict=True):
+        write_whole("--out", out / name, text.encode())
+        click.echo(f"{out / name}: {text.count(chr(10)) - 1} rows")
 
 
 def _read(flag: str, file: Path) -> str:

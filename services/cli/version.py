@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 from importlib import metadata
 
 import click
 
+from services.cli.listing.wanted import DOCUMENTS, document_text
 from shared.errors import ConfigError
 
 LIBRARIES = ("aiohttp", "etcd3", "grpcio", "kubernetes", "msgpack", "msgspec", "numpy", "torch")
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
 def version(output: str) -> None:
     """Print the versions of Conclave, Python, etcd and the libraries that matter."""
     found = {"conclave": _library("conclave"), "python": platform.python_version(), "etcd": _etcd()}
     found |= {name: _library(name) for name in LIBRARIES}
-    if output == "json":
-        click.echo(json.dumps(found))
+    if output in DOCUMENTS:
+        click.echo(document_text(found, output))
         return
     for name, text in found.items():
         click.echo(f"{name:<12} {text}")

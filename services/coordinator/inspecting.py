@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
-from itertools import islice
 
 from msgspec import Struct
 
@@ -19,11 +18,16 @@ from services.coordinator.inspecting_resources import ResourceTotal, resource_to
 from services.coordinator.pace import Pace, Quantiles
 from services.coordinator.plans import Placed
 from services.coordinator.recent import Considered, PastDecision
+from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
 from shared.scheduling.queue import Entry, Place
 
 WallOf = Callable[[float], str]
 """Seconds of the core's clock to RFC 3339 in UTC."""
+
+
+MOST_JUDGED = 5000
+"""Pending pods that one page looks at."""
 
 
 class QueuedPod(Struct, frozen=True, kw_only=True):
@@ -121,14 +125,37 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 
 def queue_page(
-    core: Core, now: float, *, place: Place | None = None, after: int = 0, limit: int = 100
+    core: Core,
+    now: float,
+    *,
+    place: Place | None = None,
+    namespace: str = "",
+    selector: LabelSelector | None = None,
+    after: int = 0,
+    limit: int = 100,
 ) -> tuple[list[QueuedPod], int | None]:
-    """(the next pending pods in order of arrival, ``after`` of the next page or None). ``place`` None: all places."""
-    entries = core.state.queue.entries.values()
-    rest = (entry for entry in entries if entry.arrival > after and (place is None or entry.place is place))
-    wanted = list(islice(rest, limit + 1))
-    page = wanted[:limit]
-    return [_queued(core, entry, now) for entry in page], page[-1].arrival if len(wanted) > limit else None
+    """(the next pending pods in order of arrival, ``after`` of the next page or None). ``place`` None: all places;
+    ``namespace`` "": all; ``selector`` None: whatever labels. Where few are chosen a page ends early, after
+    ``MOST_JUDGED``."""
+
+    def chosen(entry: Entry) -> bool:
+        return (
+            (place is None or entry.place is place)
+            and namespace in ("", entry.pod.namespace)
+            and (selector is None or selector.matches(entry.pod.labels))
+        )
+
+    page: list[QueuedPod] = []
+    last, judged = after, 0
+    for entry in core.state.queue.entries.values():
+        if entry.arrival <= after:
+            continue
+        if len(page) == limit or judged == MOST_JUDGED:
+            return page, last
+        last, judged = entry.arrival, judged + 1
+        if chosen(entry):
+            page.append(_queued(core, entry, now))
+    return page, None
 
 
 def queue_counts(core: Core) -> dict[str, int]:

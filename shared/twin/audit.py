@@ -10,12 +10,16 @@ with it, and refuses to look at anything but the file. What is counted:
   anti-affinity to other pods, a DoNotSchedule spread, or what their volumes allow;
 - of the pods left unbound at the end: ``schedulable_but_unbound`` where some node fits, ``pods_unschedulable`` where
   none does and the pod says so; ``lost``: every pod that is neither bound, nor deleted, nor shown unschedulable because
-  no node fits. Gated, finished and terminating pods wait for nobody and are none of these.
+  no node fits. Gated, finished and terminating pods wait for nobody and are none of these;
+- ``pods_held_by_drains``: unbound, and every node that fits is drained from scheduling. A drain is between an operator
+  and the mesh: the API server does not see it. So drained is what the caller names; where it names none, a pod is
+  believed whose condition tells of at least as many drained nodes as there are nodes that fit. These are not lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -28,6 +32,8 @@ from shared.twin.audit_storage import Storage
 
 FINISHED = ("Succeeded", "Failed")
 MAX_EXAMPLES = 20
+_DRAINED = re.compile(r"\b([0-9]{1,6}) (?:node\(s\) were )?drained from scheduling by ")
+"""In a condition's message: how many nodes it tells of. ADR 0010: the words are repeated here, not imported."""
 FOREIGN_SCHEDULER = "default-scheduler"
 """Pending pods of this name are another scheduler's, unless the caller asks for it by name."""
 
@@ -39,6 +45,7 @@ class AuditReport:
     pods_submitted: int = 0
     pods_bound: int = 0
     pods_unschedulable: int = 0
+    pods_held_by_drains: int = 0
     pods_deleted: int = 0
     pods_finished: int = 0
     double_bound: int = 0
@@ -82,16 +89,20 @@ class _PodRecord:
     gated: bool = False
     deleted: bool = False
     shown_unschedulable: bool = False
+    told_drained: int = 0
+    """Nodes that the condition says are drained from scheduling."""
 
 
 class Audit:
     """Feed every entry in order, then take ``report()``.
 
     ``scheduler_name`` limits "unschedulable", "lost" and "submitted" to its pods; None: every scheduler's but
-    ``default-scheduler``'s. Bindings and over-commitment are counted whoever caused them.
+    ``default-scheduler``'s. Bindings and over-commitment are counted whoever caused them. ``drained``: nodes that were
+    drained from scheduling at the end.
     """
 
-    def __init__(self, scheduler_name: str | None = None) -> None:
+    def __init__(self, scheduler_name: str | None = None, drained: Collection[str] = ()) -> None:
+        self._drained = frozenset(drained)
         self._scheduler_name = scheduler_name
         self._pods: dict[str, _PodRecord] = {}
         self._nodes: dict[str, NodeBook] = {}
@@ -135,12 +146,15 @@ class Audit:
         record.phase = status.get("phase") or ""
         record.terminating = bool(meta.get("deletionTimestamp"))
         record.gated = bool(spec.get("schedulingGates"))
-        record.shown_unschedulable = any(
-            condition.get("type") == "PodScheduled"
+        refusals = [
+            str(condition.get("message") or "")
+            for condition in status.get("conditions") or ()
+            if condition.get("type") == "PodScheduled"
             and condition.get("status") == "False"
             and condition.get("reason") != "SchedulingGated"
-            for condition in status.get("conditions") or ()
-        )
+        ]
+        record.shown_unschedulable = bool(refusals)
+        record.told_drained = sum(int(count) for message in refusals for count in _DRAINED.findall(message))
         node = spec.get("nodeName") or ""
         record.deleted = gone
         self._pending.pop(uid, None)
@@ -220,6 +234,7 @@ class Audit:
         report.overcommitted_nodes = len(self._overcommitted)
         report.gpu_violations, report.misplaced = len(self._gpu), len(self._misplaced)
         report.pods_unschedulable = report.schedulable_but_unbound = report.lost = 0
+        report.pods_held_by_drains = 0
         for uid, record in self._pods.items():
             if record.mine and not (
                 record.node or record.deleted or record.terminating or record.gated or record.phase in FINISHED
@@ -235,11 +250,16 @@ class Audit:
         return not self._relations.refusal(pod, FOREVER) and self._storage.admits(pod, book.facts)
 
     def _left_unbound(self, uid: str, record: _PodRecord) -> None:
-        fitting = next((name for name, book in self._nodes.items() if self._admits(uid, record, name, book)), "")
-        if fitting:
+        # all of them: a pod may tell of one drained node while it fits another that nobody drained
+        fitting = [name for name, book in self._nodes.items() if self._admits(uid, record, name, book)]
+        open_ = [name for name in fitting if name not in self._drained]
+        told = 0 if self._drained else record.told_drained
+        if fitting and record.shown_unschedulable and len(open_) <= told:
+            self._report.pods_held_by_drains += 1
+        elif open_:
             self._report.schedulable_but_unbound += 1
             self._report.lost += 1
-            self._note(f"lost: {record.key} is unbound but {fitting} fits it")
+            self._note(f"lost: {record.key} is unbound but {open_[0]} fits it")
         elif record.shown_unschedulable:
             self._report.pods_unschedulable += 1
         else:
@@ -247,9 +267,9 @@ class Audit:
             self._note(f"lost: {record.key} is unbound and not shown unschedulable (no node fits it)")
 
 
-def audit(entries: Iterable[Entry], scheduler_name: str | None = None) -> AuditReport:
+def audit(entries: Iterable[Entry], scheduler_name: str | None = None, drained: Collection[str] = ()) -> AuditReport:
     """The report of a whole file."""
-    book = Audit(scheduler_name)
+    book = Audit(scheduler_name, drained)
     for entry in entries:
         book.feed(entry)
     return book.report()

@@ -63,8 +63,9 @@ class Operated:
         return out
 
     def found(self, *arguments: str) -> Any:
-        """As ``done``, with -o json."""
-        return json.loads(self.done(*arguments, "-o", "json"))
+        """As ``done``, with -o json; of a list its items."""
+        answer = json.loads(self.done(*arguments, "-o", "json"))
+        return answer["items"] if str(answer.get("kind")).endswith("List") else answer
 
     def refused(self, *arguments: str) -> str:
         code, out, error = self.conclave(*arguments)
@@ -135,14 +136,23 @@ def test_what_runs_is_shown_to_people_and_to_scripts(operated: Operated) -> None
     full = next(node["name"] for node in nodes if node["pods"])
     assert operated.found("nodes", full)["pods"][0]["ours"] is True
 
-    while not (queue := operated.found("queue", "--place", "unschedulable"))["items"]:
+    while not (queue := operated.found("queue", "--place", "unschedulable")):
         pass
-    assert queue["items"][0]["name"] == "big"
+    assert queue[0]["name"] == "big"
+    assert [pod["uid"] for pod in operated.found("queue", "-n", "default")] == [queue[0]["uid"]]
+    assert operated.found("queue", "-n", "elsewhere") == []
+    assert operated.found("queue", "-l", "app=none") == []
+    assert operated.done("queue", "-l", "!app", "-o", "name") == "pod/big\n"
+    assert "selector" not in operated.refused("queue", "-l", "app in (")
     assert "NodeResourcesFit" in operated.done("queue")
     assert operated.done("units") == "nothing is in flight\n"
     assert {one["name"] for one in operated.found("decisions")} == {"web-0", "web-1"}
     assert "NodeResourcesFit" in operated.done("explain", "default/big")
     assert operated.found("explain", "default/web-0")["state"] == "bound"
+    assert operated.found("explain", "web-0", "-n", "default")["state"] == "bound"
+    assert {member["service"] for member in operated.found("members")} >= {"coordinator", "agent"}
+    by_pods = operated.found("nodes", "--sort-by", ".pods")
+    assert [node["pods"] for node in by_pods] == sorted(node["pods"] for node in nodes)
     assert operated.conclave("explain", "default/none") == (
         1, "", "conclave: there is no pod default/none: it is gone, or was never created\n",
     )  # fmt: skip
@@ -158,7 +168,7 @@ def test_pausing_and_draining_stop_new_pods_until_resumed(operated: Operated) ->
     while "upgrade" not in operated.done("status"):
         pass  # the leader follows etcd, and an overview is made four times a second at most
     operated.do(mesh.add_pod("later"))
-    while not operated.found("queue", "--place", "active")["items"]:
+    while not operated.found("queue", "--place", "active"):
         pass
     assert operated.done("resume") == "scheduling is on\n"
     operated.do(mesh.wait_bound({"later"}, timeout_s=30))
@@ -185,13 +195,13 @@ def test_settings_change_as_a_whole_and_keep_a_history(operated: Operated) -> No
     before = operated.found("settings", "get", "batch_units")
     told = operated.done("settings", "set", "batch-units=31", "log_level=warning", "--reason", "quiet")
     assert "batch_units = 31 (runtime)" in told
-    number = operated.found("settings")["number"]
+    number = json.loads(operated.done("settings", "-o", "json"))["number"]
     assert "0 cannot be used" in operated.refused("settings", "set", "log_level=info", "batch_units=0")
     assert "did you mean batch_units" in operated.refused("settings", "set", "batch_unit=3")
     assert "is no integer; give 1 to" in operated.refused("settings", "set", "batch_units=many")
     stale = str(number - 1)
     assert "read them again" in operated.refused("settings", "set", "batch_units=9", "--if-number", stale)
-    after = {item["name"]: item["value"] for item in operated.found("settings")["items"]}
+    after = {item["name"]: item["value"] for item in operated.found("settings")}
     assert (after["batch_units"], after["log_level"]) == (31, "warning")
     operated.done("settings", "unset", "batch_units", "log_level")
     assert operated.found("settings", "get", "batch_units")["value"] == before["value"]

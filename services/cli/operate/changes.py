@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from services.cli.server.options import server_options, with_server
-from services.cli.tables import left, right, table
-from services.cli.watching import wide_output_option
+from services.cli.listing.kinds import Kind, number, text
+from services.cli.listing.options import list_options, show_list
+from services.cli.listing.wanted import Found, Wanted
+from services.cli.server.options import connector
+from services.cli.watching import watch_option
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
 
+CHANGES = Kind(
+    title="Change",
+    resource="change",
+    name=lambda change: change.get("number"),
+    empty="nothing has been changed",
+    columns=(
+        number("NUMBER", "number"),
+        text("TIME", "time"),
+        text("BY", "by"),
+        text("ROLE", "role"),
+        text("ROUTE", "route"),
+        text("TARGET", "target"),
+        text("REASON", "reason"),
+        text("REQUEST", "request_id", wide=True),
+    ),
+)
+
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
-@wide_output_option
-@server_options
-def changes(limit: int, output: str, **server: Any) -> None:
+@watch_option
+@list_options(CHANGES)
+def changes(watch: bool, wanted: Wanted, **server: Any) -> None:
     """Show the audit log of the admin API: who changed what, when and why."""
 
-    async def work(client: AdminClient) -> list[dict[str, Any]]:
-        return await client.items("/v1/audit", most=limit)
+    async def look(client: AdminClient) -> Found:
+        return Found(await client.items("/v1/audit", most=wanted.limit))
 
-    found = with_server(server, work)
-    click.echo(json.dumps(found, indent=2) if output == "json" else "\n".join(lines_of(found, wide=output == "wide")))
-
-
-def lines_of(found: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[str]:
-    """A row per change."""
-    if not found:
-        return ["nothing has been changed"]
-    columns = [*right("NUMBER"), *left("TIME", "BY", "ROLE", "ROUTE", "TARGET", "REASON")]
-    columns += left("REQUEST") if wide else []
-    rows = [
-        [
-            item.get("number"), item.get("time"), item.get("by"), item.get("role"), item.get("route"),
-            item.get("target"), item.get("reason"), *([item.get("request_id")] if wide else []),
-        ]
-        for item in found
-    ]  # fmt: skip
-    return table(columns, rows)
+    show_list(connector(server), look, wanted, watch=watch)

@@ -48,8 +48,11 @@ def complete_changes(context: click.Context, _parameter: click.Parameter, incomp
 
 
 def complete_pods(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """NAMESPACE/POD of what is queued: those are the pods one asks about."""
-    rows = _rows(context, "/v1/queue")
+    """Pods that are queued: those are the ones that are asked about. With ``-n`` by name, else as NAMESPACE/POD."""
+    namespace = context.params.get("namespace")
+    rows = _rows(context, "/v1/queue", namespace=namespace)
+    if namespace:
+        return _fitting((str(row.get("name")) for row in rows if row.get("namespace") == namespace), incomplete)
     return _fitting((f"{row.get('namespace')}/{row.get('name')}" for row in rows), incomplete)
 
 
@@ -61,21 +64,21 @@ def _fitting(names: Any, incomplete: str) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def _rows(context: click.Context, path: str) -> list[dict[str, Any]]:
+def _rows(context: click.Context, path: str, **query: Any) -> list[dict[str, Any]]:
     """The rows of a list, or none."""
     try:
-        return asyncio.run(_ask(context, path))
+        return asyncio.run(_ask(context, path, query))
     except (ConclaveError, OSError, TimeoutError):
         return []
 
 
-async def _ask(context: click.Context, path: str) -> list[dict[str, Any]]:
+async def _ask(context: click.Context, path: str, query: dict[str, Any]) -> list[dict[str, Any]]:
     target = target_if_any(flags_of(**context.params), context)
     if target is None:
         return []
 
     async def rows(client: AdminClient) -> list[dict[str, Any]]:
-        answer = await client.get(path) if path in WHOLE else {"items": await client.items(path, most=MOST)}
+        answer = await client.get(path) if path in WHOLE else {"items": await client.items(path, most=MOST, **query)}
         return [row for row in answer.get("items") or () if isinstance(row, dict)]
 
     async with asyncio.timeout(COMPLETION_S), opened(target, timeout_s=COMPLETION_S) as client:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from services.cli.listing.kinds import Json, Kind, number, text
+from services.cli.listing.options import list_options, show_list
+from services.cli.listing.wanted import Found, Wanted, document_text
 from services.cli.server.errors import ServerFailed
 from services.cli.server.events import Event, EventParser
-from services.cli.server.options import Connect, connector, server_options
-from services.cli.tables import left, number, printable, right, table
+from services.cli.server.options import Connect, connector
+from services.cli.tables import number as amount
+from services.cli.tables import printable
 from services.cli.until_signal import until_signal
-from services.cli.watching import output_option, show
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,38 +29,70 @@ if TYPE_CHECKING:
 
     from services.cli.server.client import AdminClient
 
-Json = Mapping[str, Any]
 SHOWN = 3
+MOST = 500
+"""What the API gives at most."""
 RETRY_S = 1.0
 
 
+def considered_text(item: Json) -> str:
+    """The best few nodes with their scores; those that the policy advised against are marked."""
+    known: Sequence[Json] = item.get("considered") or ()
+    parts = [
+        f"{one.get('node')} {amount(float(one.get('score') or 0))}"
+        + ("" if one.get("accepted", True) else " (not advised)")
+        for one in known[:SHOWN]
+    ]
+    return ", ".join([*parts, f"and {len(known) - SHOWN} more"] if len(known) > SHOWN else parts)
+
+
+DECISIONS = Kind(
+    title="Decision",
+    resource="pod",
+    namespace=lambda item: item.get("namespace"),
+    empty="this leader has placed nothing yet",
+    columns=(
+        text("TIME", "time"),
+        text("NAMESPACE", "namespace"),
+        text("POD", "name"),
+        text("NODE", "node"),
+        text("POLICY", "policy"),
+        number("ATTEMPT", "attempt"),
+        text("CONSIDERED", considered_text),
+        text("EVICTED", lambda item: ", ".join(item.get("evicted") or ()), wide=True),
+        text("UID", "uid", wide=True),
+    ),
+)
+
+
 @click.command()
-@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="At most so many.")
 @click.option("-w", "--watch", is_flag=True, help="Follow them as they are made, until Ctrl-C.")
-@output_option
-@server_options
-def decisions(limit: int, watch: bool, output: str, **server: Any) -> None:
+@list_options(DECISIONS)
+def decisions(watch: bool, wanted: Wanted, **server: Any) -> None:
     """List the newest placements: pod, node, policy, and the other nodes that were considered."""
 
     connect = connector(server)
     if watch:
-        asyncio.run(until_signal(follow(connect, output)))
+        if wanted.sort_by:
+            raise ConfigError("--sort-by: what is followed comes in the order of time; leave it or --watch out")
+        asyncio.run(until_signal(follow(connect, wanted)))
         return
 
-    async def look(client: AdminClient) -> list[dict[str, Any]]:
-        return await client.items("/v1/decisions", most=limit)
+    async def look(client: AdminClient) -> Found:
+        return Found(await client.items("/v1/decisions", most=wanted.most or MOST))
 
-    show(connect, look, decisions_lines, output=output, watch=False)
+    show_list(connect, look, wanted)
 
 
-async def follow(connect: Connect, output: str) -> None:
+async def follow(connect: Connect, wanted: Wanted) -> None:
     """Print decisions until cancelled. Raises as ``with_server`` where the first connection fails."""
     begun = told = False
     while True:
         try:
             async with connect() as client, client.stream("/v1/decisions/stream", events="decision,leader") as body:
                 begun, told = True, False
-                await _read(body, output)
+                await _read(body, wanted)
         except (ServerFailed, ConfigError):
             if not begun:
                 raise
@@ -67,18 +102,18 @@ async def follow(connect: Connect, output: str) -> None:
         await asyncio.sleep(RETRY_S)
 
 
-async def _read(body: StreamReader, output: str) -> None:
+async def _read(body: StreamReader, wanted: Wanted) -> None:
     """Print what comes until it ends. ``ServerFailed``: it is no stream of events."""
     parser = EventParser()
     while part := await body.readany():
         try:
             for event in parser.feed(part):
-                _tell(event, output)
+                _tell(event, wanted)
         except ValueError as error:
             raise ServerFailed(f"decisions: {error}; is this a coordinator?") from None
 
 
-def _tell(event: Event, output: str) -> None:
+def _tell(event: Event, wanted: Wanted) -> None:
     try:
         found = json.loads(event.data)
     except ValueError:
@@ -89,7 +124,17 @@ def _tell(event: Event, output: str) -> None:
     elif event.kind == "leader" and isinstance(found, dict):
         click.echo(f"conclave decisions: {found.get('id')} leads, term {found.get('term')}", err=True)
     elif event.kind == "decision":
-        click.echo(json.dumps(found) if output == "json" else decision_line(found))
+        for item in wanted.arranged([found] if isinstance(found, dict) else []):
+            click.echo(_followed(item, wanted.output))
+
+
+def _followed(item: Json, output: str) -> str:
+    """One decision as it is made: a document of its own, or a line."""
+    if output == "yaml":
+        return f"---\n{document_text(DECISIONS.object(item), output)}"
+    if output == "json":
+        return json.dumps(DECISIONS.object(item))
+    return DECISIONS.names([item])[0] if output == "name" else decision_line(item)
 
 
 def decision_line(item: Json) -> str:
@@ -100,29 +145,3 @@ def decision_line(item: Json) -> str:
         f"{item.get('time', '')}  {item.get('namespace')}/{item.get('name')} -> {item.get('node')}"
         f"  {item.get('policy', '')}{tried}{'; considered ' + others if others else ''}"
     )
-
-
-def decisions_lines(found: Sequence[Json]) -> list[str]:
-    """A row per decision."""
-    if not found:
-        return ["this leader has placed nothing yet"]
-    columns = [*left("TIME", "NAMESPACE", "POD", "NODE", "POLICY"), *right("ATTEMPT"), *left("CONSIDERED")]
-    rows = [
-        [
-            item.get("time"), item.get("namespace"), item.get("name"), item.get("node"), item.get("policy"),
-            item.get("attempt"), considered_text(item),
-        ]
-        for item in found
-    ]  # fmt: skip
-    return table(columns, rows)
-
-
-def considered_text(item: Json) -> str:
-    """The best few nodes with their scores; those that the policy advised against are marked."""
-    known: Sequence[Json] = item.get("considered") or ()
-    parts = [
-        f"{one.get('node')} {number(float(one.get('score') or 0))}"
-        + ("" if one.get("accepted", True) else " (not advised)")
-        for one in known[:SHOWN]
-    ]
-    return ", ".join([*parts, f"and {len(known) - SHOWN} more"] if len(known) > SHOWN else parts)

@@ -6,13 +6,12 @@ log_level=...``.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from services.cli.server.options import server_options, with_server
-from services.cli.watching import output_option
+from services.cli.watching import output_option, tell
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
@@ -33,4 +32,4 @@ def log_level(level: str | None, output: str, **server: Any) -> None:
         return await client.change("PUT", "/v1/log-level", {"level": level})
 
     found = with_server(server, work)
-    click.echo(json.dumps(found, indent=2) if output == "json" else str(found.get("level")))
+    tell(output, found, [str(found.get("level"))])

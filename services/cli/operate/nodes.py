@@ -7,10 +7,12 @@ from urllib.parse import quote
 
 import click
 
+from services.cli.listing.options import list_options, show_list
+from services.cli.listing.wanted import DOCUMENTS, Found, Wanted
 from services.cli.operate.completion_names import complete_nodes
-from services.cli.operate.node_lines import node_lines, nodes_lines
-from services.cli.server.options import connector, server_options
-from services.cli.watching import show, watch_option, wide_output_option
+from services.cli.operate.node_lines import NODES, node_lines
+from services.cli.server.options import connector
+from services.cli.watching import show, watch_option
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
@@ -24,24 +26,29 @@ if TYPE_CHECKING:
     "--gone", is_flag=True, help="Only nodes that were deleted while drained: 'conclave resume NODE' forgets."
 )
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="At most so many; default: all.")
-@wide_output_option
 @watch_option
-@server_options
-def nodes(
-    name: str | None, agent: str, drained: bool, gone: bool, limit: int, output: str, watch: bool, **server: Any
-) -> None:
+@list_options(NODES)
+def nodes(name: str | None, agent: str, drained: bool, gone: bool, watch: bool, wanted: Wanted, **server: Any) -> None:
     """List the nodes; with NAME show one, and the pods on it."""
 
     async def one(client: AdminClient) -> dict[str, Any]:
-        return await client.get(f"/v1/nodes/{quote(str(name), safe='')}")
+        return NODES.object(await client.get(f"/v1/nodes/{quote(str(name), safe='')}"))
 
-    async def every(client: AdminClient) -> list[dict[str, Any]]:
-        found = await client.items("/v1/nodes", most=0 if drained else limit, agent=agent, gone="true" if gone else "")
-        kept = [item for item in found if item.get("drained")] if drained else found
-        return kept[:limit] if limit else kept
+    async def one_listed(client: AdminClient) -> Found:
+        return Found([await client.get(f"/v1/nodes/{quote(str(name), safe='')}")])
 
-    if name is not None:
-        show(connector(server), one, node_lines, output=output, watch=watch)
-        return
-    wide = output == "wide"
-    show(connector(server), every, lambda found: nodes_lines(found, wide=wide), output=output, watch=watch)
+    async def every(client: AdminClient) -> Found:
+        found = await client.items(
+            "/v1/nodes", most=0 if drained else wanted.limit, agent=agent, gone="true" if gone else "",
+            selector=wanted.selector, labels=wanted.label,
+        )  # fmt: skip
+        return Found([item for item in found if item.get("drained")] if drained else found)
+
+    connect = connector(server)
+    if name is None:
+        show_list(connect, every, wanted, watch=watch)
+    elif wanted.output == "name":
+        show_list(connect, one_listed, wanted, watch=watch)
+    else:
+        output = wanted.output if wanted.output in DOCUMENTS else "table"
+        show(connect, one, node_lines, output=output, watch=watch)

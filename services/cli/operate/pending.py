@@ -2,75 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from services.cli.server.options import connector, server_options
-from services.cli.tables import age, left, printable, right, table
-from services.cli.watching import show, watch_option, wide_output_option
+from services.cli.listing.kinds import Json, Kind, number, shown, text
+from services.cli.listing.options import list_options, show_list
+from services.cli.listing.wanted import Found, Wanted
+from services.cli.server.options import connector
+from services.cli.tables import age, printable
+from services.cli.watching import watch_option
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
 
-Json = Mapping[str, Any]
 HELPS_SHOWN = 5
 
 
+def group_key(group: Json) -> str:
+    """What tells a group from all others."""
+    return "/".join(str(group.get(name, "")) for name in ("reason", "namespace", "priority", "class"))
+
+
+def _best(group: Json) -> Json:
+    """What would help the group most."""
+    return next(iter(group.get("helps") or ()), {})
+
+
+PENDING_GROUPS = Kind(
+    title="PendingGroup",
+    resource="pendinggroup",
+    name=group_key,
+    namespace=lambda group: group.get("namespace"),
+    columns=(
+        text("REASON", "reason"),
+        text("NAMESPACE", "namespace"),
+        number("PRIORITY", lambda group: group.get("priority", 0)),
+        text("CLASS", "class"),
+        number("PODS", lambda group: group.get("pods", 0)),
+        number("OLDEST", "oldest_s", shown(age, "oldest_s")),
+        text("WOULD-HELP", lambda group: _best(group).get("text")),
+        number("LETS-IN", lambda group: _best(group).get("lets_in")),
+        text("OLDEST-POD", "oldest_pod", wide=True),
+        text("MESSAGE", "message", wide=True),
+    ),
+)
+
+
 @click.command()
-@click.option("--pod-namespace", "in_namespace", default="", help="Only pods of this namespace; default: of all.")
 @click.option("--reason", default="", help="Only pods that wait for this reason, as the table names it.")
 @click.option("--priority", type=int, default=None, help="Only pods of this priority.")
 @click.option("--class", "of_class", default="", help="Only pods of this class, as the table names it.")
 @click.option(
     "--sort", type=click.Choice(["pods", "oldest", "priority"]), default="pods", show_default=True,
-    help="Most pods first, or longest waiting, or highest priority.",
+    help="What --limit goes by: most pods first, or longest waiting, or highest priority.",
 )  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="At most so many groups; default: all.")
-@wide_output_option
 @watch_option
-@server_options
+@list_options(PENDING_GROUPS)
 def pending(
-    in_namespace: str, reason: str, priority: int | None, of_class: str, sort: str, limit: int, output: str,
-    watch: bool, **server: Any,
-) -> None:  # fmt: skip
+    reason: str, priority: int | None, of_class: str, sort: str, watch: bool, wanted: Wanted, **server: Any
+) -> None:
     """Show why pods wait: groups of one reason, namespace, priority and class, and what would let them in."""
+    asked = {"namespace": wanted.namespace, "reason": reason, "priority": priority, "class": of_class, "sort": sort}
 
-    async def look(client: AdminClient) -> dict[str, Any]:
-        asked = {"namespace": in_namespace, "reason": reason, "priority": priority, "class": of_class, "sort": sort}
-        query = {name: value for name, value in asked.items() if value not in ("", None)}
-        return await client.list_document("/v1/pending", most=limit, **query)
+    async def look(client: AdminClient) -> Found:
+        answer = await client.list_document("/v1/pending", most=wanted.limit, **asked)
+        return Found(
+            answer["items"], {name: part for name, part in answer.items() if name not in ("items", "continue")}
+        )
 
-    wide = output == "wide"
-    show(connector(server), look, lambda found: pending_lines(found, wide=wide), output=output, watch=watch)
+    show_list(connector(server), look, wanted, watch=watch, head=lambda found: pending_lines(found.beside))
 
 
-def pending_lines(found: Json, *, wide: bool = False) -> list[str]:
-    """How many wait, what would help most, and a row per group. ``wide``: also what they ask for and the message."""
-    items: Sequence[Json] = found.get("items") or ()
+def pending_lines(found: Json) -> list[str]:
+    """How many wait, and what would help most."""
     gated = f", {found['gated']} more wait for their scheduling gates" if found.get("gated") else ""
     lines = [f"{found.get('pods', 0)} pods of {found.get('classes', 0)} classes wait{gated}"]
     if found.get("unjudged"):
         lines.append(f"{found['unjudged']} classes were not looked into: there are too many")
     helps: Sequence[Json] = found.get("helps") or ()
-    lines += [f"  {_let_in(one)}: {printable(str(one.get('text', '')))}" for one in helps[:HELPS_SHOWN]]
-    if not items:
-        return lines
-    columns = [
-        *left("REASON", "NAMESPACE"), *right("PRIORITY"), *left("CLASS"), *right("PODS", "OLDEST"),
-        *left("WOULD-HELP"), *right("LETS-IN"),
-    ]  # fmt: skip
-    columns += left("OLDEST-POD", "MESSAGE") if wide else []
-    rows = []
-    for item in items:
-        best: Json = next(iter(item.get("helps") or ()), {})
-        row = [
-            item.get("reason"), item.get("namespace"), item.get("priority", 0), item.get("class"),
-            item.get("pods", 0), age(item.get("oldest_s")), best.get("text"), best.get("lets_in"),
-        ]  # fmt: skip
-        rows.append([*row, item.get("oldest_pod"), item.get("message")] if wide else row)
-    return [*lines, "", *table(columns, rows)]
+    return lines + [f"  {_let_in(one)}: {printable(str(one.get('text', '')))}" for one in helps[:HELPS_SHOWN]]
 
 
 def _let_in(one: Json) -> str:

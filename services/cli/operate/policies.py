@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from services.cli.policy_view import CHANGES, card_lines, history_lines, listing_lines, pointer_lines, window_lines
+from services.cli.policy_view import CHANGES, card_lines, history_lines, pointer_lines, window_lines
 from services.cli.server.options import at_target
 from services.cli.server.target import Target
 from services.cli.tables import printable
@@ -22,15 +22,14 @@ Told = tuple[Any, list[str]]
 """What is printed with ``-o json``, and the lines for people."""
 
 
-def listed(target: Target) -> Told:
+def listed(target: Target) -> list[dict[str, Any]]:
     """Every policy there is."""
 
     async def work(client: AdminClient) -> list[dict[str, Any]]:
         found = await client.get("/v1/policies")
         return list(found.get("items") or ())
 
-    rows = at_target(target, work)
-    return rows, listing_lines(rows)
+    return at_target(target, work)
 
 
 def shown(target: Target) -> Told:

@@ -6,19 +6,19 @@ evicted. Both are kept in etcd, so a new leader keeps to them, and doing either 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
 
+from services.cli.listing.wanted import DOCUMENTS, document_text
 from services.cli.operate.completion_names import complete_nodes
-from services.cli.operate.node_lines import drained_text
+from services.cli.operate.node_lines import NODES, drained_text
 from services.cli.server.errors import ServerFailed
 from services.cli.server.options import server_options, with_server
 from services.cli.tables import printable
-from services.cli.watching import output_option
+from services.cli.watching import output_option, tell
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def _scheduling(verb: str, reason: str, output: str, server: dict[str, Any]) -> 
         return await client.change("POST", f"/v1/scheduling/{verb}", {"reason": reason})
 
     found = with_server(server, work)
-    click.echo(json.dumps(found, indent=2) if output == "json" else scheduling_line(found))
-    if output != "json":
+    tell(output, found, [scheduling_line(found)])
+    if output not in DOCUMENTS:
         note_if_late(verb, [found], "conclave status")
 
 
@@ -111,13 +111,13 @@ def _each_node(verb: str, nodes: tuple[str, ...], reason: str, output: str, serv
                 click.echo(f"conclave {verb}: {printable(name)}: {error}", err=True)
                 code = max(code, 2 if isinstance(error, ConfigError) else 1)
                 continue
-            if output != "json":
+            if output not in DOCUMENTS:
                 click.echo(f"{printable(name)}: {_node_line(done[-1])}")
         return done, code
 
     done, code = with_server(server, work)
-    if output == "json":
-        click.echo(json.dumps(done, indent=2))
+    if output in DOCUMENTS:
+        click.echo(document_text(NODES.document(done), output))
     else:
         note_if_late(verb, done, "conclave nodes")
     return code

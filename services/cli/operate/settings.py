@@ -8,41 +8,89 @@ the nearest one.
 from __future__ import annotations
 
 import difflib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from services.cli.listing.kinds import Json, Kind, number, text
+from services.cli.listing.options import list_options, show_list
+from services.cli.listing.wanted import DOCUMENTS, Found, Wanted
 from services.cli.operate.completion_names import complete_changes, complete_settings
 from services.cli.operate.scheduling import note_if_late, reason_option
-from services.cli.server.options import server_options, with_server
-from services.cli.tables import left, right, table
-from services.cli.watching import output_option, wide_output_option
+from services.cli.server.options import connector, server_options, with_server
+from services.cli.watching import output_option, tell
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
 
-Json = Mapping[str, Any]
 number_option = click.option(
     "--if-number", type=click.IntRange(min=0), help="Only if the settings still have this number (see history)."
 )
 
 
+def _range(item: Json) -> str:
+    """What the setting may be, in words."""
+    if item.get("choices"):
+        return f"one of {', '.join(map(str, item['choices']))}"
+    low, high = item.get("minimum"), item.get("maximum")
+    if low is not None and item.get("above"):
+        return f"more than {low}" + (f", at most {high}" if high is not None else "")
+    if low is not None and high is not None:
+        return f"{low} to {high}"
+    if low is not None:
+        return f"{low} or more"
+    return f"{high} or less" if high is not None else "a value of that type"
+
+
+SETTINGS = Kind(
+    title="Setting",
+    resource="setting",
+    columns=(
+        text("NAME", "name"),
+        number("VALUE", "value"),
+        number("DEFAULT", "default"),
+        text("FROM", "source"),
+        text("MAY-BE", lambda item: _range(item).removeprefix("one of ")),
+        text("MEANS", "help", wide=True),
+    ),
+)
+
+SETTINGS_CHANGES = Kind(
+    title="SettingsChange",
+    resource="settingschange",
+    name=lambda change: change.get("number"),
+    empty="no setting has been changed",
+    columns=(
+        number("NUMBER", "number"),
+        text("TIME", "time"),
+        text("BY", "by"),
+        text("VALUES", lambda change: _values_text(change.get("values") or {})),
+        text("REASON", "reason"),
+    ),
+)
+
+
+def _values_text(values: Json) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items()) or "all as started"
+
+
 @click.group(invoke_without_command=True)
-@wide_output_option
-@server_options
+@list_options(SETTINGS)
 @click.pass_context
-def settings(here: click.Context, /, output: str, **server: Any) -> None:
+def settings(here: click.Context, /, wanted: Wanted, **server: Any) -> None:
     """Show the settings that can change while the mesh runs; see the commands to change them."""
     if here.invoked_subcommand is not None:
         given = [name for name in here.params if here.get_parameter_source(name) is _COMMAND_LINE]
         if given:
             raise ConfigError(f"--{given[0].replace('_', '-')}: give it after {here.invoked_subcommand}")
         return
-    found = with_server(server, _read)
-    _print(output, found, settings_lines(found, wide=output == "wide"))
+
+    async def look(client: AdminClient) -> Found:
+        return _found(await _read(client))
+
+    show_list(connector(server), look, wanted)
 
 
 SHOWN_BY = "conclave settings -o json"
@@ -58,7 +106,7 @@ _COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 def get(name: str, output: str, **server: Any) -> None:
     """Show one setting: its value, where it is from, its range, and what it means."""
     found = _named(with_server(server, _read), name)
-    _print(output, found, setting_lines(found))
+    tell(output, SETTINGS.object(found), setting_lines(found))
 
 
 @settings.command("set")
@@ -78,8 +126,9 @@ def set_settings(changes: tuple[str, ...], reason: str, if_number: int | None, o
         values = {name: typed(_named(known, name), text) for name, text in texts.items()}
         return await _change(client, values, reason, if_number)
 
-    _print(output, found := with_server(server, work), changed_lines(found, texts))
-    if output != "json":
+    found = with_server(server, work)
+    tell(output, _document(found), changed_lines(found, texts))
+    if output not in DOCUMENTS:
         note_if_late("settings set", [found], SHOWN_BY)
 
 
@@ -96,22 +145,31 @@ def unset(names: tuple[str, ...], reason: str, if_number: int | None, output: st
         known = await _read(client)
         return await _change(client, {str(_named(known, name)["name"]): None for name in names}, reason, if_number)
 
-    _print(output, found := with_server(server, work), changed_lines(found, names))
-    if output != "json":
+    found = with_server(server, work)
+    tell(output, _document(found), changed_lines(found, names))
+    if output not in DOCUMENTS:
         note_if_late("settings unset", [found], SHOWN_BY)
 
 
 @settings.command()
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="At most so many.")
-@output_option
-@server_options
-def history(limit: int, output: str, **server: Any) -> None:
+@list_options(SETTINGS_CHANGES)
+def history(wanted: Wanted, **server: Any) -> None:
     """Show who changed which settings, when and why, newest first."""
 
-    async def work(client: AdminClient) -> list[dict[str, Any]]:
-        return await client.items("/v1/settings/history", most=limit)
+    async def look(client: AdminClient) -> Found:
+        return Found(await client.items("/v1/settings/history", most=wanted.limit))
 
-    _print(output, found := with_server(server, work), history_lines(found))
+    show_list(connector(server), look, wanted)
+
+
+def _found(answer: Json) -> Found:
+    return Found(answer.get("items") or (), {name: part for name, part in answer.items() if name != "items"})
+
+
+def _document(answer: Json) -> dict[str, Any]:
+    found = _found(answer)
+    return SETTINGS.document(found.items, found.beside)
 
 
 async def _read(client: AdminClient) -> dict[str, Any]:
@@ -149,40 +207,8 @@ def typed(item: Json, text: str) -> int | float | str:
         if kind == "number":
             return float(text)
     except ValueError:
-        raise ConfigError(f"settings: {item.get('name')}: {text!r} is no {kind}; {_range(item)}") from None
+        raise ConfigError(f"settings: {item.get('name')}: {text!r} is no {kind}; give {_range(item)}") from None
     return text
-
-
-def _range(item: Json) -> str:
-    """What the setting may be, in words."""
-    if item.get("choices"):
-        return f"give one of {', '.join(map(str, item['choices']))}"
-    low, high = item.get("minimum"), item.get("maximum")
-    if low is not None and item.get("above"):
-        return f"give more than {low}" + (f", at most {high}" if high is not None else "")
-    if low is not None and high is not None:
-        return f"give {low} to {high}"
-    if low is not None:
-        return f"give {low} or more"
-    return f"give {high} or less" if high is not None else "give a value of that type"
-
-
-def settings_lines(found: Json, *, wide: bool = False) -> list[str]:
-    """A row per setting."""
-    columns = [*left("NAME"), *right("VALUE", "DEFAULT"), *left("FROM", "MAY-BE")]
-    columns += left("MEANS") if wide else []
-    rows = [
-        [
-            item.get("name"),
-            item.get("value"),
-            item.get("default"),
-            item.get("source"),
-            _range(item).removeprefix("give ").removeprefix("one of "),
-            *([item.get("help")] if wide else []),
-        ]
-        for item in found.get("items") or ()
-    ]
-    return table(columns, rows)
 
 
 def setting_lines(item: Json) -> list[str]:
@@ -190,7 +216,7 @@ def setting_lines(item: Json) -> list[str]:
     return [
         f"{item.get('name')} = {item.get('value')}",
         f"  from     {item.get('source')}; default {item.get('default')}",
-        f"  may be   {_range(item).removeprefix('give ')}",
+        f"  may be   {_range(item)}",
         f"  means    {item.get('help', '')}",
     ]
 
@@ -204,25 +230,3 @@ def changed_lines(found: Json, names: Sequence[str] | Json) -> list[str]:
         if item.get("name") in wanted
     ]
     return [*lines, f"settings are number {found.get('number')}"]
-
-
-def history_lines(found: Sequence[Json]) -> list[str]:
-    """A row per change."""
-    if not found:
-        return ["no setting has been changed"]
-    columns = [*right("NUMBER"), *left("TIME", "BY", "VALUES", "REASON")]
-    rows = [
-        [
-            item.get("number"),
-            item.get("time"),
-            item.get("by"),
-            ", ".join(f"{name}={value}" for name, value in (item.get("values") or {}).items()) or "all as started",
-            item.get("reason"),
-        ]
-        for item in found
-    ]
-    return table(columns, rows)
-
-
-def _print(output: str, found: Any, lines: Sequence[str]) -> None:
-    click.echo(json.dumps(found, indent=2) if output == "json" else "\n".join(lines))

@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from services.cli.listing.kinds import Json, Kind, number, text
 from services.cli.operate.overview_lines import overview_lines
-from services.cli.tables import left, paint, printable, right, table
-
-Json = Mapping[str, Any]
-
-
-def status_lines(found: Json, *, wide: bool = False, colour: bool = False) -> list[str]:
-    """The overview, a row per member, and what is wrong with any of them. ``wide``: also the newest failovers."""
-    members: Sequence[Json] = found.get("members") or ()
-    columns = [*left("ROLE", "ID"), *right("TERM", "NODES"), *left("URL", "STATE")]
-    columns += left("VERSION", "NODE", "INCARNATION") if wide else []
-    rows = [
-        [
-            member.get("service"), member.get("id"), member.get("term") or None, _nodes(member),
-            member.get("url"), state_of(member),
-            *([member.get("version"), member.get("node"), member.get("incarnation")] if wide else []),
-        ]
-        for member in members
-    ]  # fmt: skip
-    lines = [*overview_lines(found.get("overview") or {}, colour=colour), "", *table(columns, rows)]
-    lines += [
-        paint(printable(f"warning: {member.get('service')} {member.get('id')}: {told}"), "yellow", on=colour)
-        for member in members
-        for told in member.get("warnings") or ()
-    ]  # fmt: skip
-    terms: Sequence[Json] = found.get("terms") or ()
-    if wide and terms:
-        rows = [[term.get("term"), term.get("id"), term.get("began"), term.get("ended_by")] for term in terms]
-        lines += ["", *table([*right("TERM"), *left("LEADER", "BEGAN", "ENDED-BY")], rows)]
-    return lines
+from services.cli.tables import paint, printable
 
 
 def _nodes(member: Json) -> int | None:
@@ -49,3 +21,45 @@ def state_of(member: Json) -> str:
     if member.get("leading"):
         return "leading"
     return "standby" if member.get("service") in ("coordinator", "binder") else "ready"
+
+
+MEMBERS = Kind(
+    title="Member",
+    resource="member",
+    name=lambda member: member.get("id"),
+    empty="nobody is there",
+    columns=(
+        text("ROLE", "service"),
+        text("ID", "id"),
+        number("TERM", lambda member: member.get("term") or None),
+        number("NODES", _nodes),
+        text("URL", "url"),
+        text("STATE", state_of),
+        text("VERSION", "version", wide=True),
+        text("NODE", "node", wide=True),
+        text("INCARNATION", "incarnation", wide=True),
+    ),
+)
+
+TERMS = Kind(
+    title="Term",
+    resource="term",
+    name=lambda term: term.get("term"),
+    columns=(number("TERM", "term"), text("LEADER", "id"), text("BEGAN", "began"), text("ENDED-BY", "ended_by")),
+)
+
+
+def status_lines(found: Json, *, wide: bool = False, colour: bool = False) -> list[str]:
+    """The overview, a row per member, and what is wrong with any of them. ``wide``: also the newest failovers."""
+    members: Sequence[Json] = found.get("members") or ()
+    overview = overview_lines(found.get("overview") or {}, colour=colour)
+    lines = [*overview, "", *MEMBERS.lines(members, wide=wide)]
+    lines += [
+        paint(printable(f"warning: {member.get('service')} {member.get('id')}: {told}"), "yellow", on=colour)
+        for member in members
+        for told in member.get("warnings") or ()
+    ]  # fmt: skip
+    terms: Sequence[Json] = found.get("terms") or ()
+    if wide and terms:
+        lines += ["", *TERMS.lines(terms)]
+    return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from services.cli.operate.decisions import decisions_lines
+from services.cli.operate.decisions import DECISIONS
 from services.cli.operate.overview_lines import overview_lines
 from services.cli.tables import paint
 
@@ -25,7 +25,7 @@ def top_lines(found: Json, *, width: int, height: int, colour: bool = False) -> 
         lines += ["", *bands_lines(nodes, width=width, colour=colour)]
     room = height - len(lines) - 2
     if room > FEWEST_ROWS:
-        header, *rows = decisions_lines(found.get("decisions") or ())
+        header, *rows = DECISIONS.lines(found.get("decisions") or ())
         lines += ["", paint(header, "dim", on=colour), *rows[: room - 1]]
     return lines[: max(height - 1, 1)]
 

@@ -92,8 +92,9 @@ class AdminClient:
                 raise ServerFailed(f"{self.url}{path}: the answer has no items; is the server of this version?")
             whole = whole or page
             found += rows
-            token = str(page.get("continue") or "")
-            if not token or not rows or (most and len(found) >= most):
+            before, token = token, str(page.get("continue") or "")
+            # a page may be empty and yet not the last: whoever answers looks at so many and no more
+            if token in ("", before) or (most and len(found) >= most):
                 return {**whole, "items": found, "continue": token}
 
     @contextlib.asynccontextmanager

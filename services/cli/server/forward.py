@@ -155,7 +155,7 @@ def _refusal(target: ThroughKubectl, what: str, told: str) -> str:
     if "context" in said and "does not exist" in said:
         remedy = "choose one of 'kubectl config get-contexts'"
     elif "not found" in said or "NotFound" in said:
-        remedy = f"is Conclave installed in namespace {target.namespace}? name another with -n"
+        remedy = f"is Conclave installed in namespace {target.namespace}? name another with --mesh-namespace"
     elif "forbidden" in said.lower():
         remedy = "ask for the right, or give --server and --token-file"
     elif "refused" in said or "no such host" in said or "timeout" in said.lower():

@@ -62,15 +62,27 @@ CONTEXT = click.option(
     help="One of 'conclave context list'; under 'kubectl conclave' one of the kubeconfig.",
 )
 KUBE_CONTEXT = click.option("--kube-context", default="", metavar="NAME", help="A cluster's mesh, through kubectl.")
-NAMESPACE = click.option("-n", "--namespace", default="", help="Where the mesh is in it.  [default: conclave-system]")
+_WHERE = "Where the mesh is in it.  [default: conclave-system]"
+MESH_NAMESPACE = click.option("--mesh-namespace", default="", help=_WHERE)
+"""Of commands whose ``-n`` means pods."""
+OWN_NAMESPACE = click.option("-n", "--namespace", "--mesh-namespace", "mesh_namespace", default="", help=_WHERE)
 
-ALL = (SERVER, TOKEN_FILE, CA, CERT, KEY, CONTEXT, KUBE_CONTEXT, NAMESPACE)
-NAMES = ("server", "token_file", "ca", "cert", "key", "context", "kube_context", "namespace")
+_SERVER = (SERVER, TOKEN_FILE, CA, CERT, KEY, CONTEXT, KUBE_CONTEXT)
+NAMES = ("server", "token_file", "ca", "cert", "key", "context", "kube_context", "mesh_namespace")
 
 
 def server_options(command: F) -> F:
     """``--server`` and its like; the command takes them as ``**server`` and gives them to ``with_server``."""
-    for option in reversed(ALL):
+    return _with(command, (*_SERVER, OWN_NAMESPACE))
+
+
+def list_server_options(command: F) -> F:
+    """As ``server_options``, for commands whose ``-n`` means pods."""
+    return _with(command, (*_SERVER, MESH_NAMESPACE))
+
+
+def _with(command: F, options: tuple[Callable[[F], F], ...]) -> F:
+    for option in reversed(options):
         command = option(command)
     return command
 

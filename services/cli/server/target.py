@@ -64,7 +64,7 @@ class Flags:
     key: Path | None = None
     context: str = ""
     kube_context: str = ""
-    namespace: str = ""
+    mesh_namespace: str = ""
 
 
 NO_SERVER = (
@@ -118,7 +118,7 @@ def _resolve(
         return direct(flags.server, replace(given, token_file=token), "--server")
     if flags.kube_context or (kubectl and not flags.context):
         source = f"kube context {flags.kube_context}" if flags.kube_context else "kubectl's current context"
-        return ThroughKubectl(flags.kube_context, flags.namespace or DEFAULT_NAMESPACE, given, source)
+        return ThroughKubectl(flags.kube_context, flags.mesh_namespace or DEFAULT_NAMESPACE, given, source)
     if flags.context:
         return _of_context(flags, flags.context, contexts().named(flags.context))
     if environ.get(SERVER_ENV):
@@ -128,7 +128,7 @@ def _resolve(
     known = contexts()
     if known.current:
         return _of_context(flags, known.current, known.named(known.current))
-    for name in ("token_file", "ca", "cert", "key", "namespace"):
+    for name in ("token_file", "ca", "cert", "key", "mesh_namespace"):
         if getattr(flags, name):
             raise ConfigError(f"--{name.replace('_', '-')}: no server it could be for; {NO_SERVER}")
     return None
@@ -175,13 +175,13 @@ def _of_context(flags: Flags, name: str, entry: ContextEntry) -> Target:
     if entry.server:
         _no_namespace(flags)
         return direct(entry.server, merged, source)
-    namespace = flags.namespace or entry.namespace or DEFAULT_NAMESPACE
+    namespace = flags.mesh_namespace or entry.namespace or DEFAULT_NAMESPACE
     return ThroughKubectl(entry.kube_context, namespace, merged, source)
 
 
 def _no_namespace(flags: Flags) -> None:
-    if flags.namespace:
-        raise ConfigError("--namespace: belongs to --kube-context; leave it out, or give --kube-context")
+    if flags.mesh_namespace:
+        raise ConfigError("--mesh-namespace: belongs to --kube-context; leave it out, or give --kube-context")
 
 
 def _credentials(flags: Flags) -> Credentials:

@@ -12,6 +12,7 @@ from services.coordinator.api.answers import refusal, unknown
 from services.coordinator.api.desk import Desk
 from services.coordinator.api.pages import PageQuery, key_token, page, token_key
 from services.coordinator.api.routing import SLOW_FRESH_S, Answer, Ask, Because, Page, Route, Schema
+from services.coordinator.api.selecting import Selector, selector_of
 from services.coordinator.core import Core
 from services.coordinator.grouping_nodes import ZONE, pool_of
 from services.coordinator.inspecting_nodes import (
@@ -26,16 +27,10 @@ from services.coordinator.inspecting_nodes import (
     node_shown,
     pods_on,
 )
-from shared.kube.label_selectors import SelectorError, parse_label_selector
 from shared.model.node import Condition, Node
 from shared.runtime.control_store import set_drained
 
 MOST_LABELS = 8
-
-_KEY, _VALUE = "[a-z][a-z0-9-]{0,60}[a-z0-9]/[a-z]{3,9}", "[a-z0-9]{1,63}"
-_REQUIREMENT = rf"({_KEY}(=|==|!=){_VALUE}|!?{_KEY}|{_KEY} (in|notin) \({_VALUE}(,{_VALUE})*\))"
-SELECTOR = rf"^({_REQUIREMENT}(,{_REQUIREMENT})*)?$"
-"""Of selectors the form that is promised; all that kubectl takes are read."""
 
 Name = Annotated[str, msgspec.Meta(max_length=253)]
 
@@ -49,9 +44,7 @@ class NodesQuery(PageQuery, frozen=True, kw_only=True):
     state: Literal["", "ready", "not_ready", "pressure", "cordoned", "drained", "unowned"] = ""
     zone: Name = ""
     pool: Name = ""
-    selector: Annotated[
-        str, msgspec.Meta(max_length=2048, description="As kubectl's -l.", extra_json_schema={"pattern": SELECTOR})
-    ] = ""
+    selector: Selector = ""
     labels: Annotated[
         str,
         msgspec.Meta(
@@ -130,10 +123,7 @@ def _labels(text: str) -> list[str]:
 
 def _wanted(core: Core, query: NodesQuery) -> Callable[[Node], bool] | None:
     """Whether a node is among those that the query names; None: all are. Refused: 400."""
-    try:
-        selector = parse_label_selector(query.selector) if query.selector.strip() else None
-    except SelectorError as error:
-        raise refusal(f"selector: {error}; write it as a=b,c!=d,e in (f,g),!h") from None
+    selector = selector_of(query.selector)
     if not (query.state or query.zone or query.pool or selector is not None):
         return None
     unwell, drained, unowned = core.state.unwell, core.state.drained, core.roster.ownership.unowned

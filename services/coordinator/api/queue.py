@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from services.coordinator.api.access import Role
 from services.coordinator.api.desk import Desk
 from services.coordinator.api.pages import NumberedPageQuery, PageQuery, key_token, token_key
 from services.coordinator.api.routing import SLOW_FRESH_S, Ask, Page, Route
+from services.coordinator.api.selecting import Selector, selector_of
 from services.coordinator.inspecting import QueuedPod, UnitInFlight, queue_counts, queue_page, unit_page
 from shared.scheduling.queue import Place
 
 
 class QueueQuery(NumberedPageQuery, frozen=True, kw_only=True):
-    """``place``: only pods there; all by default."""
+    """``place``: only pods there; ``namespace``: only that one's; ``selector``: only pods with these labels, as
+    ``kubectl -l`` writes it. All by default."""
 
     place: Literal["", "active", "backoff", "unschedulable", "in_flight"] = ""
+    namespace: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    selector: Selector = ""
 
 
 class QueueAnswer(Page, frozen=True, kw_only=True):
-    """``counts`` by place, over all pages; items in order of arrival."""
+    """``counts`` by place, of all pods; items in order of arrival. A page may hold fewer than ``limit``, also none,
+    and yet not be the last: ``continue`` tells."""
 
     counts: dict[str, int]
     items: list[QueuedPod]
@@ -38,6 +45,8 @@ async def queue(desk: Desk, ask: Ask[QueueQuery, Any]) -> QueueAnswer:
         core,
         desk.clock(),
         place=Place(query.place) if query.place else None,
+        namespace=query.namespace,
+        selector=selector_of(query.selector),
         after=token_key(query.continue_, int) if query.continue_ else 0,
         limit=query.limit,
     )

@@ -127,9 +127,10 @@ def test_durations_are_written_for_people() -> None:
     [
         ([], "give either NAMESPACE/POD, to ask the mesh, or --batch FILE"),
         (["a/b", "--batch", "-"], "give either NAMESPACE/POD"),
-        (["web-0"], "'web-0' is not NAMESPACE/POD"),
+        (["/web-0"], "'/web-0' is not NAMESPACE/POD"),
+        (["a/web-0", "-n", "b"], "names the namespace a already"),
         (["a/b/c"], "is not NAMESPACE/POD"),
-        (["a/b", "-o", "yaml"], "'yaml' is neither table nor json"),
+        (["a/b", "-o", "name"], "'name' is none of table, json and yaml"),
         (["a/b", "--url", "http://127.0.0.1:1"], "the coordinator does not answer"),
         (["a/b", "--tls-cert", "x"], "give all three or none"),
         (
@@ -143,6 +144,21 @@ def test_what_cannot_be_asked_is_one_line_and_exit_code_2(
 ) -> None:
     assert run(["explain", *arguments]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("pod", "namespace", "found"),
+    [
+        ("web-0", "", ("default", "web-0")),
+        ("a/web-0", "", ("a", "web-0")),
+        ("web-0", "a", ("a", "web-0")),
+        ("pod/web-0", "a", ("a", "web-0")),
+        ("a/web-0", "a", ("a", "web-0")),
+        ("pod/web-0", "", ("pod", "web-0")),
+    ],
+)
+def test_a_pod_is_named_as_kubectl_names_it(pod: str, namespace: str, found: tuple[str, str]) -> None:
+    assert explain_pod.named_pod(pod, namespace) == found
 
 
 async def test_an_answer_is_bounded_and_nobody_is_sent_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from services.coordinator import inspecting
 from services.coordinator.events import ControlSeen, IntentRecord, NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.inspecting import decisions, overview, queue_counts, queue_page, unit_page, units
 from services.coordinator.inspecting_nodes import (
@@ -19,6 +22,7 @@ from services.coordinator.inspecting_nodes import (
 )
 from services.coordinator.pace import Pace
 from services.coordinator.recent import PastDecision, Recent
+from shared.kube.label_selectors import parse_label_selector
 from shared.scheduling.queue import Place
 from shared.wire.records import Drained, PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
@@ -59,6 +63,33 @@ def test_the_queue_is_paged_in_order_of_arrival_and_by_place() -> None:
     assert first[1].retry_in_s == pytest.approx(298.0)
     assert queue_page(scene.core, scene.now, place=Place.ACTIVE) == ([], None)
     assert queue_counts(scene.core) == {"active": 0, "backoff": 0, "unschedulable": 5, "in_flight": 0}
+
+
+def test_the_queue_is_chosen_from_by_namespace_and_labels_in_bounded_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = begun("n0")
+    for number in range(6):
+        pod = (
+            make_pod(f"big{number}")
+            .cpu("500")
+            .set(labels={"app": "web" if number % 2 else "db"}, namespace="team" if number < 2 else "default")
+        )
+        scene.add_pod(pod.pod())
+    scene.run()
+
+    def names(**chosen: Any) -> list[str]:
+        found, after = [], 0
+        while after is not None:
+            page, after = queue_page(scene.core, scene.now, after=after, **chosen)
+            found += [pod.name for pod in page]
+        return found
+
+    web = parse_label_selector("app=web")
+    whole = names(), names(namespace="team"), names(selector=web), names(selector=web, namespace="team")
+    assert whole[1:] == (["big0", "big1"], ["big1", "big3", "big5"], ["big1"])
+    monkeypatch.setattr(inspecting, "MOST_JUDGED", 2)
+    assert len(queue_page(scene.core, scene.now, selector=parse_label_selector("app=none"))[0]) == 0
+    assert queue_page(scene.core, scene.now, selector=parse_label_selector("app=none"))[1] is not None
+    assert (names(), names(namespace="team"), names(selector=web), names(selector=web, namespace="team")) == whole
 
 
 def test_a_page_that_ends_with_the_list_has_no_next_one() -> None:

@@ -57,9 +57,11 @@ class History:
             pod["metadata"].setdefault("annotations", {})["conclave.io/gpu-devices"] = devices
         return self._write("bind", "Pod", pod)
 
-    def unschedulable(self, name: str = "p1") -> History:
+    def unschedulable(self, name: str = "p1", message: str = "") -> History:
         pod = json.loads(json.dumps(self.objects["Pod", name]))
-        pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+        pod["status"]["conditions"] = [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        ]
         return self._write("patch", "Pod", pod)
 
     def phase(self, name: str, phase: str) -> History:
@@ -76,5 +78,5 @@ class History:
     def gone(self, kind: str, name: str) -> History:
         return self._write("delete", kind, self.objects[kind, name])
 
-    def report(self, scheduler_name: str | None = None) -> AuditReport:
-        return audit(read_entries(self.lines, "audit.jsonl"), scheduler_name)
+    def report(self, scheduler_name: str | None = None, drained: tuple[str, ...] = ()) -> AuditReport:
+        return audit(read_entries(self.lines, "audit.jsonl"), scheduler_name, drained)

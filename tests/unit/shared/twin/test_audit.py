@@ -102,6 +102,36 @@ def test_an_unbound_pod_that_fits_nowhere_and_says_nothing_is_lost():
     assert (report.lost, report.schedulable_but_unbound) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "0/1 nodes are available: 1 node(s) were drained from scheduling by Conclave.",
+        "0/1 nodes are available: 1 drained from scheduling by ann: disk.",
+    ],
+)
+def test_a_pod_whose_only_fitting_node_was_drained_is_not_lost(message: str):
+    """The drain is between operator and mesh: of the API server's objects only the pod's condition tells of it."""
+    report = History().node().pod().unschedulable(message=message).report()
+    assert (report.pods_held_by_drains, report.lost, report.schedulable_but_unbound, report.ok) == (1, 0, 0, True)
+
+
+def test_a_drain_excuses_no_more_nodes_than_were_drained():
+    told = "0/2 nodes are available: 1 node(s) were drained from scheduling by Conclave, 1 Insufficient cpu."
+    two = History().node("n1").node("n2").pod().unschedulable(message=told)
+    assert (two.report().pods_held_by_drains, two.report().lost) == (0, 1)
+    assert (two.report(drained=("n1",)).pods_held_by_drains, two.report(drained=("n1",)).lost) == (0, 1)
+    assert two.report(drained=("n1", "n2")).pods_held_by_drains == 1
+    full = History().node("n1").node("n2", {"cpu": "50m", "memory": "1Gi", "pods": "10"}).pod()
+    assert full.unschedulable(message=told).report().pods_held_by_drains == 1
+
+
+def test_who_knows_of_a_drain_can_say_so_and_a_pod_must_still_say_that_it_waits():
+    history = History().node().pod()
+    assert history.report(drained=("n1",)).lost == 1
+    assert history.unschedulable(message="0/1 nodes are available: 1 Insufficient cpu.").report().lost == 1
+    assert history.report(drained=("n1",)).ok
+
+
 def test_unschedulable_is_judged_in_the_final_state():
     history = History().node().pod("a", {"cpu": "1"}).pod("b", {"cpu": "1"}).bind("a").unschedulable("b")
     assert history.report().ok

@@ -72,7 +72,7 @@ def test_scripts_read_it_in_the_answer_instead(
     out, errors = told(capsys, {route: answer | {"obeyed": False}}, *arguments, "-o", "json")
     assert errors == []
     found = json.loads(out)
-    assert (found[0] if isinstance(found, list) else found)["obeyed"] is False
+    assert (found if "obeyed" in found else found["items"][0])["obeyed"] is False
 
 
 def test_of_several_nodes_those_that_are_late_are_named_once(capsys: pytest.CaptureFixture[str]) -> None:

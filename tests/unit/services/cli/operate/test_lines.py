@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from services.cli.operate.changes import lines_of as changes_lines
-from services.cli.operate.decisions import decision_line, decisions_lines
-from services.cli.operate.node_lines import node_lines, nodes_lines
-from services.cli.operate.queue import queue_lines, units_lines
+from services.cli.listing.wanted import Found, Wanted
+from services.cli.operate.changes import CHANGES
+from services.cli.operate.decisions import DECISIONS, decision_line
+from services.cli.operate.node_lines import NODES, node_lines
+from services.cli.operate.queue import QUEUED_PODS, UNITS, counts_lines
 from services.cli.operate.scheduling import scheduling_line
-from services.cli.operate.settings import history_lines, settings_lines, typed
+from services.cli.operate.settings import SETTINGS, SETTINGS_CHANGES, typed
 from services.cli.operate.status_lines import status_lines
 from services.cli.operate.top_lines import bands, top_lines
 from shared.errors import ConfigError
@@ -48,15 +49,32 @@ DECISION: dict[str, Any] = {
 
 
 def test_nodes_show_who_decides_how_full_and_whether_they_take_pods() -> None:
-    assert nodes_lines([NODE, DRAINED]) == [
-        "NAME  AGENT    STATE             PODS  CPU  MEMORY",
-        "n0    agent-0  Ready            3/110  25%     25%",
-        "n1    none     Drained,Unowned  3/110  25%     25%",
+    assert NODES.lines([NODE, DRAINED]) == [
+        "NAME  AGENT    STATE             PODS  CPU  MEMORY  GPU",
+        "n0    agent-0  Ready            3/110  25%     25%  1/2",
+        "n1    none     Drained,Unowned  3/110  25%     25%  1/2",
     ]
-    wide = nodes_lines([NODE, DRAINED], wide=True)
+    wide = NODES.lines([NODE, DRAINED], wide=True)
     assert "1 of 4" in wide[1]
     assert "gpu=yes:NoSchedule" in wide[1]
     assert f"by ann since {AT}: disk" in wide[2]
+
+
+def test_gpus_are_counted_in_devices_whatever_their_resource_is_called() -> None:
+    shared = NODE | {
+        "allocatable": {"cpu_millis": 1000, "memory_bytes": GIB, "conclave.io/gpu-milli": 8000, "nvidia.com/gpu": 8},
+        "requested": {"conclave.io/gpu-milli": 2500},
+    }
+    amd = NODE | {"allocatable": {"amd.com/gpu": 4, "example.com/fpga": 2}, "requested": {"amd.com/gpu": 4}}
+    none = NODE | {"allocatable": {"cpu_millis": 1000}, "requested": {}}
+    assert [line.split()[-1] for line in NODES.lines([shared, amd, none])] == ["GPU", "2.5/8", "4/4", "-"]
+    assert "GPU" not in NODES.lines([none])[0]
+    assert "amd.com/gpu 4 of 4, example.com/fpga 0 of 2" in NODES.lines([amd], wide=True)[1]
+
+
+def test_a_node_that_is_not_ready_or_under_pressure_says_so() -> None:
+    bad = NODE | {"ready": False, "cordoned": True, "pressure": ["memory", "disk"], "schedulable": False}
+    assert "NotReady,Unschedulable,MemoryPressure,DiskPressure" in NODES.lines([bad])[1]
 
 
 def test_a_node_is_told_with_its_pods_and_other_resources() -> None:
@@ -76,17 +94,18 @@ def test_the_queue_shows_counts_then_who_waits_for_what() -> None:
         "waiting_s": 12.2, "retry_in_s": 3.5, "plugins": ["NodeResourcesFit"], "nominated_node": "",
     }  # fmt: skip
     counts = {"active": 0, "backoff": 1, "unschedulable": 0, "in_flight": 0}
-    lines = queue_lines({"counts": counts, "items": [item]})
+    wanted = Wanted(kind=QUEUED_PODS)
+    lines = wanted.text(Found([item], {"counts": counts}), counts_lines)
     assert lines[0] == "active 0  backoff 1  unschedulable 0  in_flight 0"
     assert lines[3].split() == ["d", "big", "backoff", "0", "3", "12s", "3.5s", "NodeResourcesFit"]
-    assert queue_lines({"counts": counts, "items": []}) == lines[:1]
+    assert wanted.text(Found([], {"counts": counts}), counts_lines) == lines[:1]
 
 
 def test_units_show_where_their_pods_go() -> None:
     pods = [{"namespace": "d", "name": f"p{n}", "uid": "u", "node": "n0" if n else ""} for n in range(5)]
     unit = {"key": "gang/d/g", "pods": pods, "min_member": 4, "state": "planned", "since": AT}
-    assert units_lines([unit])[1] == f"gang/d/g  planned     5    4  {AT}  p1 -> n0, p2 -> n0, and 2 more"
-    assert units_lines([]) == ["nothing is in flight"]
+    assert UNITS.lines([unit])[1] == f"gang/d/g  planned     5    4  {AT}  p1 -> n0, p2 -> n0, and 2 more"
+    assert UNITS.lines([]) == ["nothing is in flight"]
 
 
 def test_paused_scheduling_says_by_whom_and_why() -> None:
@@ -95,7 +114,7 @@ def test_paused_scheduling_says_by_whom_and_why() -> None:
 
 
 def test_decisions_show_what_else_was_considered() -> None:
-    assert decisions_lines([DECISION])[1].endswith("2  n0 61, n1 0.25 (not advised), n2 0, and 1 more")
+    assert DECISIONS.lines([DECISION])[1].endswith("2  n0 61, n1 0.25 (not advised), n2 0, and 1 more")
     assert decision_line(DECISION) == (
         f"{AT}  d/p -> n0  kube-default@1, attempt 2; considered n0 61, n1 0.25 (not advised), n2 0, and 1 more"
     )
@@ -112,7 +131,7 @@ LEVEL = SETTING | {
 
 
 def test_settings_show_value_source_and_range() -> None:
-    header, number, level = settings_lines({"number": 3, "items": [SETTING, LEVEL]})
+    header, number, level = SETTINGS.lines([SETTING, LEVEL])
     assert header.split() == ["NAME", "VALUE", "DEFAULT", "FROM", "MAY-BE"]
     assert number.split() == ["batch_units", "64", "128", "runtime", "1", "to", "1000"]
     assert level.split() == ["log_level", "info", "info", "runtime", "debug,", "info"]
@@ -128,13 +147,13 @@ def test_a_value_has_the_settings_type_or_is_refused_with_the_range() -> None:
 
 def test_histories_show_who_changed_what_and_why() -> None:
     record = {"number": 3, "values": {"batch_units": 64}, "by": "admin:ann", "reason": "slow", "time": AT}
-    assert history_lines([record])[1].split() == ["3", AT, "admin:ann", "batch_units=64", "slow"]
+    assert SETTINGS_CHANGES.lines([record])[1].split() == ["3", AT, "admin:ann", "batch_units=64", "slow"]
     change = {
         "number": 9, "time": AT, "by": "ann", "role": "operator", "route": "POST /v1/scheduling/pause", "target": "",
         "reason": "r", "request_id": "q",
     }  # fmt: skip
-    assert changes_lines([change])[1] == f"     9  {AT}  ann  operator  POST /v1/scheduling/pause  -       r"
-    assert changes_lines([change], wide=True)[1].endswith("  q")
+    assert CHANGES.lines([change])[1] == f"     9  {AT}  ann  operator  POST /v1/scheduling/pause  -       r"
+    assert CHANGES.lines([change], wide=True)[1].endswith("  q")
 
 
 def test_status_shows_members_warnings_and_failovers() -> None:

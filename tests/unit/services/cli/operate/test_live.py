@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,46 @@ def test_top_as_json_is_one_document_per_line(capsys: pytest.CaptureFixture[str]
     with AdminServer(DOCUMENTS) as server:
         assert run(["top", "--interval", "0.2", "--count", "2", "-o", "json", "--server", server.url]) == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [OVERVIEW, OVERVIEW]
+
+
+def test_without_a_terminal_top_prints_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with AdminServer(DOCUMENTS) as server:
+        assert run(["top", "--server", server.url]) == 0
+        assert run(["top", "-o", "json", "--server", server.url]) == 0
+    out = capsys.readouterr().out
+    assert out.count("conclave top ") == 1
+    assert json.loads(out.splitlines()[-1]) == OVERVIEW
+
+
+def test_keys_lead_into_a_node_and_out_of_top() -> None:
+    """On a terminal of its own: nodes, the second one, its pods, back, and q; then the terminal echoes as before."""
+    node = {"name": "n1", "agent": "a", "pods": [], "pod_count": 0, "allocatable": {}, "requested": {}}
+    nodes = {"items": [{**node, "name": name, "pods": 0} for name in ("n0", "n1")], "continue": ""}
+    with AdminServer(DOCUMENTS | {"GET /v1/nodes": nodes, "GET /v1/nodes/n1": node}) as server:
+        ours, theirs = pty.openpty()
+        before = termios.tcgetattr(theirs)
+        command = [sys.executable, "-m", "services.cli", "top", "--server", server.url]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+        process = subprocess.Popen(command, cwd=ROOT, env=environ, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
+        seen = ""
+        for awaited, keys in (
+            ("leader      c-0", b"2"),
+            ("n1    a", b"\x1b[B\r"),
+            ("n1: Ready", b"\x1b"),
+            ("n0    a", b"q"),
+        ):
+            while awaited not in seen:
+                seen += os.read(ours, 65536).decode()
+            seen = ""
+            os.write(ours, keys)
+        assert process.wait(30) == 0
+        after = termios.tcgetattr(theirs)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        os.close(ours)
+        os.close(theirs)
+    assert after == before
 
 
 def test_a_server_that_is_not_there_ends_top_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.cli.operate.overview_lines import overview_lines
-from services.cli.operate.pending import pending_lines
+from services.cli.operate.pending import PENDING_GROUPS, pending_lines
 
 HELP = {"kind": "uncordon", "target": "", "text": "uncordon n0", "lets_in": 2, "of": 5}
 GROUP = {
@@ -14,20 +14,20 @@ GROUP = {
 
 def test_groups_are_rows_with_what_would_help_and_how_many_that_lets_in() -> None:
     found = {"pods": 5, "classes": 1, "gated": 2, "helps": [HELP], "items": [GROUP]}
-    lines = pending_lines(found)
+    lines = [*pending_lines(found), *PENDING_GROUPS.lines([GROUP])]
     assert lines[0] == "5 pods of 1 classes wait, 2 more wait for their scheduling gates"
     assert lines[1] == "  lets in 2 of 5: uncordon n0"
     assert lines[-1].split() == [
         "NodeUnschedulable", "team-a", "0", "9f3a1c02", "5", "10m", "uncordon", "n0", "2",
     ]  # fmt: skip
-    assert "0/1 nodes are available." in pending_lines(found, wide=True)[-1]
+    assert "0/1 nodes are available." in PENDING_GROUPS.lines([GROUP], wide=True)[-1]
 
 
 def test_nobody_waiting_is_one_line_and_nothing_of_the_cluster_acts_on_the_terminal() -> None:
     assert pending_lines({"pods": 0, "classes": 0, "items": []}) == ["0 pods of 0 classes wait"]
     hostile = GROUP | {"helps": [HELP | {"text": "\x1b[31mred"}]}
     found = {"pods": 1, "classes": 1, "items": [hostile], "helps": hostile["helps"]}
-    assert "\x1b" not in "".join(pending_lines(found))
+    assert "\x1b" not in "".join([*pending_lines(found), *PENDING_GROUPS.lines([hostile])])
 
 
 def test_a_finding_is_told_with_what_to_do() -> None:

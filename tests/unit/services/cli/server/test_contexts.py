@@ -48,7 +48,7 @@ def test_contexts_are_added_listed_chosen_and_removed(
     capsys.readouterr()
     assert run(["context", "list"]) == 0
     header, dev, prod = capsys.readouterr().out.splitlines()
-    assert header.split() == ["NAME", "SERVER", "CREDENTIALS"]
+    assert header.split() == ["CURRENT", "NAME", "SERVER", "CREDENTIALS"]
     assert dev.split() == ["dev", "http://127.0.0.1:8701", "token", "in", str(token)]
     assert prod.split()[:2] == ["*", "prod"]
     assert run(["context", "remove", "prod"]) == 0

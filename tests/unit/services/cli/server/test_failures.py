@@ -215,7 +215,7 @@ def test_a_page_after_the_other_is_asked_for_until_the_end(capsys: pytest.Captur
     with AdminServer({"GET /v1/nodes": pages}) as server:
         assert run(["nodes", "--server", server.url, "-o", "json"]) == 0
         assert [asked.query.get("continue") for asked in server.asked] == [None, ["t1"], ["t2"]]
-    assert [item["name"] for item in json.loads(capsys.readouterr().out)] == ["n0", "n1", "n2"]
+    assert [item["name"] for item in json.loads(capsys.readouterr().out)["items"]] == ["n0", "n1", "n2"]
 
 
 @pytest.mark.parametrize("mended", [True, False])

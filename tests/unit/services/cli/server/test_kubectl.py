@@ -64,7 +64,7 @@ def gone(pid: int) -> bool:
 def test_a_kube_context_is_forwarded_for_one_command_with_the_clusters_token(fake: Path) -> None:
     with AdminServer(ANSWERS) as server:
         (fake / "port").write_text(str(server.port))
-        assert run(["units", "--kube-context", "prod", "-n", "sched"]) == 0
+        assert run(["units", "--kube-context", "prod", "--mesh-namespace", "sched"]) == 0
         assert server.asked[0].headers["Authorization"] == f"Bearer {TOKEN}"
     forward, secret = asked(fake)
     assert forward == "--context prod -n sched port-forward --address 127.0.0.1 service/conclave-admin :8701"
@@ -72,10 +72,10 @@ def test_a_kube_context_is_forwarded_for_one_command_with_the_clusters_token(fak
     assert all(gone(int(pid)) for pid in (fake / "pids").read_text().split())
 
 
-def test_as_plugin_context_and_namespace_are_kubectls(fake: Path) -> None:
+def test_as_plugin_the_context_is_kubectls(fake: Path) -> None:
     with AdminServer(ANSWERS) as server:
         (fake / "port").write_text(str(server.port))
-        arguments = ["units", "--context", "prod", "-n", "sched"]
+        arguments = ["drain", "n0", "--context", "prod", "-n", "sched"]
         assert run(arguments, name="kubectl conclave", obj=KUBECTL) == 0
         assert run(["units"], name="kubectl conclave", obj=KUBECTL) == 0
     assert asked(fake)[0].startswith("--context prod -n sched port-forward")
@@ -106,9 +106,12 @@ def test_a_stored_kube_context_and_a_token_file_of_ones_own(fake: Path) -> None:
     ("arguments", "words"),
     [
         (["--kube-context", "nobody"], ("context", "does not exist", "get-contexts")),
-        (["--kube-context", "p", "-n", "elsewhere"], ("not found", "namespace elsewhere", "-n")),
-        (["--kube-context", "p", "-n", "secretive"], ("forbidden", "--token-file")),
-        (["--kube-context", "p", "-n", "empty"], ("empty/conclave-admin-token", "no token", "--token-file")),
+        (["--kube-context", "p", "--mesh-namespace", "elsewhere"], ("not found", "namespace elsewhere", "--mesh")),
+        (["--kube-context", "p", "--mesh-namespace", "secretive"], ("forbidden", "--token-file")),
+        (
+            ["--kube-context", "p", "--mesh-namespace", "empty"],
+            ("empty/conclave-admin-token", "--token-file"),
+        ),
     ],
 )
 def test_what_kubectl_refuses_is_told_in_its_words_with_a_remedy(
@@ -123,7 +126,7 @@ def test_what_kubectl_refuses_is_told_in_its_words_with_a_remedy(
 
 def test_a_kubectl_that_has_told_why_is_let_end_by_itself(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Signalled while it ends, it may be reaped before asyncio looks: that is a second line, about a child process."""
-    assert run(["units", "--kube-context", "p", "-n", "slow"]) == 2
+    assert run(["units", "--kube-context", "p", "--mesh-namespace", "slow"]) == 2
     assert "no such port" in capsys.readouterr().err
     assert not (fake / "signalled").exists()
 

@@ -69,7 +69,7 @@ def test_a_kube_context_is_reached_in_the_namespace_of_the_manifests() -> None:
 
 
 def test_under_kubectl_the_context_is_kubectls_and_nothing_else_counts() -> None:
-    assert found(Flags(context="dev", namespace="ns"), ENVIRON, kubectl=True) == ThroughKubectl(
+    assert found(Flags(context="dev", mesh_namespace="ns"), ENVIRON, kubectl=True) == ThroughKubectl(
         "dev", "ns", Credentials(), "kube context dev"
     )
     assert found(Flags(), ENVIRON, kubectl=True) == ThroughKubectl(
@@ -88,8 +88,8 @@ def test_with_nothing_named_there_is_no_server() -> None:
     [
         pytest.param(Flags(server="http://a", context="dev"), "--context: --server names", id="two ways"),
         pytest.param(Flags(context="dve"), "did you mean dev", id="misspelt context"),
-        pytest.param(Flags(server="http://a", namespace="n"), "--namespace: belongs to --kube-context", id="namespace"),
-        pytest.param(Flags(context="dev", namespace="n"), "--namespace: belongs", id="namespace of a server"),
+        pytest.param(Flags(server="http://a", mesh_namespace="n"), "--mesh-namespace: belongs to", id="namespace"),
+        pytest.param(Flags(context="dev", mesh_namespace="n"), "--mesh-namespace: belongs", id="namespace of a server"),
         pytest.param(Flags(server="a:8701"), "is no server's URL", id="no scheme"),
         pytest.param(Flags(server="http://a:99999"), "is no server's URL", id="port"),
         pytest.param(Flags(server="http://u:p@a"), "more than scheme, host and port", id="password"),

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from services.coordinator.api import serving
@@ -94,7 +94,9 @@ def requests(draw: st.DrawFn) -> list[tuple[Route, str, dict[str, Any]]]:
     return found
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
+)
 @given(asked=requests())
 async def test_what_fits_the_document_is_not_refused_for_its_form(
     world: ApiWorld, asked: list[tuple[Route, str, dict[str, Any]]]

@@ -1,0 +1,106 @@
+"""What a command lists: kinds with their columns. Each kind is declared once, next to the command that shows it.
+
+A kind says what its items are called, where they are, and what their columns show; how they are chosen, sorted and
+printed is the same for all of them (``sorting``, ``wanted``). Pure. It refuses to know any kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.cli.tables import Column as TableColumn
+from services.cli.tables import table
+
+Json = Mapping[str, Any]
+Of = Callable[[Json], Any]
+
+API_VERSION = "conclave.io/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """``value``: what it is sorted by; ``text``: what a cell shows, the value where None. ``wide``: only with -o wide.
+    ``where_any``: only where some item has a value."""
+
+    title: str
+    value: Of
+    text: Of | None = None
+    right: bool = False
+    wide: bool = False
+    where_any: bool = False
+
+
+def text(title: str, value: str | Of, show: Of | None = None, *, wide: bool = False) -> Column:
+    """A column of text; ``value``: a field's name, or a function of the item."""
+    return Column(title=title, value=_of(value), text=show, wide=wide)
+
+
+def number(
+    title: str, value: str | Of, show: Of | None = None, *, wide: bool = False, where_any: bool = False
+) -> Column:
+    """A column of numbers, aligned to the right."""
+    return Column(title=title, value=_of(value), text=show, right=True, wide=wide, where_any=where_any)
+
+
+def shown(show: Callable[[Any], str], name: str) -> Of:
+    """A cell's text made of the field ``name``."""
+    return lambda item: show(item.get(name))
+
+
+def _of(value: str | Of) -> Of:
+    return value if callable(value) else lambda item: item.get(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """``title``: ``Node``, of whose items a list is a ``NodeList``; ``resource``: as ``-o name`` writes it."""
+
+    title: str
+    resource: str
+    columns: Sequence[Column]
+    name: Of = field(default=lambda item: item.get("name"))
+    namespace: Of | None = None
+    """None: items have no namespace, and ``-n`` leaves all of them, as in kubectl."""
+    labelled: bool = False
+    """Whether whoever answers can select by labels."""
+    empty: str = ""
+    """Said to people where there is none."""
+
+    def lines(self, items: Sequence[Json], *, wide: bool = False, headers: bool = True) -> list[str]:
+        """The table, or that there is nothing in it."""
+        if not items:
+            return [self.empty] if self.empty else []
+        columns = [column for column in self.columns if _fits(column, items, wide)]
+        rows = [[(column.text or column.value)(item) for column in columns] for item in items]
+        found = table([TableColumn(column.title, right=column.right) for column in columns], rows)
+        return found if headers else found[1:]
+
+    def object(self, item: Json) -> dict[str, Any]:
+        """One item as ``-o json`` shows it: the API's fields, with a kind and metadata as every Kubernetes object."""
+        metadata = {"name": str(self.name(item))}
+        if self.namespace is not None:
+            metadata["namespace"] = str(self.namespace(item) or "")
+        found = {name: item[name] for name in ("uid", "labels") if item.get(name)}
+        return {"kind": self.title, "apiVersion": API_VERSION, "metadata": metadata | found, **item}
+
+    def document(self, items: Iterable[Json], beside: Json | None = None) -> dict[str, Any]:
+        """A list as ``-o json`` shows it. ``beside``: what the answer holds beside its items."""
+        return {
+            "kind": f"{self.title}List",
+            "apiVersion": API_VERSION,
+            "metadata": {},
+            **(beside or {}),
+            "items": [self.object(item) for item in items],
+        }
+
+    def names(self, items: Iterable[Json]) -> list[str]:
+        """Items as ``-o name`` shows them."""
+        return [f"{self.resource}/{self.name(item)}" for item in items]
+
+
+def _fits(column: Column, items: Sequence[Json], wide: bool) -> bool:
+    if column.wide and not wide:
+        return False
+    return not column.where_any or any(column.value(item) is not None for item in items)
