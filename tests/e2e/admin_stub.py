@@ -69,8 +69,7 @@ class Stub:
     async def _get(self, request: web.Request) -> web.Response:
         if (no := self._refused(request)) is not None:
             return no
-        limit, service = int(request.query.get("limit", 100)), request.query.get("service", "")
-        answer = self.figures.answer(request.path, limit=limit, service=service)
+        answer = self.figures.answer(request.path, request.query)
         return web.json_response(answer) if answer is not None else refused(404, "route_unknown", "no such route")
 
     async def _post(self, request: web.Request) -> web.Response:
