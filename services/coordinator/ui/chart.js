@@ -4,9 +4,10 @@
 import { colour, onTheme } from "./theme.js";
 
 const FONT = "11px Inter, system-ui, sans-serif";
-const LEFT = 38;
 const BELOW = 17;
 const GAP_STEPS = 3.5;
+/** Between two times that are written below. */
+const MINUTES = [1, 2, 5, 10, 15, 20, 30, 60, 120, 240, 480, 1440];
 
 /**
  * `series`: [{name (or name(sample)), colour: "--x", of: sample => number, fill: bool}]; `stacked`: each stands on those before it; `words`:
@@ -25,6 +26,7 @@ export class Chart {
   #samples = null;
   #span = 300_000;
   #at = null;
+  #left = 30;
 
   constructor(canvas, { series, stacked = false, floor = 1, words = String, say = () => {}, most = Infinity }) {
     this.#canvas = canvas;
@@ -77,10 +79,11 @@ export class Chart {
     for (const values of rows) for (const value of values) if (value > greatest) greatest = value;
     const ticks = ticksTo(Math.min(this.#most, greatest));
     const top = Math.min(this.#most, ticks.at(-1));
+    const left = (this.#left = 7 + Math.ceil(Math.max(...ticks.map((tick) => pen.measureText(this.#tick(tick)).width))));
     const end = Date.now();
     const span = this.#span;
     const base = height - BELOW;
-    const x = (at) => LEFT + (1 - (end - at) / span) * (width - LEFT - 1);
+    const x = (at) => left + (1 - (end - at) / span) * (width - left - 1);
     const y = (value) => base - (Math.min(value, top) / top) * (base - 8);
     this.#axes(pen, { ticks, x, y, base, width, end, span });
     for (let number = this.#series.length - 1; number >= 0; number--) this.#line(pen, number, rows, { x, y, base });
@@ -103,17 +106,22 @@ export class Chart {
     for (const tick of ticks) {
       const at = Math.round(y(tick)) + 0.5;
       pen.beginPath();
-      pen.moveTo(LEFT, at);
+      pen.moveTo(this.#left, at);
       pen.lineTo(width, at);
       pen.stroke();
-      pen.fillText(this.#words(tick), LEFT - 5, at);
+      pen.fillText(this.#tick(tick), this.#left - 5, at);
     }
     pen.textBaseline = "alphabetic";
-    const step = span / (width > 260 ? 4 : 2);
+    const most = Math.min(8, (width - this.#left) / 62);
+    const step = 60_000 * (MINUTES.find((minutes) => span / (minutes * 60_000) <= most) ?? span / 60_000 / 2);
     for (let back = 0; back <= span; back += step) {
-      pen.textAlign = back === 0 ? "right" : back + step > span ? "left" : "center";
+      pen.textAlign = back === 0 ? "right" : x(end - back) < this.#left + 24 ? "left" : "center";
       pen.fillText(back === 0 ? "now" : `−${agoWords(back)}`, x(end - back), base + 13);
     }
+  }
+
+  #tick(value) {
+    return value ? this.#words(value) : "0";
   }
 
   #line(pen, number, rows, { x, y, base }) {
@@ -150,8 +158,8 @@ export class Chart {
 
   #nearest(offset) {
     if (!this.#samples?.length) return null;
-    const width = this.#canvas.clientWidth - LEFT - 1;
-    const at = Date.now() - (1 - (offset - LEFT) / width) * this.#span;
+    const width = this.#canvas.clientWidth - this.#left - 1;
+    const at = Date.now() - (1 - (offset - this.#left) / width) * this.#span;
     return this.#samples.reduce((best, one) => (Math.abs(one.at - at) < Math.abs(best.at - at) ? one : best)).at;
   }
 

@@ -12,7 +12,7 @@ const ROWS = 100;
  * `id`: what its values are called in the address ("" for the only list of a view). `columns` as of a table, with
  * `sort: item => number or text`. `search: item => text` that is looked through. `filters`: [{name, label, options,
  * test: (item, value) => bool}], `options`: [[value, words]], `all`: the words for no choice; one without `test` is
- * the reader's own (`onChange(name)` is called). `order`: "-pods" or "name", the order where nobody asked for another.
+ * the reader's own (`onChange(name)` is called), as are the values named in `also`. `order`: "-pods" or "name", the order where nobody asked for another.
  */
 export class Listing {
   #id;
@@ -24,16 +24,18 @@ export class Listing {
   #order;
   #empty;
   #onChange;
+  #also;
   #selects = new Map();
   #rows;
 
-  constructor({ id = "", caption, columns, keyOf, signOf, search, filters = [], order = "", empty = "Nothing here.", onChange = () => {}, placeholder = "Search", rows = ROWS }) {
+  constructor({ id = "", caption, columns, keyOf, signOf, search, filters = [], order = "", empty = "Nothing here.", onChange = () => {}, also = [], placeholder = "Search", rows = ROWS }) {
     this.#id = id ? `${id}.` : "";
     this.#search = search;
     this.#filters = filters;
     this.#order = order;
     this.#empty = empty;
     this.#onChange = onChange;
+    this.#also = also;
     this.#rows = rows;
     this.columns = columns;
     this.table = new Table({ caption, columns, keyOf, signOf, empty: "Reading …", onSort: (column) => this.#sortBy(column) });
@@ -94,10 +96,11 @@ export class Listing {
   reset() {
     const values = { q: "", page: "", sort: "" };
     for (const filter of this.#filters) values[filter.name] = "";
-    const changed = this.#filters.filter((filter) => this.value(filter.name));
+    for (const name of this.#also) values[name] = "";
+    const changed = Object.keys(values).filter((name) => this.value(name));
     this.#set(values);
     this.moved();
-    for (const filter of changed) this.#onChange(filter.name);
+    for (const name of changed) this.#onChange(name);
   }
 
   /** Items that the search and the filters let through, in order. */
@@ -141,7 +144,7 @@ export class Listing {
     const [column, down] = this.#sorting();
     this.table.sorted(column, down);
     if (this.order) this.order.value = column ? `${down ? "-" : ""}${keyOfColumn(column)}` : "";
-    const narrowed = Boolean(this.value("q")) || this.#filters.some((filter) => this.value(filter.name));
+    const narrowed = Boolean(this.value("q")) || [...this.#filters.map((filter) => filter.name), ...this.#also].some((name) => this.value(name));
     this.clear.hidden = !narrowed;
     this.table.show(found.slice(from, from + this.#rows), !this.#read ? "Reading …" : narrowed ? "Nothing matches." : this.#empty);
     this.earlier.disabled = page <= 1;

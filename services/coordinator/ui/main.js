@@ -71,7 +71,10 @@ function open(name, query = new URLSearchParams()) {
   view.start();
   title();
   for (const link of at("views").children) {
-    if (link.getAttribute("href") === `#/${name}`) link.setAttribute("aria-current", "page");
+    if (link.getAttribute("href") === `#/${name}`) {
+      link.setAttribute("aria-current", "page");
+      link.parentElement.scrollTo({ left: link.offsetLeft - link.parentElement.clientWidth / 2 });
+    }
     else link.removeAttribute("aria-current");
   }
   if (moved) {

@@ -37,7 +37,7 @@ export function mapSheet(go) {
   onTheme(paintRamp);
   paintRamp();
   const legend = h("span", { class: "legend" }, h("span", {}, "╱ cordoned"), h("span", {}, "╳ drained"), h("span", {}, h("i", { class: "cell-key not-ready", "aria-hidden": "true" }), "not ready"), h("span", {}, h("i", { class: "cell-key pressure", "aria-hidden": "true" }), "pressure"), h("span", {}, h("i", { class: "cell-key alone", "aria-hidden": "true" }), "no agent"));
-  const element = sheet("Nodes", { tools: [h("label", { for: "map-metric" }, "Colour"), metric, h("label", { for: "map-group" }, "Group"), groupBy, h("a", { class: "small", href: "#/nodes" }, "As a table")] },
+  const element = sheet("Nodes", { tools: [h("span", { class: "choice" }, h("label", { for: "map-metric" }, "Colour"), metric), h("span", { class: "choice" }, h("label", { for: "map-group" }, "Group"), groupBy), h("a", { class: "small", href: "#/nodes" }, "As a table")] },
     h("div", { class: "body" }, reading.note, holder,
       h("div", { class: "map-under" }, pointed, told, h("span", { class: "ramp" }, "0", ramp, "100 % requested"), legend)));
 

@@ -84,21 +84,28 @@ export class Reading {
 
   async #once() {
     const turn = this.#turn;
+    let data;
     try {
-      const data = await this.#read();
-      if (turn !== this.#turn) return;
-      this.data = data;
-      this.at = Date.now();
-      this.error = null;
-      this.#failures = 0;
-      this.#due = performance.now() + this.#pause();
-      this.#show(data);
+      data = await this.#read();
     } catch (error) {
-      if (turn !== this.#turn) return;
-      this.error = error;
-      this.#failures += 1;
-      this.#due = performance.now() + Math.max(heldForMs(), Math.min(MOST_WAIT_MS, this.#pause() * 2 ** (this.#failures - 1)) * (0.85 + Math.random() * 0.3));
+      if (turn === this.#turn) this.#refused(error);
+      return;
     }
+    if (turn !== this.#turn) return;
+    this.data = data;
+    this.at = Date.now();
+    this.error = null;
+    this.#failures = 0;
+    this.#due = performance.now() + this.#pause();
+    this.#show(data);
+    this.#tell();
+  }
+
+  #refused(error) {
+    this.error = error;
+    this.#failures += 1;
+    const wait = Math.min(MOST_WAIT_MS, this.#pause() * 2 ** (this.#failures - 1)) * (0.85 + Math.random() * 0.3);
+    this.#due = performance.now() + Math.max(heldForMs(), wait);
     this.#tell();
   }
 

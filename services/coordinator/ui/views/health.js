@@ -38,6 +38,7 @@ export function healthView({ live }) {
     fill(verdict, h("p", { class: "title" }, h("span", { class: `tag ${TAGS[level] ?? ""}` }, WORDS[level] ?? level), " ", saying(level, seen, list)),
       answer?.since ? h("p", { class: "soft small" }, `so since ${clock(answer.since)}, ${since(answer.since)} ago`) : null);
     fill(found, list.map(finding));
+    found.hidden = !list.length;
     if (answer?.measured) fill(figures, measures(answer.measured));
     else fill(figures, h("p", { class: "soft" }, reading.error ? "The leader has not said yet." : "Reading …"));
     const steps = live.history.steps();

@@ -50,6 +50,8 @@ export function nodesView() {
     ],
     order: "node",
     empty: "No nodes.",
+    also: ["selector"],
+    onChange: (name) => { if (name === "selector") { selector.value = ""; again(); } },
   });
   const selector = h("input", { type: "search", id: "node-selector", placeholder: "Labels: gpu=a100,!spot", "aria-label": "Label selector", autocomplete: "off", spellcheck: "false", class: "mono",
     onchange: () => { keep({ selector: selector.value.trim(), page: "" }); again(); } });
@@ -67,7 +69,7 @@ export function nodesView() {
   });
   const element = h("div", {},
     h("div", { class: "view-head" }, h("h1", {}, "Nodes"), counts, h("div", { class: "tools" }, h("a", { href: "#/" }, "As a map"))),
-    reading.note, sheet("Nodes by name", { tools: [...list.tools, selector] }, list.elements));
+    reading.note, sheet("Nodes by name", { tools: [selector, ...list.tools] }, list.elements));
   let asked = path();
   function again() {
     if (path() === asked) return;

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
-import { amount, count, percent, plural } from "../format.js";
+import { amount, percent, plural } from "../format.js";
 import { figuresSection } from "../figures.js";
 import { mapSheet } from "../map_sheet.js";
 import { Reading, together } from "../reading.js";
@@ -68,8 +68,8 @@ export function overviewView({ live, go }) {
 
 /** What all nodes offer, and how much of it is requested. */
 function resourceTable(list) {
-  return plainTable("Resources of all nodes", ["Resource", "Requested", { title: "Nodes", number: true }], list.map((one) => [
-    resourceWord(one.name),
-    one.share === null ? h("span", { class: "soft" }, `${amount(one.name, one.requested)} of none`) : meter(one.share, `${percent(one.share)} of ${amount(one.name, one.allocatable)}`),
-    h("span", { title: plural(one.nodes, "node") }, count(one.nodes))]));
+  return plainTable("Resources of all nodes", ["Resource", "Requested", { title: "Of", number: true }], list.map((one) => [
+    [resourceWord(one.name), h("div", { class: "soft small" }, plural(one.nodes, "node"))],
+    one.share === null ? h("span", { class: "soft" }, `${amount(one.name, one.requested)} of none`) : meter(one.share, percent(one.share)),
+    amount(one.name, one.allocatable)]));
 }

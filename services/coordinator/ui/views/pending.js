@@ -60,12 +60,12 @@ export function pendingView() {
     keep(values);
     moved();
   }
-  let asked = path();
+  let wanted = path();
   function moved() {
     tokens.splice(0, tokens.length, "");
     order.value = state("sort") || "pods";
-    if (path() === asked) return;
-    asked = path();
+    if (path() === wanted) return;
+    wanted = path();
     pick(reading.data);
     table.show([], "Reading …");
     reading.restart();
