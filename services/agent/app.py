@@ -40,7 +40,6 @@ from shared.runtime.process import (
     our_version,
     peering,
     say_ready,
-    settings_route,
     store_opener,
     url_of,
 )
@@ -80,7 +79,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
         peer_routes=shell.routes(),
         authenticator=peers.authenticator,
         ready=lambda: service.ready,
-        extra=(settings_route(settings, peers.authenticator),),
+        settings=settings,
     )
     listener = await open_listener(settings, app)
     try:

@@ -42,7 +42,6 @@ from shared.runtime.process import (
     our_version,
     peering,
     say_ready,
-    settings_route,
     store_opener,
     url_of,
 )
@@ -70,7 +69,8 @@ async def main(service: Service, settings: BinderSettings) -> None:
         peer_routes=admin.peer_routes(),
         authenticator=peers.authenticator,
         ready=lambda: service.ready,
-        extra=(*admin.routes(peers.authenticator), settings_route(settings, peers.authenticator)),
+        settings=settings,
+        extra=admin.routes(peers.authenticator),
     )
     listener = await open_listener(settings, app)
     store = store_opener(settings)()

@@ -14,12 +14,15 @@ from aiohttp import web
 from prometheus_client import Counter, Histogram
 
 from services.coordinator.attributing import reasons
+from services.coordinator.cluster_identity import ClusterIdentity
 from services.coordinator.control import Following
 from services.coordinator.core import Core
 from services.coordinator.explaining import explain
 from services.coordinator.pace import Pace
 from services.coordinator.peers import Peers
 from services.coordinator.pointer import ActivePolicy
+from services.coordinator.totals import Totals
+from services.coordinator.vitals import Vitals, register
 from shared.election.record import decode_record
 from shared.errors import ConclaveError, KubeRejected, KubeUnknown
 from shared.kube.convert import owner_of, pod_from_api
@@ -51,6 +54,9 @@ class Admin:
         self._explain_seconds: Histogram | None = None
         self.active_policy: ActivePolicy | None = None
         self.pace: Pace | None = None
+        self.vitals: Vitals | None = None
+        self.totals: Totals | None = None
+        self.cluster = ClusterIdentity()
         self.term_began = ""
         """When this process was elected, RFC 3339."""
         self.following: Following | None = None
@@ -75,6 +81,7 @@ class Admin:
         metrics.figure("coordinator", self.stats)
         self._explained = metrics.counter("explain_requests_total", "Questions about a pod, by result", ["result"])
         self._explain_seconds = metrics.histogram("explain_duration_seconds", "Answering one, API server included")
+        register(metrics, lambda: self.vitals if self._term() > 0 else None)
         metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
         metrics.gauge_of("agents", "Agents registered", lambda: float(len(self.core.roster.views) if self.core else 0))
         metrics.gauge_of("nodes", "Nodes known", lambda: float(self._nodes()))

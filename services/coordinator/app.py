@@ -19,6 +19,7 @@ import structlog
 
 from services.coordinator import control, measuring, pointer
 from services.coordinator.admin import Admin
+from services.coordinator.cluster_identity import ClusterIdentity
 from services.coordinator.core import Core
 from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.peers import Peers
@@ -29,17 +30,20 @@ from services.coordinator.sources import (
     follow_agents,
     follow_binder,
     follow_inherited_intents,
+    namespace_metas,
     node_events,
     object_events,
     pod_events,
 )
+from services.coordinator.totals import Totals
+from services.coordinator.vitals import Vitals
 from shared.adapters.kube_api import KubeClient
 from shared.adapters.kube_config import KubeConfig
 from shared.adapters.peer_client import PeerClient
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost
-from shared.kube.resources import NODES, PODS
+from shared.kube.resources import NAMESPACES, NODES, PODS
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
 from shared.ports import Store
 from shared.runtime.control_store import rfc3339
@@ -64,7 +68,7 @@ from shared.runtime.process import (
     store_opener,
     url_of,
 )
-from shared.runtime.reflector import Reflector
+from shared.runtime.reflector import Batch, Reflector
 from shared.runtime.registration import listed
 from shared.runtime.service import Service, boottime
 from shared.wire.records import MemberRecord
@@ -103,12 +107,14 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
         metrics,
         authenticator=peers.authenticator,
         ready=lambda: service.ready,
+        settings=settings,
         extra=admin.routes(peers.authenticator),
     )
     listener = await open_listener(settings, app)
     store = store_opener(settings)()
     access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
     api = KubeClient(access)
+    admin.cluster = ClusterIdentity(setting=settings.cluster_name, context=access.cluster_name)
     url = url_of(settings, listener)
     outside = Outside(store, api, peers.client, Failpoints.from_environment(), url, scheduler_metrics, hops)
     serving: AdminListener | None = None
@@ -267,13 +273,20 @@ async def lead(
     admin.active_policy = pointer.ActivePolicy(store, keys)
     following = control.Following(store, keys, settings, shell.post_one)
     admin.pace, admin.following = shell.pace, following
+    vitals = admin.vitals = Vitals(
+        core=core, pace=shell.pace, clock=boottime, pulse=shell.pulse, backlog=writes.backlog,
+        renewal_s=lambda: leadership.renewal_s,
+    )  # fmt: skip
+    totals = admin.totals = Totals(store, keys, term=term, bound=lambda: core.state.stats.bound)
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
     tasks: list[Coroutine[Any, Any, None]] = [
         shell.run(),
         shell.publish_partitions(),
+        vitals.run(),
+        totals.run(),
         nodes.run(lambda batch: shell.post(node_events(batch))),
         pods.run(lambda batch: shell.post(pod_events(batch))),
-        *(_follow_objects(api, kind, shell) for kind in SCHEDULING_KINDS),
+        *(_follow_objects(api, kind, shell, admin.cluster) for kind in SCHEDULING_KINDS),
         follow_agents(store, keys, shell.post),
         measuring.follow(
             api,
@@ -294,7 +307,14 @@ async def lead(
             group.create_task(task)
 
 
-async def _follow_objects(api: KubeClient, kind: SchedulingKind, shell: Shell) -> None:
+async def _follow_objects(api: KubeClient, kind: SchedulingKind, shell: Shell, cluster: ClusterIdentity) -> None:
     """One of the other kinds that rules read; one that is not served or not ours to read counts as empty."""
     source = Reflector(api, kind.resource, optional=True)
-    await source.run(lambda batch: shell.post(object_events(kind, batch)))
+
+    def take(batch: Batch[Any]) -> None:
+        if kind.resource is NAMESPACES:
+            for meta in namespace_metas(batch):
+                cluster.saw(meta)
+        shell.post(object_events(kind, batch))
+
+    await source.run(take)

@@ -14,6 +14,8 @@ from itertools import islice
 from msgspec import Struct
 
 from services.coordinator.core import Core
+from services.coordinator.inspecting_nodes import cordoned
+from services.coordinator.inspecting_resources import ResourceTotal, resource_totals
 from services.coordinator.pace import Pace, Quantiles
 from services.coordinator.plans import Placed
 from services.coordinator.recent import Considered, PastDecision
@@ -73,12 +75,13 @@ class DecisionShown(Struct, frozen=True, kw_only=True):
 
 
 class Queue(Struct, frozen=True, kw_only=True):
-    """Pending pods by place."""
+    """Pending pods by place; ``gated``: those that wait for their scheduling gates."""
 
     active: int
     backoff: int
     unschedulable: int
     in_flight: int
+    gated: int = 0
 
 
 class Rates(Struct, frozen=True, kw_only=True):
@@ -89,11 +92,14 @@ class Rates(Struct, frozen=True, kw_only=True):
 
 
 class Nodes(Struct, frozen=True, kw_only=True):
-    """How many there are; ``unowned``: no agent decides for them."""
+    """How many there are; ``unowned``: no agent decides for them; ``pressure``: short of memory, disk or pids."""
 
     total: int
     drained: int
     unowned: int
+    cordoned: int
+    not_ready: int
+    pressure: int
 
 
 class Overview(Struct, frozen=True, kw_only=True):
@@ -101,6 +107,7 @@ class Overview(Struct, frozen=True, kw_only=True):
 
     queue: Queue
     bound: int
+    running: int
     rates: Rates
     latency_ms: Quantiles
     round_ms: Quantiles
@@ -108,6 +115,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     refusals: int
     agents: int
     nodes: Nodes
+    resources: list[ResourceTotal]
 
 
 def queue_page(
@@ -170,8 +178,10 @@ def overview(core: Core, pace: Pace, now: float) -> Overview:
             backoff=counts[Place.BACKOFF],
             unschedulable=counts[Place.UNSCHEDULABLE],
             in_flight=counts[Place.IN_FLIGHT] + len(core.takeover.held),
+            gated=len(state.gated),
         ),
         bound=stats.bound,
+        running=state.cluster.index.schedulers[state.scheduler_name],
         rates=Rates(pods_per_s_10s=rates.pods, decisions_per_s_10s=rates.decisions),
         latency_ms=pace.latency_ms(),
         round_ms=pace.round_ms(),
@@ -182,7 +192,11 @@ def overview(core: Core, pace: Pace, now: float) -> Overview:
             total=len(state.cache.table.row_of),
             drained=sum(name in state.cache.table.row_of for name in state.drained),
             unowned=len(core.roster.ownership.unowned),
+            cordoned=cordoned(core),
+            not_ready=sum(not found.ready for found in state.unwell.values()),
+            pressure=sum(bool(found.pressure) for found in state.unwell.values()),
         ),
+        resources=resource_totals(core),
     )
 
 

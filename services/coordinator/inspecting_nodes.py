@@ -7,26 +7,31 @@ there only while a policy has the metrics API read.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 import numpy as np
 from msgspec import Struct
 
 from services.coordinator.core import Core
+from services.coordinator.grouping_nodes import REGION, ZONE, group_keys, grouped, pool_of
+from services.coordinator.inspecting_resources import NAMES
+from services.coordinator.state import Unwell
 from shared.model.constraints import Taint
-from shared.model.node import Node
-from shared.model.resources import CPU, MEMORY
-from shared.scheduling.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray
+from shared.model.node import Condition, Node
+from shared.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from shared.scheduling.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
 from shared.wire.records import Drained
 
 PODS_SHOWN = 500
+MOST_COLUMNS = 16
+UNMAPPED = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
+"""Resources beside CPU and memory with a column in the map."""
 
-DRAINED, UNSCHEDULABLE, UNOWNED = 1, 2, 4
+WELL = Unwell(())
+
+DRAINED, UNSCHEDULABLE, UNOWNED, NOT_READY, PRESSURE = 1, 2, 4, 8, 16
 """Bits of ``NodeMap.flags``."""
-
-NAMES = {CPU: "cpu_millis", MEMORY: "memory_bytes"}
-"""Resources whose unit is said; the others are whole numbers under their own name."""
 
 
 class NodeDrained(Struct, frozen=True, kw_only=True):
@@ -46,7 +51,8 @@ class NodeUsed(Struct, frozen=True, kw_only=True):
 
 
 class NodeShown(Struct, frozen=True, kw_only=True):
-    """One node. ``agent`` "": nobody decides for it. ``schedulable``: neither cordoned, drained nor being deleted."""
+    """One node. ``agent`` "": nobody decides for it. ``schedulable``: neither cordoned, drained nor being deleted.
+    ``conditions``: those that are not as they should be. ``labels``: those that were asked for."""
 
     name: str
     agent: str
@@ -57,6 +63,15 @@ class NodeShown(Struct, frozen=True, kw_only=True):
     allocatable: dict[str, int]
     requested: dict[str, int]
     used: NodeUsed | None
+    ready: bool = True
+    cordoned: bool = False
+    deleting: bool = False
+    pressure: list[str] = []
+    conditions: list[Condition] = []
+    zone: str = ""
+    region: str = ""
+    pool: str = ""
+    labels: dict[str, str] = {}
 
 
 class PodOnNode(Struct, frozen=True, kw_only=True):
@@ -70,12 +85,18 @@ class PodOnNode(Struct, frozen=True, kw_only=True):
 
 
 class NodeMap(Struct, frozen=True, kw_only=True):
-    """Columns over all nodes in order of their names. ``cpu`` and ``memory``: requested share, 0 to 1."""
+    """Columns over all nodes in order of their names. ``cpu`` and ``memory``: requested share, 0 to 1. ``shares``: of
+    other resources that some node has, null where it has none. ``group``: the place in ``groups``, where nodes are
+    grouped; ``group_keys``: what they may be grouped by."""
 
     names: list[str]
     cpu: list[float]
     memory: list[float]
     flags: list[int]
+    shares: dict[str, list[float | None]]
+    group: list[int]
+    groups: list[str]
+    group_keys: list[str]
 
 
 def node_names(core: Core, *, agent: str = "") -> Iterable[str]:
@@ -88,20 +109,29 @@ def node_names(core: Core, *, agent: str = "") -> Iterable[str]:
 
 
 def node_page(
-    core: Core, now: float, *, agent: str = "", after: str = "", limit: int = 100
-) -> tuple[list[NodeShown], str | None]:
-    """(the next nodes by name, ``after`` of the next page or None)."""
-    names, _ = core.state.cache.table.by_name()
+    core: Core, now: float, *, agent: str = "", after: str = "", limit: int = 100,
+    wanted: Callable[[Node], bool] | None = None, labels: Sequence[str] = (),
+) -> tuple[list[NodeShown], str | None]:  # fmt: skip
+    """(the next nodes by name, ``after`` of the next page or None). ``wanted``: only those."""
+    table = core.state.cache.table
+    names, _ = table.by_name()
     owner = core.roster.ownership.owner
+
+    def looked_for(name: str) -> bool:
+        if agent and owner.get(name) != agent:
+            return False
+        node = table.nodes[table.row_of[name]] if wanted is not None else None
+        return wanted is None or (node is not None and wanted(node))
+
     rest = (names[place] for place in range(bisect_right(names, after), len(names)))
-    found = list(islice((name for name in rest if not agent or owner.get(name) == agent), limit + 1))
+    found = list(islice(filter(looked_for, rest), limit + 1))
     page = found[:limit]
-    shown = [node for name in page if (node := node_shown(core, name, now)) is not None]
+    shown = [node for name in page if (node := node_shown(core, name, now, labels=labels)) is not None]
     return shown, page[-1] if len(found) > limit else None
 
 
-def node_shown(core: Core, name: str, now: float) -> NodeShown | None:
-    """One node; None where there is none of that name."""
+def node_shown(core: Core, name: str, now: float, *, labels: Sequence[str] | None = ()) -> NodeShown | None:
+    """One node; None where there is none of that name. ``labels``: which to show; None: all."""
     table = core.state.cache.table
     row = table.row_of.get(name)
     node = table.nodes[row] if row is not None else None
@@ -112,6 +142,8 @@ def node_shown(core: Core, name: str, now: float) -> NodeShown | None:
         for resource, column in table.column_of.items()
         if column != PODS_COLUMN and (table.requested[column, row] or resource in node.allocatable)
     }
+    unwell = core.state.unwell.get(name, WELL)
+    shown = node.labels if labels is None else {key: node.labels[key] for key in labels if key in node.labels}
     return NodeShown(
         name=name,
         agent=core.roster.ownership.owner.get(name, ""),
@@ -122,6 +154,15 @@ def node_shown(core: Core, name: str, now: float) -> NodeShown | None:
         allocatable={NAMES.get(resource, resource): amount for resource, amount in node.allocatable.items()},
         requested=requested,
         used=_used(core, node, now),
+        ready=unwell.ready,
+        cordoned=node.unschedulable and not node.deleting,
+        deleting=node.deleting,
+        pressure=unwell.pressure,
+        conditions=list(unwell.conditions),
+        zone=node.labels.get(ZONE, ""),
+        region=node.labels.get(REGION, ""),
+        pool=pool_of(node.labels),
+        labels=shown,
     )
 
 
@@ -141,8 +182,10 @@ def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode
     ]
 
 
-def node_map(core: Core) -> NodeMap:
-    """All nodes as columns; arrays do the work, and only nodes with a flag are looked at one by one."""
+def node_map(core: Core, group_by: str = "") -> NodeMap:
+    """All nodes as columns; arrays do the work, and only nodes with a flag are looked at one by one.
+
+    ``group_by``: one of ``group_keys``; "": none."""
     table = core.state.cache.table
     names, rows = table.by_name()
     flags: IntArray = np.zeros(table.rows, np.int64)
@@ -150,14 +193,43 @@ def node_map(core: Core) -> NodeMap:
         node = table.nodes[row]
         if node is not None and (node.unschedulable or node.deleting):
             flags[row] = UNSCHEDULABLE
-    for bit, named in ((DRAINED, core.state.drained), (UNOWNED, core.roster.ownership.unowned)):
+    unwell = core.state.unwell
+    for bit, named in (
+        (DRAINED, core.state.drained), (UNOWNED, core.roster.ownership.unowned),
+        (NOT_READY, [name for name, found in unwell.items() if not found.ready]),
+        (PRESSURE, [name for name, found in unwell.items() if found.pressure]),
+    ):  # fmt: skip
         flags[[table.row_of[name] for name in named if name in table.row_of]] |= bit
+    group, groups = grouped(table, rows, group_by) if group_by else ([], [])
     return NodeMap(
         names=names,
         cpu=_shares(table.requested[CPU_COLUMN, rows], table.allocatable[CPU_COLUMN, rows]),
         memory=_shares(table.requested[MEMORY_COLUMN, rows], table.allocatable[MEMORY_COLUMN, rows]),
         flags=flags[rows].tolist(),
+        shares=_other_shares(table, rows),
+        group=group,
+        groups=groups,
+        group_keys=group_keys(table),
     )
+
+
+def cordoned(core: Core) -> int:
+    """How many nodes are: not counting those that are drained from our scheduling alone."""
+    table = core.state.cache.table
+    closed = np.flatnonzero(table.unschedulable[: table.rows] & table.present[: table.rows]).tolist()
+    nodes = (table.nodes[row] for row in closed)
+    return sum(node is not None and node.unschedulable and not node.deleting for node in nodes)
+
+
+def _other_shares(table: NodeTable, rows: IntArray) -> dict[str, list[float | None]]:
+    found: dict[str, list[float | None]] = {}
+    for name, column in sorted(table.column_of.items()):
+        has = table.allocatable[column, rows]
+        if name in UNMAPPED or not has.any() or len(found) == MOST_COLUMNS:
+            continue
+        shares = _shares(table.requested[column, rows], has)
+        found[name] = [share if there else None for share, there in zip(shares, has.tolist(), strict=True)]
+    return found
 
 
 def _shares(requested: IntArray, allocatable: IntArray) -> list[float]:

@@ -17,7 +17,7 @@ from services.coordinator.notices import SCHEDULER_ERROR, Notices
 from services.coordinator.plans import Ledger
 from services.coordinator.preempting import Preemptor
 from services.coordinator.roster import Roster
-from services.coordinator.state import State
+from services.coordinator.state import State, Unwell
 from services.coordinator.takeover import Takeover
 from shared.model.constraints import PodClass
 from shared.model.node import Node
@@ -169,6 +169,10 @@ class Intake:
             self._state.log("node_refused", level="warning", node=node.name, problem=problem)
             self.delete_node(node.name)
             return
+        if node.conditions:
+            self._state.unwell[node.name] = Unwell(node.conditions)
+        else:
+            self._state.unwell.pop(node.name, None)
         if node.deleting:
             node = replace(node, unschedulable=True)  # to the agents it is: all rules must judge it alike
         if (drained := self._state.drained.get(node.name)) is not None:
@@ -194,6 +198,7 @@ class Intake:
 
     def delete_node(self, name: str) -> None:
         """A node is gone; its pods' accounts wait for their deletion."""
+        self._state.unwell.pop(name, None)
         if name in self._state.cache.table.row_of:
             self._state.cluster.remove_node(name)
             self._mark(ClusterEvent.NODE_DELETED, name)

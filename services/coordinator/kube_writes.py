@@ -36,13 +36,14 @@ class KubeWrites:
         self._post = post
         self._controller = controller
         self._instance = instance
-        self._queue: asyncio.Queue[Work] = asyncio.Queue(QUEUE_LIMIT)
+        self._queue: asyncio.Queue[tuple[float, Work]] = asyncio.Queue(QUEUE_LIMIT)
+        self._taken: dict[int, float] = {}
         self.dropped = 0
 
     def submit(self, work: Work) -> None:
         """Queue it; when the queue is full it counts as failed."""
         try:
-            self._queue.put_nowait(work)
+            self._queue.put_nowait((time.monotonic(), work))
         except asyncio.QueueFull:
             self.dropped += 1
             self._failed(work)
@@ -50,12 +51,21 @@ class KubeWrites:
     async def run(self) -> None:
         """One worker; eternal."""
         while True:
-            work = await self._queue.get()
+            since, work = await self._queue.get()
+            self._taken[id(work)] = since
             try:
                 await self._do(work)
             except KubeError as error:
                 log.info("api_write_failed", work=type(work).__name__, pod_uid=work.uid, error=error)
                 self._failed(work)
+            finally:
+                del self._taken[id(work)]
+
+    def backlog(self) -> tuple[int, float]:
+        """(writes that are not out yet, seconds for which the oldest of them has waited)."""
+        # the workers' own are the oldest: the queue is in order
+        since = min(self._taken.values(), default=None)
+        return self._queue.qsize() + len(self._taken), time.monotonic() - since if since is not None else 0.0
 
     def _failed(self, work: Work) -> None:
         match work:

@@ -55,6 +55,16 @@ class Pace:
         self._latencies_s.extend(latencies_s)
         self._rounds_s.extend(rounds_s)
 
+    @property
+    def has_latencies(self) -> bool:
+        """Whether any pod was bound yet."""
+        return bool(self._latencies_s)
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether any round has ended yet."""
+        return bool(self._rounds_s)
+
     def rates(self, now: float, bound: int, answers: int) -> Rates:
         """Over the last ``WINDOW_S``, or since the first mark. ``bound`` and ``answers``: the totals at ``now``."""
         # totals change in marked turns alone: the newest mark before the window tells what they were at its beginning

@@ -51,6 +51,8 @@ class OpenPlan:
     tries: int = 0
     in_flight: int = 0
     retry_at: float | None = None
+    opened_at: float = 0.0
+    """When it was made, seconds of the clock."""
     tried: list[tuple[float, float, int]] = field(default_factory=list)
     """Per placement: when its pod was first seen, when taken off the queue, and the how-manieth attempt it is."""
     again: bool = False
@@ -78,7 +80,9 @@ class Ledger:
         plan = Plan(VERSION, state.next_message_id(), cause_id, state.term, self._plan_ids, [p for p, _ in placements])
         for placement, pod in placements:
             self.placed[placement.uid] = Placed(placement, pod, plan.plan_id, state.now)
-        self.plans[plan.plan_id] = OpenPlan(plan, tried=[self._tried(p.uid) for p, _ in placements], again=again)
+        self.plans[plan.plan_id] = OpenPlan(
+            plan, opened_at=state.now, tried=[self._tried(p.uid) for p, _ in placements], again=again
+        )
         state.stats.plans += 1
         state.stats.placements += len(placements)
         self._send(self.plans[plan.plan_id])

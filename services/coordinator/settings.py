@@ -23,6 +23,10 @@ class CoordinatorSettings(ProcessSettings):
     """Which cluster; empty: in-cluster where we are in one, else KUBECONFIG, else ~/.kube/config."""
     context: str = ""
     """Context of the kubeconfig; empty: its current one."""
+    cluster_name: Annotated[
+        str, msgspec.Meta(max_length=64, pattern=r"^[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]*$")
+    ] = ""
+    """What people call the cluster, in headers and titles; empty: the kubeconfig's cluster, else kube-system's uid."""
     scheduler_name: SchedulerName = "conclave"
     """Pods with this ``spec.schedulerName`` are ours."""
     policy: str = "kube-default"

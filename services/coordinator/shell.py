@@ -34,6 +34,7 @@ from services.coordinator.instructions import (
 from services.coordinator.kube_writes import KubeWrites
 from services.coordinator.pace import Pace
 from services.coordinator.peers import Peers
+from services.coordinator.pulse import Pulse
 from services.coordinator.scheduler_metrics import SchedulerMetrics
 from shared.errors import LeadershipLost, StoreFenced, StoreUnknown
 from shared.ports import Clock, CreateRevisionIs, Put, Store
@@ -77,6 +78,7 @@ class Shell:
         self._failpoints = failpoints
         self._inbox: list[Event] = []
         self._turning = False
+        self._posted_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[None] | None = None
@@ -84,7 +86,7 @@ class Shell:
         self._partition_changed = asyncio.Event()
         self.peers: Peers | None = None
         self.writes: KubeWrites | None = None
-        self.pace = Pace()
+        self.pace, self.pulse = Pace(), Pulse()
         self.latency_ms = metrics.quantiles("schedule_latency_ms")
         self.round_ms = metrics.quantiles("round_ms")
         self._scheduler_metrics = scheduler_metrics
@@ -97,7 +99,7 @@ class Shell:
         """Events for the next turn of the loop."""
         self._inbox.extend(events)
         if self._inbox and not self._turning:
-            self._turning = True
+            self._turning, self._posted_at = True, self._clock()
             asyncio.get_running_loop().call_soon(self._turn)
 
     def post_one(self, event: Event) -> None:
@@ -123,12 +125,15 @@ class Shell:
             self._end(LeadershipLost("the lease may have ended"))
             return
         events, self._inbox = self._inbox, []
+        began = self._clock()
         try:
             for instruction in self.core.handle(events, self._clock()):
                 self._carry_out(instruction)
         except Exception as error:  # noqa: BLE001  the shell's one guard: it ends the term with this error
             self._end(error)
             return
+        ended = self._clock()
+        self.pulse.turned(ended, took_s=ended - began, waited_s=began - self._posted_at, events=len(events))
         stats = self.core.state.stats
         self.pace.mark(self.core.state.now, stats.bound, stats.answers)
         if stats.latencies_s or stats.rounds_s or stats.attempts_s:

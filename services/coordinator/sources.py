@@ -29,6 +29,7 @@ from services.coordinator.events import (
 )
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.convert_relations import node_images
+from shared.kube.objects import ObjectMeta
 from shared.kube.resources import Bookmark, Deleted, Malformed, Upserted
 from shared.kube.scheduling_kinds import SchedulingKind
 from shared.ports import KeyValue, Store
@@ -95,6 +96,11 @@ def object_events(kind: SchedulingKind, batch: reflector.Batch[Any]) -> list[Eve
     if synced(batch):
         events.append(KindSynced(kind.name))
     return events
+
+
+def namespace_metas(batch: reflector.Batch[Any]) -> list[ObjectMeta]:
+    """Of the namespaces that came or changed."""
+    return [event.object.metadata for event in batch if isinstance(event, Upserted)]
 
 
 async def follow_agents(store: Store, keys: Keys, post: Post) -> None:

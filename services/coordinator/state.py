@@ -12,6 +12,7 @@ from random import Random
 from services.coordinator.instructions import Instruction, Log
 from services.coordinator.recent import Recent
 from services.coordinator.stats import Stats
+from shared.model.node import Condition
 from shared.policy.rollout import RolloutSettings
 from shared.scheduling.cache import ClusterCache
 from shared.scheduling.cluster_state import ClusterState
@@ -20,6 +21,10 @@ from shared.scheduling.queue import PodQueue
 from shared.wire.records import Drained, Paused
 
 LEAST_REQUEST_TIMEOUT_S = 3.0
+
+PRESSURES = {
+    "MemoryPressure": "memory", "DiskPressure": "disk", "PIDPressure": "pid", "NetworkUnavailable": "network",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,23 @@ class CoreSettings:
     """How much proof a candidate policy needs at each step."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unwell:
+    """A node's conditions that are not as they should be: for people, no rule reads them."""
+
+    conditions: tuple[Condition, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether its kubelet says that it is."""
+        return all(condition.type != "Ready" for condition in self.conditions)
+
+    @property
+    def pressure(self) -> list[str]:
+        """What it is short of, by kubectl's names in small letters."""
+        return [PRESSURES[found.type] for found in self.conditions if found.type in PRESSURES]
+
+
 @dataclass(slots=True)
 class State:
     """One term's shared state. ``now``: seconds of the clock at the event being handled."""
@@ -93,6 +115,8 @@ class State:
     """By whom and why no round begins; None: scheduling goes on."""
     drained: dict[str, Drained] = field(default_factory=dict)
     """By node name, also of nodes that are not there (any more)."""
+    unwell: dict[str, Unwell] = field(default_factory=dict)
+    """Nodes with a condition that is not as it should be, by name."""
     messages: int = 0
     objects_version: int = 0
     """Counts changes of what rules read beside nodes and pods that stand: volumes, workloads, nominations."""

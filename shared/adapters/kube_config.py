@@ -87,6 +87,16 @@ class KubeConfig:
         name: str | None = self._current.configuration.tls_server_name
         return name
 
+    @property
+    def cluster_name(self) -> str:
+        """What the kubeconfig calls the cluster; empty in a cluster, where nothing names it."""
+        loader = self._current.loader
+        try:
+            name = loader.current_context["context"]["cluster"] if loader is not None else ""
+        except (KeyError, TypeError, AttributeError):
+            return ""
+        return str(name or "")
+
     def tls(self) -> ssl.SSLContext | None:
         """See ``KubeAccess``."""
         return self._current.tls

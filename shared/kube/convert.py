@@ -24,7 +24,7 @@ from shared.model.constraints import (
     Taint,
     Toleration,
 )
-from shared.model.node import UNKNOWN_LATENCY, Node
+from shared.model.node import CONDITIONS, MESSAGE_CHARS, UNKNOWN_LATENCY, Condition, Node
 from shared.model.pod import DEVICES_ANNOTATION, PREEMPTIBLE_ANNOTATION, Pod
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, Resources, parse_amount
 from shared.model.workload_key import workload_key
@@ -120,7 +120,19 @@ def node_from_api(node: api.Node) -> Node:
         deleting=meta.deletion_timestamp is not None,
         invalid=invalid,
         latency_us=latency_us,
+        conditions=_not_as_it_should_be(node),
     )
+
+
+def _not_as_it_should_be(node: api.Node) -> tuple[Condition, ...]:
+    return tuple(
+        Condition(
+            item.type, item.status, (item.reason or "")[:MESSAGE_CHARS], (item.message or "")[:MESSAGE_CHARS],
+            item.last_transition_time or "",
+        )
+        for item in node.status.conditions or ()
+        if item.status != CONDITIONS.get(item.type, item.status)
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1024)

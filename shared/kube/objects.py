@@ -258,6 +258,9 @@ class ContainerImage(Json, frozen=True):
 class NodeCondition(Json, frozen=True):
     type: str = ""
     status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
 
 
 class NodeStatus(Json, frozen=True):

@@ -12,10 +12,30 @@ LATENCY_ANNOTATION = "conclave.io/latency-ms"
 UNKNOWN_LATENCY = -1
 
 
+CONDITIONS = {
+    "Ready": "True", "MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False",
+    "NetworkUnavailable": "False",
+}  # fmt: skip
+"""The conditions that a kubelet and a network plugin tell, and how each should be."""
+
+MESSAGE_CHARS = 256
+
+
+class Condition(Struct, frozen=True, gc=False):
+    """One condition that is not as it should be. ``since``: its last transition, as the API server writes it."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+
+
 class Node(Struct, frozen=True, gc=False):
     """One node. ``allocatable``: amounts by resource name, CPU in milli-cores. ``latency_us``: latency to the users in
     microseconds, ``UNKNOWN_LATENCY`` where nobody says. ``drained``: by whom and why it was drained from our
-    scheduling, "" for one that was not; no part of the Kubernetes object."""
+    scheduling, "" for one that was not; no part of the Kubernetes object.
+    ``conditions``: those that are not as they should be, for people; rules go by taints."""
 
     name: str
     uid: str = ""
@@ -29,6 +49,7 @@ class Node(Struct, frozen=True, gc=False):
     invalid: str = ""
     latency_us: int = UNKNOWN_LATENCY
     drained: str = ""
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def closed(self) -> bool:

@@ -93,6 +93,8 @@ class Leadership:
         self._main: asyncio.AbstractEventLoop | None = None
         self._elected = asyncio.Event()
         self._ended: ConclaveError | None = None
+        self.renewal_s = 0.0
+        """What the last renewal took, answered or not; read from any thread."""
         self._running: concurrent.futures.Future[None] | None = None
 
     # --- what a service asks ------------------------------------------------------------------------------------
@@ -221,10 +223,9 @@ class Leadership:
             self._tell(self._on_lost, term, reason)
 
     async def _request(self, request: Request) -> None:
+        sent_at = self._thread.clock()
         try:
-            answer = await perform(
-                self._thread.store, self._key, request, sent_at=self._thread.clock(), settings=self._settings
-            )
+            answer = await perform(self._thread.store, self._key, request, sent_at=sent_at, settings=self._settings)
         except StoreRolledBack as error:
             await self._rolled_back(error)
             return
@@ -234,6 +235,8 @@ class Leadership:
         except StoreError as error:
             _log.info("election_request_unknown", key=self._key, error=str(error))
             answer = Failed(request.request, unknown=True)
+        if isinstance(request, Renew):
+            self.renewal_s = self._thread.clock() - sent_at
         await self._events.put(answer)
 
     async def _rolled_back(self, error: StoreRolledBack) -> None:

@@ -20,7 +20,7 @@ from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from aiohttp.web import Application, Request, Response, RouteDef, get
+from aiohttp.web import Application
 
 from shared.adapters.clock_skew import ClockSkew
 from shared.adapters.credentials import TokenFile, client_tls, server_tls
@@ -28,8 +28,8 @@ from shared.adapters.peer_client import PeerClient
 from shared.errors import ConfigError, StoreError
 from shared.ports import Store
 from shared.runtime.hops import Hops, open_hops
-from shared.runtime.http import Authenticator, Listener, guarded, listen
-from shared.runtime.settings import describe, effective, load, parse_flags
+from shared.runtime.http import Authenticator, Listener, listen
+from shared.runtime.settings import describe, load, parse_flags
 from shared.runtime.standing import Standing
 from shared.version import CONCLAVE_VERSION
 from shared.wire.keys import DEFAULT_PREFIX, Keys
@@ -245,15 +245,6 @@ async def open_listener(settings: ProcessSettings, app: Application) -> Listener
 def url_of(settings: ProcessSettings, listener: Listener) -> str:
     """The URL that peers are told."""
     return settings.advertise.rstrip("/") or listener.url
-
-
-def settings_route(settings: ProcessSettings, authenticator: Authenticator) -> RouteDef:
-    """``GET /v1/settings``: the values in force, secrets masked, for callers that are known."""
-
-    async def show(_: Request) -> Response:
-        return Response(body=msgspec.json.encode(effective(settings)), content_type="application/json")
-
-    return get("/v1/settings", guarded(authenticator, show))
 
 
 def our_version() -> str:

@@ -11,7 +11,7 @@ Pods on nodes that the table does not know wait here and count when the node app
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, KeysView, Mapping
 from dataclasses import dataclass, field
 from sys import intern
@@ -116,6 +116,7 @@ class PodIndex:
     ``anti_affinity``: who carries a required anti-affinity term; ``weighted``: sums of weights of preferred terms and
     of required affinity, which weighs 1. ``claim_users``: pods per claim key on nodes that exist; ``volume_pods``: pods
     with claims or disks by node, ``claim_uses`` the number of their claims; ``priorities``: pods per priority;
+    ``schedulers``: pods per scheduler that they name;
     ``assumed``: pods that nobody has seen bound yet.
     """
 
@@ -129,6 +130,7 @@ class PodIndex:
         self.claim_uses: dict[str, int] = {}
         self.volume_pods: dict[str, dict[str, Pod]] = {}
         self.priorities: dict[int, int] = {}
+        self.schedulers: Counter[str] = Counter()
         self.assumed = 0
         self._placed: dict[str, _Placed] = {}
         self._on: dict[str, dict[str, Pod]] = {}
@@ -161,6 +163,7 @@ class PodIndex:
         placed = self._placed[pod.uid] = _Placed(pod, node_name, group, assumed)
         self._on.setdefault(node_name, {})[pod.uid] = pod
         self.priorities[pod.priority] = self.priorities.get(pod.priority, 0) + 1
+        self.schedulers[pod.scheduler_name] += 1
         if pod.relations is not None:
             if pod.relations.claims or pod.relations.disks:
                 self.volume_pods.setdefault(node_name, {})[pod.uid] = pod
@@ -189,6 +192,7 @@ class PodIndex:
             del self._groups[group.key]
         _discard(self._on, node_name, uid)
         self._uncount_priority(pod.priority)
+        self.schedulers[pod.scheduler_name] -= 1
         _discard(self.volume_pods, node_name, uid)
         if pod.relations is not None:
             self._use_terms(pod, -1)

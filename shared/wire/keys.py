@@ -7,6 +7,7 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
 
     coordinator/leader            the coordinator's record; its create_revision is the coordinator's term
     coordinator/terms/<term>      who led that term, and since when
+    coordinator/totals            what was counted over all terms
     binders/<shard>/leader        the binder's record of one shard; its create_revision is that shard's term
     agents/<agent_id>             one agent, under its lease
     members/<service>/<id>        every other process, under its lease
@@ -130,6 +131,10 @@ class Keys:
     def coordinator_term(self, term: int) -> str:
         """Zero-padded, so that a listing is in order."""
         return f"{self.coordinator_terms_prefix}{term:020d}"
+
+    @property
+    def coordinator_totals(self) -> str:
+        return f"{self.prefix}coordinator/totals"
 
     @property
     def coordinator_terms_prefix(self) -> str:

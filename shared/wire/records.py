@@ -89,6 +89,13 @@ class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
+class TotalsRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What was counted over all terms: the value under ``Keys.coordinator_totals``. ``bound``: pods that we bound."""
+
+    bound: int = 0
+    term: int = 0
+
+
 class LearnerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A learner's registration under ``Keys.member("learner", id)``: where agents send what they lived through."""
 
@@ -190,6 +197,7 @@ Record = (
     | Drained
     | RuntimeSettings
     | TermRecord
+    | TotalsRecord
     | AuditRecord
 )
 

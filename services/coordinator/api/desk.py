@@ -18,6 +18,7 @@ from services.coordinator.admin import Admin
 from services.coordinator.core import Core
 from services.coordinator.pace import Pace
 from services.coordinator.settings import CoordinatorSettings
+from services.coordinator.vitals import Vitals
 from shared.election.record import LeaderRecord, decode_record
 from shared.ports import Clock, Store
 from shared.runtime.control_store import rfc3339
@@ -74,6 +75,13 @@ class Desk:
         if self.admin.pace is None:
             raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
         return self.admin.pace
+
+    @property
+    def vitals(self) -> Vitals:
+        """The leader's health and history. Refused: 503 ``not_ready``."""
+        if self.admin.vitals is None:
+            raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
+        return self.admin.vitals
 
     @property
     def core(self) -> Core:

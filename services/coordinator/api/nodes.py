@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-from typing import Annotated, Any
+from collections.abc import Callable, Set
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from services.coordinator.api.access import Role
-from services.coordinator.api.answers import unknown
+from services.coordinator.api.answers import refusal, unknown
 from services.coordinator.api.desk import Desk
 from services.coordinator.api.pages import PageQuery, key_token, page, token_key
-from services.coordinator.api.routing import SLOW_FRESH_S, Answer, Ask, Because, Page, Route
+from services.coordinator.api.routing import SLOW_FRESH_S, Answer, Ask, Because, Page, Route, Schema
 from services.coordinator.core import Core
+from services.coordinator.grouping_nodes import ZONE, pool_of
 from services.coordinator.inspecting_nodes import (
+    WELL,
     NodeDrained,
     NodeMap,
     NodeShown,
@@ -24,15 +26,34 @@ from services.coordinator.inspecting_nodes import (
     node_shown,
     pods_on,
 )
+from shared.kube.selector_text import selector_from_text
+from shared.model.node import Condition, Node
 from shared.runtime.control_store import set_drained
+
+MOST_LABELS = 8
+
+Name = Annotated[str, msgspec.Meta(max_length=253)]
 
 
 class NodesQuery(PageQuery, frozen=True, kw_only=True):
     """``agent``: only the nodes it decides for. ``gone``: those that were deleted while drained, and nothing else; a
-    node that comes back by that name is drained."""
+    node that comes back by that name is drained. ``selector``: as kubectl's -l; ``labels``: keys to show."""
 
-    agent: Annotated[str, msgspec.Meta(max_length=253)] = ""
+    agent: Name = ""
     gone: bool = False
+    state: Literal["", "ready", "not_ready", "pressure", "cordoned", "drained", "unowned"] = ""
+    zone: Name = ""
+    pool: Name = ""
+    selector: Annotated[str, msgspec.Meta(max_length=2048, description="As kubectl's -l.")] = ""
+    labels: Annotated[str, msgspec.Meta(max_length=2048, description="Keys, comma-separated; at most 8.")] = ""
+
+
+class MapQuery(Schema, frozen=True, kw_only=True):
+    """``groupBy``: zone, region, pool or label:KEY; one of the answer's ``group_keys``."""
+
+    group_by: Annotated[str, msgspec.Meta(max_length=330, pattern="^(zone|region|pool|label:.+)?$")] = msgspec.field(
+        default="", name="groupBy"
+    )
 
 
 class NodesAnswer(Page, frozen=True, kw_only=True):
@@ -54,6 +75,15 @@ class NodeAnswer(Answer, frozen=True, kw_only=True):
     allocatable: dict[str, int]
     requested: dict[str, int]
     used: NodeUsed | None
+    ready: bool
+    cordoned: bool
+    deleting: bool
+    pressure: list[str]
+    conditions: list[Condition]
+    zone: str
+    region: str
+    pool: str
+    labels: dict[str, str]
 
 
 class NodeChanged(NodeShown, frozen=True, kw_only=True):
@@ -71,19 +101,68 @@ async def listed(desk: Desk, ask: Ask[NodesQuery, Any]) -> NodesAnswer:
         names, more_names = page(() if query.agent else _drained_and_gone(desk.core), query, str)
         return NodesAnswer(items=[_gone(desk.core, name) for name in names], continue_=more_names)
     after = token_key(query.continue_, str) if query.continue_ else ""
-    items, more = node_page(desk.core, desk.clock(), agent=query.agent, after=after, limit=query.limit)
+    items, more = node_page(
+        desk.core, desk.clock(), agent=query.agent, after=after, limit=query.limit, wanted=_wanted(desk.core, query),
+        labels=_labels(query.labels),
+    )  # fmt: skip
     return NodesAnswer(items=items, continue_=key_token(more) if more is not None else "")
 
 
-async def mapped(desk: Desk, _: Ask[Any, Any]) -> NodeMap:
+def _labels(text: str) -> list[str]:
+    keys = [key.strip() for key in text.split(",") if key.strip()]
+    if len(keys) > MOST_LABELS:
+        raise refusal(f"labels: {len(keys)} keys; at most {MOST_LABELS} are shown")
+    return keys
+
+
+def _wanted(core: Core, query: NodesQuery) -> Callable[[Node], bool] | None:
+    """Whether a node is among those that the query names; None: all are. Refused: 400."""
+    try:
+        selector = selector_from_text(query.selector)
+    except ValueError as error:
+        raise refusal(f"selector: {error}") from None
+    if not (query.state or query.zone or query.pool or selector.requirements):
+        return None
+    unwell, drained, unowned = core.state.unwell, core.state.drained, core.roster.ownership.unowned
+
+    def holds(node: Node) -> bool:
+        found = unwell.get(node.name, WELL)
+        match query.state:
+            case "":
+                there = True
+            case "not_ready":
+                there = not found.ready
+            case "pressure":
+                there = bool(found.pressure)
+            case "cordoned":
+                there = node.unschedulable and not node.deleting
+            case "drained":
+                there = node.name in drained
+            case "unowned":
+                there = node.name in unowned
+            case _:
+                there = found.ready and not found.pressure and not node.closed and node.name not in unowned
+        labels = node.labels
+        return (
+            there
+            and query.zone in ("", labels.get(ZONE))
+            and query.pool in ("", pool_of(labels))
+            and selector.matches(labels)
+        )
+
+    return holds
+
+
+async def mapped(desk: Desk, ask: Ask[MapQuery, Any]) -> NodeMap:
     """All nodes as columns."""
-    return node_map(desk.core)
+    return node_map(desk.core, ask.query.group_by)
 
 
 async def shown(desk: Desk, ask: Ask[Any, Any]) -> NodeAnswer:
     """One node and its pods. Refused: 404 ``node_unknown``."""
     name = ask.path["name"]
-    fields = msgspec.structs.asdict(_node(desk, name))
+    node = node_shown(desk.core, name, desk.clock(), labels=None)
+    fields = msgspec.structs.asdict(node or _node(desk, name))
     return NodeAnswer(**fields | {"pods": pods_on(desk.core, name), "pod_count": fields["pods"]})
 
 
@@ -149,7 +228,7 @@ ROUTES = (
     ),
     Route(
         method="GET", path="/v1/nodes/map", role=Role.VIEWER, summary="All nodes as columns, for a picture",
-        answer=NodeMap, handler=mapped, cost=2, fresh_s=SLOW_FRESH_S,
+        answer=NodeMap, query=MapQuery, handler=mapped, cost=2, fresh_s=SLOW_FRESH_S,
     ),
     Route(
         method="GET", path="/v1/nodes/{name}", role=Role.VIEWER, summary="One node and its pods", answer=NodeAnswer,

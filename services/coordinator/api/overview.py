@@ -8,10 +8,13 @@ from typing import Any
 
 from services.coordinator.api.access import Role
 from services.coordinator.api.desk import Desk
+from services.coordinator.api.health import health_of
 from services.coordinator.api.members import read_members
 from services.coordinator.api.routing import Answer, Ask, Route
 from services.coordinator.api.scheduling import SchedulingAnswer, answer_of
-from services.coordinator.inspecting import Nodes, Queue, Rates, overview
+from services.coordinator.health import Health
+from services.coordinator.inspecting import Nodes, Overview, Queue, Rates, overview
+from services.coordinator.inspecting_resources import ResourceTotal
 from services.coordinator.pace import Quantiles
 
 FRESH_S = 0.25
@@ -31,9 +34,20 @@ class Leader(Answer, frozen=True, kw_only=True):
 
 
 class Pods(Answer, frozen=True, kw_only=True):
-    """Of this term."""
+    """``bound``: over all terms, this one's alone while it is not known what earlier ones counted; ``running``: pods of
+    ours that stand on nodes now."""
 
     bound: int
+    bound_in_term: int
+    running: int
+
+
+class Cluster(Answer, frozen=True, kw_only=True):
+    """What it is called. ``named_by``: setting, context or uid; empty while nothing is known."""
+
+    name: str
+    uid: str
+    named_by: str
 
 
 class Members(Answer, frozen=True, kw_only=True):
@@ -69,7 +83,10 @@ class OverviewAnswer(Answer, frozen=True, kw_only=True):
     refusals: int
     members: Members
     nodes: Nodes
+    resources: list[ResourceTotal]
     policy: Policy
+    cluster: Cluster
+    health: Health
 
 
 class Glance:
@@ -118,7 +135,7 @@ def _overview(desk: Desk, now: float, members: Members) -> OverviewAnswer:
         ),
         scheduling=answer_of(core.state.paused),
         queue=figures.queue,
-        pods=Pods(bound=figures.bound),
+        pods=_pods(desk, figures),
         rates=figures.rates,
         latency_ms=figures.latency_ms,
         round_ms=figures.round_ms,
@@ -126,6 +143,9 @@ def _overview(desk: Desk, now: float, members: Members) -> OverviewAnswer:
         refusals=figures.refusals,
         members=members,
         nodes=figures.nodes,
+        resources=figures.resources,
+        cluster=_cluster(desk),
+        health=health_of(desk),
         policy=Policy(
             active=policies.get("active", ""),
             candidate=policies.get("candidate", ""),
@@ -133,6 +153,18 @@ def _overview(desk: Desk, now: float, members: Members) -> OverviewAnswer:
             percent=policies.get("percent", 0),
         ),
     )
+
+
+def _pods(desk: Desk, figures: Overview) -> Pods:
+    total = desk.admin.totals.bound if desk.admin.totals is not None else None
+    bound = figures.bound if total is None else total
+    return Pods(bound=bound, bound_in_term=figures.bound, running=figures.running)
+
+
+def _cluster(desk: Desk) -> Cluster:
+    cluster = desk.admin.cluster
+    name, named_by = cluster.named
+    return Cluster(name=name, uid=cluster.uid, named_by=named_by)
 
 
 async def show(desk: Desk, _: Ask[Any, Any]) -> OverviewAnswer:
@@ -151,6 +183,6 @@ def glance_of(desk: Desk) -> Glance:
 ROUTES = (
     Route(
         method="GET", path="/v1/overview", role=Role.VIEWER, summary="Everything at a glance, for a screen",
-        answer=OverviewAnswer, handler=show,
+        answer=OverviewAnswer, handler=show, spared=True,
     ),
 )  # fmt: skip

@@ -96,6 +96,8 @@ class Route:
     """How old an answer may be, seconds. 0: made for each request, since it depends on the caller or is large."""
     cost: int = 1
     """Tokens of the caller's bucket: about how many milliseconds of the leader's loop it takes with 5,000 nodes."""
+    spared: bool = False
+    """Answered however late the leader's loop runs: it costs next to nothing, and is wanted most then."""
     audit_path: str = ""
     """The variable part of the path that names what is changed, for the audit log."""
 

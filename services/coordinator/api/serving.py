@@ -203,7 +203,7 @@ class Serving:
         body = self._answers.fresh(key, now, fresh_s=route.fresh_s, term=term)
         if body is None:
             ask = await ask_of(route, request, caller, request[_REQUEST_ID])
-            if not self._answers.coming(key):
+            if not route.spared and not self._answers.coming(key):
                 self._in_time()
 
             async def make() -> bytes:

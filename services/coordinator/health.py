@@ -1,0 +1,201 @@
+"""One verdict over a leader: ok, degraded or bad, with what is wrong, since when, how much, and what to do about it.
+
+    signals (once a second) --> RULES --> findings, each with the time since which it holds --> the worst is the verdict
+
+It is about the scheduler and not about the cluster: pods that fit nowhere are no illness of ours (``pending.py`` tells
+of them). Codes are stable: alerts, runbooks and scripts go by them. Pure; no clock and no loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+OK, DEGRADED, BAD = "ok", "degraded", "bad"
+LEVELS = {OK: 0, DEGRADED: 1, BAD: 2}
+
+RUNBOOK = "docs/operations/runbooks.md#{anchor}"
+NAMES_TOLD = 5
+
+ROLLED_BACK_TOLD_S = 3600.0
+"""How long a policy that was withdrawn is told of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """What is measured of a leader. Ages and times in seconds; 0.0 where there is nothing."""
+
+    turn_longest_s: float = 0.0
+    """In the last minute."""
+    turn_busy_share: float = 0.0
+    events_waiting: int = 0
+    """The most that one turn took in, in the last minute."""
+    events_waited_s: float = 0.0
+    agents: int = 0
+    suspects: Sequence[str] = ()
+    nodes: int = 0
+    nodes_unowned: int = 0
+    writes_queued: int = 0
+    writes_oldest_s: float = 0.0
+    plans_open: int = 0
+    plans_oldest_s: float = 0.0
+    binder: bool = True
+    active_pods: int = 0
+    standstill_s: float = 0.0
+    """For how long there have been pods to try and none was tried to the end."""
+    paused_by: str | None = None
+    etcd_renewal_s: float = 0.0
+    """What the last renewal of our lease took."""
+    rolled_back: str = ""
+    """Which policy was withdrawn in the last hour, and why."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong. ``value`` over ``threshold`` made it a finding; ``runbook``: what to do, at length."""
+
+    code: str
+    severity: str
+    since: str
+    value: float
+    threshold: float
+    unit: str
+    message: str
+    remedy: str
+    alert: str
+    runbook: str
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """``since``: for how long the verdict has been this one."""
+
+    verdict: str
+    since: str
+    findings: list[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Above ``degraded`` it is a finding, above ``bad`` a bad one. ``alert`` names the runbook's section too."""
+
+    code: str
+    alert: str
+    unit: str
+    degraded: float
+    bad: float
+    value: Callable[[Signals], float]
+    message: Callable[[Signals], str]
+    remedy: str
+
+
+NEVER = float("inf")
+
+
+def _suspects(seen: Signals) -> str:
+    more = f" and {len(seen.suspects) - NAMES_TOLD} more" if len(seen.suspects) > NAMES_TOLD else ""
+    named = ", ".join(seen.suspects[:NAMES_TOLD])
+    return f"{len(seen.suspects)} of {seen.agents} agents do not answer in time: {named}{more}"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "leader_late", "ConclaveLeaderLate", "s", 0.25, 2.0, lambda seen: seen.turn_longest_s,
+        lambda seen: f"the leader's loop stood still for {seen.turn_longest_s:.2f} s in the last minute",
+        "give the leader a core of its own; if it stays, take a dump (conclave dump) and restart the leader",
+    ),
+    Rule(
+        "events_behind", "ConclaveEventsBehind", "s", 0.5, 5.0, lambda seen: seen.events_waited_s,
+        lambda seen: f"events waited up to {seen.events_waited_s:.2f} s for the leader; {seen.events_waiting} at once",
+        "look what changes so often in the cluster; give the leader more CPU",
+    ),
+    Rule(
+        "no_agents", "ConclaveNoAgents", "nodes", 0.0, 0.0, lambda seen: 0.0 if seen.agents else float(seen.nodes),
+        lambda seen: f"no agent is registered: nobody decides for {seen.nodes} node(s)",
+        "start agents, or look why they do not reach etcd",
+    ),
+    Rule(
+        "agents_suspected", "ConclaveAgentsSuspected", "agents", 0.0, NEVER, lambda seen: float(len(seen.suspects)),
+        _suspects, "look at their CPU, their log and the network between; their nodes get no pods until they answer",
+    ),
+    Rule(
+        "nodes_unowned", "ConclaveNodesUnowned", "nodes", 0.0, NEVER,
+        lambda seen: float(seen.nodes_unowned) if seen.agents else 0.0,
+        lambda seen: f"no agent decides for {seen.nodes_unowned} of {seen.nodes} nodes",
+        "start an agent that is not bound to one node, or one on each of these nodes",
+    ),
+    Rule(
+        "writes_queued", "ConclaveWritesQueued", "s", 5.0, 60.0, lambda seen: seen.writes_oldest_s,
+        lambda seen: f"{seen.writes_queued} conditions and events are not out yet, the oldest for "
+        f"{seen.writes_oldest_s:.0f} s",
+        "look whether the API server throttles (429) or is slow; raise api_writers",
+    ),
+    Rule(
+        "no_binder", "ConclaveNoBinder", "", 0.0, 0.0, lambda seen: 0.0 if seen.binder else 1.0,
+        lambda _: "no binder leads: pods are given nodes and nobody binds them",
+        "start a binder, or look why none reaches etcd",
+    ),
+    Rule(
+        "plans_waiting", "ConclavePlansWaiting", "s", 5.0, 30.0, lambda seen: seen.plans_oldest_s,
+        lambda seen: f"{seen.plans_open} plan(s) are at the binder without an answer, the oldest for "
+        f"{seen.plans_oldest_s:.0f} s",
+        "look at the binder's log and at the API server's latency for Bindings",
+    ),
+    Rule(
+        "not_placing", "ConclaveNotPlacing", "s", 20.0, 60.0, lambda seen: seen.standstill_s,
+        lambda seen: f"{seen.active_pods} pods wait to be tried and for {seen.standstill_s:.0f} s none was",
+        "look at the other findings first; without any, take a dump (conclave dump) and restart the leader",
+    ),
+    Rule(
+        "scheduling_paused", "ConclaveSchedulingPaused", "", 0.0, NEVER,
+        lambda seen: 0.0 if seen.paused_by is None else 1.0,
+        lambda seen: f"scheduling is paused by {seen.paused_by}", "conclave resume, when it is over",
+    ),
+    Rule(
+        "etcd_slow", "ConclaveEtcdSlow", "s", 0.5, 1.5, lambda seen: seen.etcd_renewal_s,
+        lambda seen: f"renewing the lease in etcd took {seen.etcd_renewal_s:.2f} s",
+        "look at etcd's disk and network; a lease that is not renewed in time costs the leadership",
+    ),
+    Rule(
+        "policy_rolled_back", "ConclavePolicyRolledBack", "", 0.0, NEVER,
+        lambda seen: 1.0 if seen.rolled_back else 0.0, lambda seen: f"a policy was withdrawn: {seen.rolled_back}",
+        "conclave policy history tells why; mend it before it is tried again",
+    ),
+)  # fmt: skip
+
+
+class Verdicts:
+    """Remembers since when each finding holds, over one term."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, str] = {}
+        self.health = Health(verdict=OK, since="", findings=[])
+
+    def judge(self, seen: Signals, now: str) -> Health:
+        """The verdict over what is measured ``now`` (RFC 3339)."""
+        found = [finding for rule in RULES if (finding := self._finding(rule, seen, now)) is not None]
+        found.sort(key=lambda finding: (-LEVELS[finding.severity], finding.since))
+        verdict = found[0].severity if found else OK
+        before = self.health
+        since = before.since if before.since and before.verdict == verdict else now
+        self.health = Health(verdict=verdict, since=since, findings=found)
+        return self.health
+
+    def _finding(self, rule: Rule, seen: Signals, now: str) -> Finding | None:
+        value = rule.value(seen)
+        if not value > rule.degraded:
+            self._since.pop(rule.code, None)
+            return None
+        bad = value > rule.bad or (rule.code == "agents_suspected" and len(seen.suspects) >= seen.agents)
+        return Finding(
+            code=rule.code,
+            severity=BAD if bad else DEGRADED,
+            since=self._since.setdefault(rule.code, now),
+            value=round(value, 3),
+            threshold=rule.bad if value > rule.bad else rule.degraded,
+            unit=rule.unit,
+            message=rule.message(seen),
+            remedy=rule.remedy,
+            alert=rule.alert,
+            runbook=RUNBOOK.format(anchor=rule.alert.lower()),
+        )
