@@ -79,7 +79,7 @@ def pending(all_groups: list[Json], query: Mapping[str, str], made: str) -> Json
         "made": made, "age_s": 0.4, "pods": sum(one["pods"] for one in found), "gated": 5, "classes": len(found),
         "groups": len(found), "unjudged": 0,
         **{f"by_{name}": _by(found, name) for name in names[:3]},
-        "helps": found[0]["helps"] if found else [],
+        "helps": next((one["helps"] for one in found if one["helps"]), []),
         "items": found[after : after + limit],
         "continue": str(after + limit) if after + limit < len(found) else "",
     }  # fmt: skip

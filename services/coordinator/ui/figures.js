@@ -94,7 +94,7 @@ function panel({ label, series, words, stacked = false, floor = 1, most, read })
   const value = h("p", { class: "value" });
   const beside = h("div", { class: "beside" });
   const canvas = h("canvas", { role: "img", class: "plot" });
-  const pointed = h("p", { class: "pointed small", "aria-live": "polite" });
+  const pointed = h("p", { class: "plotted small", "aria-live": "polite" });
   const chart = new Chart(canvas, { series, stacked, floor, most, words, say: (text) => { setText(pointed, text); pointed.hidden = !text; beside.hidden = Boolean(text); } });
   pointed.hidden = true;
   const element = h("figure", { class: "figure" }, h("figcaption", { class: "label" }, label), value, beside, pointed, canvas);

@@ -45,7 +45,7 @@ export function valuesOverTime() {
   const note = h("p", { class: "soft small" });
   const goals = h("select", { id: "policy-goal", onchange: () => { keep({ goal: goals.value }); draw(); } });
   const canvas = h("canvas", { role: "img", class: "plot tall" });
-  const pointed = h("p", { class: "pointed small", "aria-live": "polite" });
+  const pointed = h("p", { class: "plotted small", "aria-live": "polite" });
   const of = (side) => (sample) => sample.values[side];
   const chart = new Chart(canvas, {
     series: [

@@ -85,7 +85,7 @@ function measures(of) {
 
 function chart(label, series, words, floor = 1) {
   const canvas = h("canvas", { role: "img", class: "plot" });
-  const at = h("p", { class: "pointed soft small" });
+  const at = h("p", { class: "plotted soft small" });
   const drawn = new Chart(canvas, { series, words, floor, say: (text) => setText(at, text) });
   return {
     element: h("figure", { class: "body" }, h("figcaption", { class: "small" }, label), canvas, at),
