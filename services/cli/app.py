@@ -20,6 +20,7 @@ from services.cli.operate.decisions import decisions
 from services.cli.operate.dump import dump
 from services.cli.operate.log_level import log_level
 from services.cli.operate.nodes import nodes
+from services.cli.operate.pending import pending
 from services.cli.operate.queue import queue, units
 from services.cli.operate.scheduling import drain, pause, resume
 from services.cli.operate.settings import settings
@@ -44,8 +45,8 @@ def conclave() -> None:
 
 
 OPERATE = (
-    changes, decisions, drain, dump, explain, log_level, nodes, pause, policy, queue, resume, settings, status, top,
-    units,
+    changes, decisions, drain, dump, explain, log_level, nodes, pause, pending, policy, queue, resume, settings, status,
+    top, units,
 )  # fmt: skip
 """What asks or changes a running mesh."""
 OTHERS = (audit, completion, context, demo, evaluate, pki, run, train, twin, up, version, wire)

@@ -17,7 +17,7 @@ from services.coordinator.attributing import reasons
 from services.coordinator.cluster_identity import ClusterIdentity
 from services.coordinator.control import Following
 from services.coordinator.core import Core
-from services.coordinator.explaining import explain
+from services.coordinator.explaining import explain, explain_gone
 from services.coordinator.pace import Pace
 from services.coordinator.peers import Peers
 from services.coordinator.pointer import ActivePolicy
@@ -162,6 +162,9 @@ class Admin:
         except KubeRejected as error:
             raise Refused(f"the API server refuses {namespace}/{name}: {error}", code="kube_rejected") from error
         if found is None:
+            remembered = explain_gone(core, f"{namespace}/{name}", boottime())
+            if remembered is not None:
+                return remembered
             raise Refused(
                 f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown", status=404
             )

@@ -12,11 +12,14 @@ from typing import Any
 import msgspec
 
 from services.coordinator.core import Core
+from services.coordinator.evicted import PastEviction
 from services.coordinator.recent import PastDecision
 from services.coordinator.state import State
 from shared.model.pod import Pod
 from shared.scheduling.pod_answer import add_verdicts, pod_answer, settled_state
 from shared.scheduling.queue import Entry, Place
+
+NAMES_TOLD = 3
 
 
 def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> dict[str, Any]:
@@ -30,6 +33,13 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
     decision = core.state.recent.of(pod.uid)
     if decision is not None:
         answer["decision"] = _decision(decision, now)
+    victims, eviction = core.state.evicted.by(pod.uid), core.state.evicted.of(pod.uid)
+    answer["evicted"] = [_victim(one, now) for one in victims] or None
+    answer["victim_of"] = _preemptor(eviction, now) if eviction is not None else None
+    if eviction is not None:
+        answer["summary"] = f"{answer['summary']}; {victim_text(eviction, now)}"
+    elif victims:
+        answer["summary"] = f"{answer['summary']}; evicted {_names(victims)} for it"
     entry = core.state.queue.entries.get(pod.uid)
     if entry is not None:
         answer["queue"] = _queue(core.state, entry, now)
@@ -39,6 +49,53 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
         answer["nodes"]["unowned"] = len(core.roster.ownership.unowned)
         answer["nodes"]["agents"] = len(core.roster.views)
     return answer
+
+
+def explain_gone(core: Core, key: str, now: float) -> dict[str, Any] | None:
+    """What is remembered of a pod that the API server does not have (any more); None where nothing is."""
+    eviction, decision = core.state.evicted.named(key), core.state.recent.named(key)
+    if eviction is None and decision is None:
+        return None
+    uid = eviction.uid if eviction is not None else decision.uid if decision is not None else ""
+    answer: dict[str, Any] = {
+        "pod": key, "uid": uid, "state": "gone", "summary": "", "priority": None, "scheduler_name": None, "node": None,
+        "nominated_node": None, "condition": None, "policy": None, "decision": None, "queue": None, "nodes": None,
+        "preemption": None, "evicted": None, "victim_of": None, "reasons": None,
+    }  # fmt: skip
+    if decision is not None:
+        answer["decision"] = _decision(decision, now)
+        ago = f"{max(0.0, now - decision.at):.0f} s ago"
+        answer["summary"] = f"it is gone; it was given node {decision.node} {ago}"
+    if eviction is not None:
+        answer |= {"state": "evicted", "priority": eviction.priority, "victim_of": _preemptor(eviction, now)}
+        answer["summary"] = f"it is gone: {victim_text(eviction, now)}"
+    return answer
+
+
+def victim_text(eviction: PastEviction, now: float) -> str:
+    """For whom a victim left."""
+    ago = f"{max(0.0, now - eviction.at):.0f} s ago"
+    by = f"{eviction.by_pod} (priority {eviction.by_priority})"
+    return f"evicted from {eviction.node} {ago} for {by}, its own priority being {eviction.priority}"
+
+
+def _names(victims: list[PastEviction]) -> str:
+    more = f" and {len(victims) - NAMES_TOLD} more" if len(victims) > NAMES_TOLD else ""
+    return ", ".join(f"{one.pod} (priority {one.priority})" for one in victims[:NAMES_TOLD]) + more
+
+
+def _victim(one: PastEviction, now: float) -> dict[str, Any]:
+    return {
+        "pod": one.pod, "uid": one.uid, "priority": one.priority, "node": one.node,
+        "ago_s": round(max(0.0, now - one.at), 3), "outcome": one.outcome,
+    }  # fmt: skip
+
+
+def _preemptor(one: PastEviction, now: float) -> dict[str, Any]:
+    return {
+        "pod": one.by_pod, "uid": one.by_uid, "priority": one.by_priority, "node": one.node,
+        "ago_s": round(max(0.0, now - one.at), 3),
+    }  # fmt: skip
 
 
 def _where(core: Core, pod: Pod) -> tuple[str, str]:

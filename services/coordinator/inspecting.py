@@ -62,7 +62,7 @@ class UnitInFlight(Struct, frozen=True, kw_only=True):
 
 
 class DecisionShown(Struct, frozen=True, kw_only=True):
-    """One placement, with the nodes that were considered, the chosen one first."""
+    """One placement, with the nodes that were considered, the chosen one first. ``evicted``: who left for it."""
 
     time: str
     namespace: str
@@ -72,6 +72,8 @@ class DecisionShown(Struct, frozen=True, kw_only=True):
     policy: str
     attempt: int
     considered: tuple[Considered, ...]
+    id: str = ""
+    evicted: list[str] = []
 
 
 class Queue(Struct, frozen=True, kw_only=True):
@@ -151,10 +153,10 @@ def unit_page(
 
 def decisions(core: Core, wall_of: WallOf, limit: int) -> list[DecisionShown]:
     """The last placements, newest first."""
-    return [decision_shown(decision, wall_of) for decision in core.state.recent.newest(limit)]
+    return [decision_shown(core, decision, wall_of) for decision in core.state.recent.newest(limit)]
 
 
-def decision_shown(decision: PastDecision, wall_of: WallOf) -> DecisionShown:
+def decision_shown(core: Core, decision: PastDecision, wall_of: WallOf) -> DecisionShown:
     """One placement as it is shown and streamed."""
     return DecisionShown(
         time=wall_of(decision.at),
@@ -165,6 +167,8 @@ def decision_shown(decision: PastDecision, wall_of: WallOf) -> DecisionShown:
         policy=f"{decision.policy}@{decision.policy_version}",
         attempt=decision.attempt,
         considered=decision.considered,
+        id=f"{core.state.term}-{decision.number}",
+        evicted=[one.pod for one in core.state.evicted.by(decision.uid)],
     )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from services.coordinator.evicted import EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
 from services.coordinator.guiding import Guiding
 from services.coordinator.instructions import EmitEvent
 from services.coordinator.notices import UNSCHEDULABLE, Notices
@@ -45,6 +46,11 @@ from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 """kube-scheduler 1.36 ``framework/preemption/preemption.go``."""
+
+OUTCOMES: dict[int, str] = {
+    EvictionOutcome.EVICTED: EVICTED, EvictionOutcome.GONE: GONE, EvictionOutcome.UNKNOWN: UNKNOWN,
+}  # fmt: skip
+"""As people are told; all others: refused."""
 
 DRY_RUNS_PER_TURN = 16
 """Nodes tried before the loop turns: some milliseconds."""
@@ -290,6 +296,14 @@ class Preemptor:
         ]
         if evictions:
             self._ledger.evict(evictions)
+        priorities = {victim.uid: victim.priority for victim in known.victims}
+        for one in evictions:
+            self._state.evicted.asked(
+                PastEviction(
+                    self._state.now, one.uid, one.namespace, one.name, priorities[one.uid], node, uid, known.pod.key,
+                    known.pod.priority,
+                )
+            )  # fmt: skip
 
     def _insist(self, uid: str) -> None:
         """Ask those victims again of which nobody knows whether they were asked; to be evicted twice is once."""
@@ -324,6 +338,7 @@ class Preemptor:
         """What became of one victim, by the binder; that it is gone only the watch says."""
         state, known = self._state, self._nominations.get(eviction.preemptor)
         current = known if known is not None and known.pod.nominated_node == eviction.node else None
+        state.evicted.became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 LIMIT = 4096
 """Pods remembered; about half a KiB each."""
@@ -41,6 +42,8 @@ class PastDecision(Struct, frozen=True, gc=False):
     namespace: str = ""
     name: str = ""
     attempt: int = 1
+    number: int = 0
+    """The how manieth of its term, from 1."""
 
 
 class Feed:
@@ -74,20 +77,37 @@ class Recent:
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
         self._of: OrderedDict[str, PastDecision] = OrderedDict()
+        self._named: dict[str, str] = {}
+        self.count = 0
+        """Decisions remembered so far, those forgotten included: the number of the newest."""
         self._feeds: list[Feed] = []
 
     def remember(self, uid: str, decision: PastDecision) -> None:
         """The newest decision for a pod; the oldest of all is forgotten when there are too many."""
+        self.count += 1
+        decision = replace(decision, number=self.count)
         self._of[uid] = decision
         self._of.move_to_end(uid)
+        self._named[f"{decision.namespace}/{decision.name}"] = uid
         if len(self._of) > self._limit:
-            self._of.popitem(last=False)
+            old, forgotten = self._of.popitem(last=False)
+            if self._named.get(key := f"{forgotten.namespace}/{forgotten.name}") == old:
+                del self._named[key]
         for feed in self._feeds:
             feed.put(decision)
 
     def of(self, uid: str) -> PastDecision | None:
         """What was decided for a pod last, if that is remembered."""
         return self._of.get(uid)
+
+    def named(self, pod: str) -> PastDecision | None:
+        """The last decision for a pod called ``namespace/name``, if that is remembered."""
+        return self._of.get(self._named.get(pod, ""))
+
+    def after(self, number: int) -> tuple[list[PastDecision], int]:
+        """(the decisions after that number, oldest first; how many more there were that are not remembered)."""
+        found = list(takewhile(lambda decision: decision.number > number, reversed(self._of.values())))
+        return found[::-1], max(0, self.count - number - len(found))
 
     def newest(self, limit: int) -> list[PastDecision]:
         """The last ``limit`` decisions, newest first."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+from services.coordinator.evicted import Evicted
 from services.coordinator.instructions import Instruction, Log
 from services.coordinator.recent import Recent
 from services.coordinator.stats import Stats
@@ -108,6 +109,7 @@ class State:
     """Our pods that are not tried because of their scheduling gates, by uid."""
     stats: Stats = field(default_factory=Stats)
     recent: Recent = field(default_factory=Recent)
+    evicted: Evicted = field(default_factory=Evicted)
     out: list[Instruction] = field(default_factory=list)
     now: float = 0.0
     started: bool = False

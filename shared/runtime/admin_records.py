@@ -13,6 +13,8 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable
 
+import msgspec
+
 from shared.errors import Conflict, StoreFenced
 from shared.ports import Compare, CreateRevisionIs, Delete, ModRevisionIs, Op, Put, Store
 from shared.runtime.control_store import clean, rfc3339
@@ -99,6 +101,21 @@ async def append_audit(
         if leader is None or leader.create_revision != term:
             raise StoreFenced(f"term {term} is over: nothing was noted, and nothing must be changed")
     raise Conflict("audit: too many changes at once; repeat")
+
+
+async def note_result(store: Store, keys: Keys, record: AuditRecord, result: str, *, term: int) -> None:
+    """Add to a record how the change ended; one that has gone meanwhile stays gone.
+
+    Refused: ``StoreRejected``. Unknown: ``StoreUnknown``; the record may be without a result then."""
+    kv = await store.get(keys.audit(record.number))
+    if kv is None:
+        return
+    told = msgspec.structs.replace(record, result=clean(result))
+    compares: list[Compare] = [
+        ModRevisionIs(kv.key, kv.mod_revision),
+        CreateRevisionIs(keys.coordinator_leader, term),
+    ]
+    await store.txn(compares, [Put(kv.key, encode_record(told))])
 
 
 def surplus(records: Iterable[AuditRecord], kept: int) -> list[int]:

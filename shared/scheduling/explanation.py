@@ -17,15 +17,18 @@ from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
+from shared.scheduling.amounts import amount_text
+from shared.scheduling.changes import CHANGES, selection_text, volume_change
 from shared.scheduling.cluster_state import ClusterState
+from shared.scheduling.failing import Failing, Refused, failing_rules, refused_by
 from shared.scheduling.feasibility import FeasibilityCache, Rejection
 from shared.scheduling.filtering import run_filters
 from shared.scheduling.filters.node_unschedulable import DRAINED
 from shared.scheduling.framework import Code
 from shared.scheduling.node_table import PODS_COLUMN, IntArray, NodeTable
 from shared.scheduling.prefilter import NOT_NAMED, Prefiltered, prefilter
-from shared.scheduling.rule_numbers import RuleNumbers, numbers_of, term_text
-from shared.scheduling.scoring import score_nodes
+from shared.scheduling.rule_numbers import RuleNumbers, numbers_of
+from shared.scheduling.scoring import WEIGHTS, score_nodes
 from shared.scheduling.tolerance import PREFER_NO_SCHEDULE, tolerated
 from shared.scheduling.whatif import FILTER, PRE_FILTER
 
@@ -33,6 +36,9 @@ NAMES_SHOWN = 20
 """Nodes named per group, the nearest to taking the pod first; ``count`` tells of the others."""
 
 CANDIDATES_SHOWN = 10
+
+MOST_SCORE = 100
+"""Of one rule on one node, before its weight."""
 
 
 class Shortage(Struct, frozen=True):
@@ -46,15 +52,19 @@ class Shortage(Struct, frozen=True):
 
 
 class NodeNumbers(Struct, frozen=True):
-    """One node of a group; ``shortages`` where resources are the reason, ``numbers`` of any other rule."""
+    """One node of a group; ``shortages`` where resources are the reason, ``numbers`` of any other rule; ``failing``:
+    every rule that refuses the node, the first one first."""
 
     name: str
     shortages: tuple[Shortage, ...] = ()
     numbers: tuple[RuleNumbers, ...] = ()
+    failing: tuple[Refused, ...] = ()
 
 
 class NodeGroup(Struct, frozen=True):
-    """Nodes that reject the pod by the same rule for the same reasons. ``change``: what would help, in words."""
+    """Nodes that reject the pod by the same rule for the same reasons, ``count_only`` of them by this rule alone.
+
+    ``change``: what would help, in words; where no node is refused by this rule alone it says what else does."""
 
     plugin: str
     code: str
@@ -63,6 +73,7 @@ class NodeGroup(Struct, frozen=True):
     count: int
     nodes: tuple[NodeNumbers, ...]
     change: str
+    count_only: int = 0
 
 
 class Scored(Struct, frozen=True):
@@ -73,13 +84,22 @@ class Scored(Struct, frozen=True):
     scores: dict[str, int]
 
 
+class ScoreRule(Struct, frozen=True):
+    """``weight`` is in the scores already; ``most``: the greatest that one can be, weight included."""
+
+    weight: int
+    most: int
+
+
 class Explanation(Struct, frozen=True):
-    """``candidates``: the best of the ``feasible`` nodes, greatest total first."""
+    """``candidates``: the best of the ``feasible`` nodes, greatest total first; ``score_rules``: what each score is at
+    most, and by what it is multiplied."""
 
     nodes: int
     feasible: int
     groups: tuple[NodeGroup, ...]
     candidates: tuple[Scored, ...]
+    score_rules: dict[str, ScoreRule] = {}
 
 
 class Verdict(NamedTuple):
@@ -91,15 +111,16 @@ class Verdict(NamedTuple):
 
 def explain_nodes(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Explanation:
     """Every node's verdict as things stand now. ``feasibility`` is over the state's table."""
-    table, prefiltered = state.table, prefilter(state, pod)
+    table, found = state.table, failing_rules(state, feasibility, pod)
     by_verdict: dict[Verdict, list[int]] = {}
-    for verdict, row in _verdicts(state, feasibility, prefiltered):
+    for verdict, row in _verdicts(state, feasibility, found.prefiltered):
         by_verdict.setdefault(_in_person(table, verdict, row), []).append(row)
-    groups = [_group(state, prefiltered, verdict, rows) for verdict, rows in by_verdict.items()]
+    groups = [_group(state, feasibility, found, verdict, rows) for verdict, rows in by_verdict.items()]
     groups.sort(key=lambda group: (-group.count, group.plugin, group.reasons))
     rejected = {row for rows in by_verdict.values() for row in rows}
     feasible = np.array([row for row in table.live_rows().tolist() if row not in rejected], np.int64)
-    return Explanation(len(table.row_of), len(feasible), tuple(groups), _candidates(state, pod, feasible))
+    rules = {name: ScoreRule(weight, weight * MOST_SCORE) for name, weight in sorted(WEIGHTS.items())}
+    return Explanation(len(table.row_of), len(feasible), tuple(groups), _candidates(state, pod, feasible), rules)
 
 
 def verdicts(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Iterator[tuple[Verdict, int]]:
@@ -169,16 +190,27 @@ def _in_person(table: NodeTable, verdict: Verdict, row: int) -> Verdict:
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
-def _group(state: ClusterState, prefiltered: Prefiltered, verdict: Verdict, rows: list[int]) -> NodeGroup:
-    table, pod_class, rejection = state.table, prefiltered.pod.pod_class, verdict.rejection
+def _group(
+    state: ClusterState, feasibility: FeasibilityCache, found: Failing, verdict: Verdict, rows: list[int]
+) -> NodeGroup:
+    table, pod_class, rejection = state.table, found.prefiltered.pod.pod_class, verdict.rejection
     numbers = [
         NodeNumbers(
             table.names[row],
             tuple(_shortages(table, pod_class, rejection, row)),
-            numbers_of(state, prefiltered, rejection, row),
+            numbers_of(state, found.prefiltered, rejection, row),
+            refused_by(state, feasibility, found, row, rejection),
         )
         for row in _nearest(table, pod_class, rejection, rows)
     ]
+    there = set(rows)
+    alone = [row for row in found.only(rejection.plugin).tolist() if row in there]
+    opened = alone or rows
+    nearest = _nearest(table, pod_class, rejection, opened)[0]
+    short = tuple(_shortages(table, pod_class, rejection, nearest))
+    change = _change(table, pod_class, rejection, opened, NodeNumbers(table.names[nearest], short))
+    if change and not alone and (others := found.beside(rejection.plugin, np.array(rows, np.int64))):
+        change = f"{change}; that alone opens none of them: {' and '.join(others)} refuse them too"
     return NodeGroup(
         rejection.plugin,
         rejection.code.value,
@@ -186,7 +218,8 @@ def _group(state: ClusterState, prefiltered: Prefiltered, verdict: Verdict, rows
         tuple(sorted(rejection.reasons)),
         len(rows),
         tuple(numbers),
-        _change(table, pod_class, rejection, rows, numbers[0]),
+        change,
+        len(alone),
     )
 
 
@@ -227,46 +260,14 @@ def _change(
         case "TaintToleration" | "NodeUnschedulable":
             return _open_nodes(table, pod_class, rejection, rows)
         case "NodeAffinity":
-            return f"label a node so that it matches {_selection(pod_class)}, or change what the pod selects"
+            return f"label a node so that it matches {selection_text(pod_class)}, or change what the pod selects"
         case "NodePorts":
             ports = ", ".join(f"{port.protocol} {port.port}" for port in pod_class.host_ports)
             return f"free host port {ports} on one of them, or ask for another one"
         case "VolumeBinding" | "VolumeZone" | "VolumeRestrictions":
-            return _volume_change(rejection.reasons)
+            return volume_change(rejection.reasons)
         case plugin:
             return CHANGES.get(plugin, "")
-
-
-CHANGES = {
-    "NodeName": "add the node that spec.nodeName names",
-    "ConclaveGpuDevices": "free GPU devices on one of them, or ask for less of conclave.io/gpu-milli",
-    "PodTopologySpread": "take pods that its constraints select from a fuller domain, add a node to an emptier one, "
-    "raise maxSkew, or set whenUnsatisfiable to ScheduleAnyway",
-    "InterPodAffinity": "start the pod that it must be near, delete the one that it must not be near, "
-    "or prefer instead of require",
-    "NodeVolumeLimits": "detach volumes of the driver from one of them, or add a node",
-    "SchedulingGates": "remove its scheduling gates",
-}
-"""What would help, by plugin, where it takes no numbers to say."""
-
-
-VOLUME_CHANGES = (
-    ("non-existent", "bring back the volume, or delete the claim and what it stood for"),
-    ("waiting for ephemeral volume controller", "wait: the claim is made for it; see whether that controller runs"),
-    ("persistentvolumeclaim", "create the claim that it names, or name one that can be used"),
-    ("unbound immediate", "wait for its claims to be bound: create their storage class, or volumes that fit them"),
-    ("was not created for pod", "delete the claim that has the name of its ephemeral volume"),
-    ("persistentvolume ", "bring back the volume, or delete the claim and what it stood for"),
-    ("find available persistent volumes", "create a volume that fits its claim, or name a class that can make one"),
-    ("no available disk", "delete the pod that uses the disk, or wait for it to end"),
-    ("ReadWriteOncePod", "delete the pod that uses the claim, or wait for it to end"),
-)
-"""What would help by a part of the reason; else a node that reaches the volume."""
-
-
-def _volume_change(reasons: Sequence[str]) -> str:
-    text = "; ".join(reasons)
-    return next((change for part, change in VOLUME_CHANGES if part in text), "add a node that reaches its volume")
 
 
 def _more_room(code: Code, nearest: NodeNumbers) -> str:
@@ -275,7 +276,10 @@ def _more_room(code: Code, nearest: NodeNumbers) -> str:
         missing = amount_text(shortage.resource, shortage.short_by)
         if shortage.requested > shortage.allocatable and shortage.resource != "pods":
             most = amount_text(shortage.resource, shortage.allocatable)
-            steps.append(f"ask for at most {most} {shortage.resource} or add a node with {missing} more")
+            if shortage.allocatable > 0:
+                steps.append(f"ask for at most {most} {shortage.resource} or add a node with {missing} more")
+            else:
+                steps.append(f"add a node that has {missing} {shortage.resource}")
         else:
             steps.append(f"free {missing} more {shortage.resource}")
     nearly = f"{nearest.name} is the nearest: " + ", and ".join(steps)
@@ -296,21 +300,3 @@ def _open_nodes(table: NodeTable, pod_class: PodClass, rejection: Rejection, row
     }
     named = ", ".join(sorted(taints)) or "the taint"
     return f"tolerate {named}, or take it from one of them"
-
-
-def _selection(pod_class: PodClass) -> str:
-    parts = [f"{key}={value}" for key, value in pod_class.node_selector]
-    if pod_class.affinity_terms:
-        parts.append(" or ".join(filter(None, map(term_text, pod_class.affinity_terms))))
-    return ", ".join(filter(None, parts)) or "its required node affinity"
-
-
-def amount_text(resource: str, amount: int) -> str:
-    """As people write quantities: ``1500m``, ``2``, ``64Mi``; exact."""
-    if resource == "cpu":
-        return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
-        for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
-            if amount and amount % size == 0:
-                return f"{amount // size}{unit}"
-    return str(amount)

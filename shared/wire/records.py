@@ -174,7 +174,8 @@ class TermRecord(msgspec.Struct, frozen=True, kw_only=True):
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One change somebody asked for, written before it took effect: the value under ``Keys.audit(number)``.
 
-    ``route``: method and route; ``target``: what was to be changed, such as a node's name.
+    ``route``: method and route; ``target``: what was to be changed, such as a node's name. ``result``: ok, or the
+    code it failed with; empty where the process ended before it could be noted.
     """
 
     number: int
@@ -185,6 +186,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     reason: str
     request_id: str
+    result: str = ""
 
 
 Record = (

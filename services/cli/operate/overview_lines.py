@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.cli.tables import NONE, cell, number, paint, printable
 
 Json = Mapping[str, Any]
+UNTOLD = frozenset({"pods", "ephemeral-storage"})
 PLACES = ("active", "backoff", "unschedulable", "in_flight")
 
 
 def overview_lines(found: Json, *, colour: bool = False) -> list[str]:
     """Leader, scheduling, rates, queue, members, nodes, policy: a line each."""
     leader, queue, pods = _part(found, "leader"), _part(found, "queue"), _part(found, "pods")
-    nodes = _part(found, "nodes")
+    nodes, cluster = _part(found, "nodes"), _part(found, "cluster")
     whole, rounds = _part(found, "latency_ms"), _part(found, "round_ms")
     lines = [
         f"leader      {_leader(leader)}",
@@ -25,11 +26,42 @@ def overview_lines(found: Json, *, colour: bool = False) -> list[str]:
         f"latency     {_ms(whole)}; a round {_ms(rounds)}",
         f"counted     conflicts {_count(found.get('conflicts'))}, refusals {_count(found.get('refusals'))}",
         f"members     {_counts(_part(found, 'members'))}",
-        f"nodes       {nodes.get('total', 0)}, drained {nodes.get('drained', 0)}, unowned {nodes.get('unowned', 0)}",
+        f"nodes       {_nodes(nodes)}",
         f"policy      {_policy(_part(found, 'policy'))}",
     ]
+    if found.get("resources"):
+        lines.insert(-1, f"requested   {_resources(found['resources'])}")
+    if cluster.get("name"):
+        lines.insert(0, f"cluster     {printable(str(cluster['name']))}")
+    lines += _health(_part(found, "health"), colour=colour)
     if nodes.get("unowned"):
-        lines[-2] = paint(lines[-2], "yellow", on=colour)
+        lines = [paint(line, "yellow", on=colour) if line.startswith("nodes ") else line for line in lines]
+    return lines
+
+
+def _nodes(found: Json) -> str:
+    """``drained`` and ``unowned`` always, what only newer leaders tell where there is any."""
+    told = [f"{found.get('total', 0)}, drained {found.get('drained', 0)}, unowned {found.get('unowned', 0)}"]
+    more = ("cordoned", "not_ready", "pressure")
+    return ", ".join([*told, *(f"{name.replace('_', ' ')} {found[name]}" for name in more if found.get(name))])
+
+
+def _resources(found: Sequence[Json]) -> str:
+    names = {"cpu_millis": "cpu", "memory_bytes": "memory"}
+    known = [one for one in found if one.get("share") is not None and one.get("name") not in UNTOLD]
+    return ", ".join(f"{names.get(one['name'], printable(str(one['name'])))} {one['share']:.0%}" for one in known)
+
+
+def _health(found: Json, *, colour: bool) -> list[str]:
+    """The verdict, and a line per finding with what to do."""
+    verdict = found.get("verdict")
+    if not verdict:
+        return []
+    paints = {"ok": "green", "degraded": "yellow", "bad": "red"}
+    lines = [f"health      {paint(printable(str(verdict)), paints.get(str(verdict), 'yellow'), on=colour)}"]
+    for finding in found.get("findings") or ():
+        text = f"  {finding.get('code')}: {finding.get('message')}, since {finding.get('since')}"
+        lines += [printable(text), printable(f"    {finding.get('remedy')} ({finding.get('runbook')})")]
     return lines
 
 

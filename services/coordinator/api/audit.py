@@ -6,7 +6,7 @@ from typing import Any
 
 from services.coordinator.api.access import Role
 from services.coordinator.api.desk import Desk
-from services.coordinator.api.pages import PageQuery, page
+from services.coordinator.api.pages import NumberedPageQuery, page
 from services.coordinator.api.routing import SLOW_FRESH_S, Ask, Page, Route
 from shared.runtime.admin_records import read_audit
 from shared.wire.records import AuditRecord
@@ -18,7 +18,7 @@ class AuditAnswer(Page, frozen=True, kw_only=True):
     items: list[AuditRecord]
 
 
-async def audit(desk: Desk, ask: Ask[PageQuery, Any]) -> AuditAnswer:
+async def audit(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> AuditAnswer:
     """The audit log."""
     records = {-record.number: record for record in await read_audit(desk.store, desk.keys)}
     keys, more = page(records, ask.query, int)
@@ -28,6 +28,6 @@ async def audit(desk: Desk, ask: Ask[PageQuery, Any]) -> AuditAnswer:
 ROUTES = (
     Route(
         method="GET", path="/v1/audit", role=Role.VIEWER, summary="What was changed through this API, by whom and why",
-        answer=AuditAnswer, query=PageQuery, handler=audit, fresh_s=SLOW_FRESH_S,
+        answer=AuditAnswer, query=NumberedPageQuery, handler=audit, fresh_s=SLOW_FRESH_S,
     ),
 )  # fmt: skip

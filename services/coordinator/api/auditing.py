@@ -1,21 +1,27 @@
-"""The audit log: every change is written down before it is made, by whom and why; its result is a log line after it.
+"""The audit log: every change is written down before it is made, by whom and why; its result is added after it.
 
-The record lies in etcd, so it outlives the leader that wrote it; where it cannot be written, the change is refused.
+The record lies in etcd, so it outlives the leader that wrote it; where it cannot be written, the change is refused. The
+result is a log line too, which is there also where etcd fell silent meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from services.coordinator.api.answers import error_of
 from services.coordinator.api.desk import Desk
 from services.coordinator.api.routing import Ask, Route
-from shared.runtime.admin_records import append_audit
+from shared.errors import StoreError
+from shared.runtime.admin_records import append_audit, note_result
 from shared.runtime.control_store import clean
 from shared.runtime.logging import log_always
+from shared.wire.records import AuditRecord
+
+NOTE_TIMEOUT_S = 2.0
+"""A caller waits no longer for its result to be noted."""
 
 
 class Auditor:
@@ -28,11 +34,11 @@ class Auditor:
     async def recorded(self, route: Route, ask: Ask[Any, Any]) -> AsyncIterator[None]:
         """Around a change, which is not made after ``StoreFenced``: our term is over, nor after ``StoreUnknown``: the
         record may be missing."""
-        target = clean(ask.path.get(route.audit_path, ""))
+        target = clean(route.target(ask))
         reason = getattr(ask.body, "reason", "")
         caller = ask.caller
         desk = self._desk
-        await append_audit(
+        record = await append_audit(
             desk.store,
             desk.keys,
             term=desk.term,
@@ -60,3 +66,10 @@ class Auditor:
                 "admin_change", by=caller.name, role=caller.role.title, route=route.name, target=target,
                 reason=reason, request_id=ask.request_id, result=result,
             )  # fmt: skip
+            await self._note(record, result)
+
+    async def _note(self, record: AuditRecord, result: str) -> None:
+        desk = self._desk
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(NOTE_TIMEOUT_S):
+                await note_result(desk.store, desk.keys, record, result, term=desk.term)

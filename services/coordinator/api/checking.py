@@ -19,12 +19,14 @@ from shared.runtime.http import BODY_TIMEOUT_S, Refused
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 64 << 10
+MAX_EVENT_ID = 64
 
 
 async def ask_of(route: Route, request: web.Request, caller: Caller, request_id: str) -> Ask[Any, Any]:
     """Checked against the route's schemas. Refused: 4xx."""
     query, body = _query(route, request), await _body(route, request)
-    return Ask(caller, request_id, dict(request.match_info), query, body)
+    last_seen = request.headers.get("Last-Event-ID", "")[:MAX_EVENT_ID]
+    return Ask(caller, request_id, dict(request.match_info), query, body, last_seen)
 
 
 def _query(route: Route, request: web.Request) -> Any:

@@ -1,10 +1,13 @@
 """The last placements with what was considered for each, and all new ones as a stream of server-sent events.
 
     event: leader     once, first: who answers; after a failover the stream ends, and the next one begins with the next
-    event: decision   one placement
+    event: decision   one placement; its ``id`` is TERM-NUMBER
     event: overview   each second
     event: dropped    {"count": n}: so many decisions were left out here, since this reader was too slow
     : heartbeat       a comment, when nothing was said for 15 s
+
+A reader that comes back with the last id it saw (``Last-Event-ID``) gets what came since first, as far as that is
+remembered; what is not, and what another leader decided, is told by ``dropped`` and ``leader``.
 
 Decisions come in bundles of up to ``BUNDLE_S``: at hundreds of pods a second one write each would cost the leader more
 than placing them. Data are single lines of JSON, so no text of the cluster can look like an event of ours.
@@ -25,7 +28,9 @@ from services.coordinator.api.leader import leader
 from services.coordinator.api.overview import glance_of
 from services.coordinator.api.routing import EVENTS as EVENT_STREAM
 from services.coordinator.api.routing import SLOW_FRESH_S, Answer, Ask, Route, Schema
+from services.coordinator.core import Core
 from services.coordinator.inspecting import DecisionShown, decision_shown, decisions
+from services.coordinator.recent import PastDecision
 from shared.errors import ConclaveError
 
 EVENTS = ("decision", "leader", "overview")
@@ -46,7 +51,15 @@ class DecisionsQuery(Schema, frozen=True, kw_only=True):
 class StreamQuery(Schema, frozen=True, kw_only=True):
     """``events``: which kinds, comma-separated; all by default."""
 
-    events: Annotated[str, msgspec.Meta(max_length=64, description="decision, leader, overview; comma-separated")] = ""
+    events: Annotated[
+        str,
+        msgspec.Meta(
+            max_length=64,
+            description="decision, leader, overview; comma-separated",
+            extra_json_schema={"pattern": r"^((decision|leader|overview)(,(decision|leader|overview))*)?$"},
+        ),
+    ] = ""
+    last_event_id: Annotated[str, msgspec.Meta(max_length=64)] = msgspec.field(default="", name="lastEventId")
 
 
 class DecisionsAnswer(Answer, frozen=True, kw_only=True):
@@ -66,9 +79,15 @@ async def streamed(desk: Desk, ask: Ask[StreamQuery, Any]) -> AsyncGenerator[byt
     core = desk.core
     loop = asyncio.get_running_loop()
     fresh = asyncio.Event()
-    feed = core.state.recent.subscribe(fresh.set) if "decision" in wanted else None
+    recent = core.state.recent
+    missed: list[bytes] = []
+    if "decision" in wanted:
+        missed = _missed(desk, core, ask.last_event_id or ask.query.last_event_id)
+    feed = recent.subscribe(fresh.set) if "decision" in wanted else None
     try:
         yield event("leader", await leader(desk, ask)) if "leader" in wanted else HEARTBEAT
+        if missed:
+            yield b"".join(missed)
         overview_at = loop.time()
         said_at = loop.time()
         while desk.leads and desk.admin.core is core:
@@ -81,7 +100,7 @@ async def streamed(desk: Desk, ask: Ask[StreamQuery, Any]) -> AsyncGenerator[byt
                 taken, dropped = feed.take()
                 if dropped:
                     parts.append(event("dropped", {"count": dropped}))
-                parts += [event("decision", decision_shown(decision, desk.wall_of)) for decision in taken]
+                parts += [_decided(desk, core, decision) for decision in taken]
             if not parts and loop.time() >= said_at + HEARTBEAT_S:
                 parts.append(HEARTBEAT)
             if parts:
@@ -99,9 +118,25 @@ async def streamed(desk: Desk, ask: Ask[StreamQuery, Any]) -> AsyncGenerator[byt
             core.state.recent.unsubscribe(feed)
 
 
-def event(kind: str, data: Any) -> bytes:
+def event(kind: str, data: Any, *, id: str = "") -> bytes:  # noqa: A002
     """One server-sent event."""
-    return b"event: %s\ndata: %s\n\n" % (kind.encode(), _encoder.encode(data))
+    named = b"id: %s\n" % id.encode() if id else b""
+    return b"%sevent: %s\ndata: %s\n\n" % (named, kind.encode(), _encoder.encode(data))
+
+
+def _decided(desk: Desk, core: Core, decision: PastDecision) -> bytes:
+    shown = decision_shown(core, decision, desk.wall_of)
+    return event("decision", shown, id=shown.id)
+
+
+def _missed(desk: Desk, core: Core, last_seen: str) -> list[bytes]:
+    """What a reader has missed who saw this id last; nothing of another term: its numbers are another leader's."""
+    term, _, number = last_seen.partition("-")
+    if term != str(core.state.term) or not (number.isascii() and number.isdigit()):
+        return []
+    found, dropped = core.state.recent.after(int(number))
+    told = [event("dropped", {"count": dropped})] if dropped else []
+    return told + [_decided(desk, core, decision) for decision in found]
 
 
 async def _overview(desk: Desk) -> bytes:

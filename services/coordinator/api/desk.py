@@ -47,6 +47,9 @@ class Desk:
     glance: Any = None
     """The last overview (``overview.Glance``), shared by everybody who looks; None after a change."""
 
+    painter: Any = None
+    """The last picture of why pods wait (``pending.Painter``)."""
+
     @property
     def leads(self) -> bool:
         """Whether this process may answer for the mesh now."""

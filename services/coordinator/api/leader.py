@@ -6,7 +6,7 @@ from typing import Any
 
 from services.coordinator.api.access import Role
 from services.coordinator.api.desk import Desk
-from services.coordinator.api.pages import PageQuery, page
+from services.coordinator.api.pages import NumberedPageQuery, page
 from services.coordinator.api.routing import SLOW_FRESH_S, Answer, Ask, Page, Route
 from shared.runtime.admin_records import read_terms
 from shared.runtime.http import Refused
@@ -55,7 +55,7 @@ async def leader(desk: Desk, _: Ask[Any, Any]) -> LeaderAnswer:
     )
 
 
-async def terms(desk: Desk, ask: Ask[PageQuery, Any]) -> TermsAnswer:
+async def terms(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> TermsAnswer:
     """The last terms, one by one: where one ends is where the next begins."""
     records = {-record.term: record for record in await read_terms(desk.store, desk.keys)}
     successor = dict(zip(sorted(records)[1:], sorted(records), strict=False))
@@ -79,6 +79,6 @@ ROUTES = (
     ),
     Route(
         method="GET", path="/v1/terms", role=Role.VIEWER, summary="The last terms of leadership: the failovers",
-        answer=TermsAnswer, query=PageQuery, handler=terms, fresh_s=SLOW_FRESH_S,
+        answer=TermsAnswer, query=NumberedPageQuery, handler=terms, fresh_s=SLOW_FRESH_S,
     ),
 )  # fmt: skip

@@ -44,5 +44,6 @@ ROUTES = (
     Route(
         method="PUT", path="/v1/log-level", role=Role.ADMIN, summary="Change it until this leader ends",
         answer=LevelAnswer, body=LevelBody, handler=change,
+        audit_target=lambda body: body.level,
     ),
 )  # fmt: skip

@@ -26,7 +26,7 @@ from services.coordinator.inspecting_nodes import (
     node_shown,
     pods_on,
 )
-from shared.kube.selector_text import selector_from_text
+from shared.kube.label_selectors import SelectorError, parse_label_selector
 from shared.model.node import Condition, Node
 from shared.runtime.control_store import set_drained
 
@@ -118,10 +118,10 @@ def _labels(text: str) -> list[str]:
 def _wanted(core: Core, query: NodesQuery) -> Callable[[Node], bool] | None:
     """Whether a node is among those that the query names; None: all are. Refused: 400."""
     try:
-        selector = selector_from_text(query.selector)
-    except ValueError as error:
-        raise refusal(f"selector: {error}") from None
-    if not (query.state or query.zone or query.pool or selector.requirements):
+        selector = parse_label_selector(query.selector) if query.selector.strip() else None
+    except SelectorError as error:
+        raise refusal(f"selector: {error}; write it as a=b,c!=d,e in (f,g),!h") from None
+    if not (query.state or query.zone or query.pool or selector is not None):
         return None
     unwell, drained, unowned = core.state.unwell, core.state.drained, core.roster.ownership.unowned
 
@@ -147,7 +147,7 @@ def _wanted(core: Core, query: NodesQuery) -> Callable[[Node], bool] | None:
             there
             and query.zone in ("", labels.get(ZONE))
             and query.pool in ("", pool_of(labels))
-            and selector.matches(labels)
+            and (selector is None or selector.matches(labels))
         )
 
     return holds

@@ -12,7 +12,7 @@ import msgspec
 from services.coordinator.api.access import Role
 from services.coordinator.api.answers import invalid, refusal, unknown
 from services.coordinator.api.desk import Desk
-from services.coordinator.api.pages import PageQuery, page
+from services.coordinator.api.pages import NumberedPageQuery, page
 from services.coordinator.api.routing import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Route, Schema
 from shared.policy.rollout import Stage
 from shared.runtime import policy_listing
@@ -93,7 +93,7 @@ async def show(desk: Desk, _: Ask[Any, Any]) -> PoliciesAnswer:
     )
 
 
-async def history(desk: Desk, ask: Ask[PageQuery, Any]) -> PolicyHistoryAnswer:
+async def history(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> PolicyHistoryAnswer:
     """What became of policies."""
     records = {-record.pointer.number: record for record in await read_history(desk.store, desk.keys)}
     keys, more = page(records, ask.query, int)
@@ -131,12 +131,12 @@ ROUTES = (
     ),
     Route(
         method="GET", path="/v1/policies/history", role=Role.VIEWER, summary="Changes of the policy pointer",
-        answer=PolicyHistoryAnswer, query=PageQuery, handler=history, fresh_s=SLOW_FRESH_S,
+        answer=PolicyHistoryAnswer, query=NumberedPageQuery, handler=history, fresh_s=SLOW_FRESH_S,
     ),
     Route(
         method="POST", path="/v1/policies/activate", role=Role.OPERATOR, summary="Let a policy decide, in stages",
         answer=PointerAnswer, body=Activate, handler=activated,
-        errors={404: "policy_unknown", 409: "conflict", 422: "invalid_value"},
+        errors={404: "policy_unknown", 409: "conflict", 422: "invalid_value"}, audit_target=lambda body: body.name,
     ),
     Route(
         method="POST", path="/v1/policies/rollback", role=Role.OPERATOR,

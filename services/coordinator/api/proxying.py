@@ -26,7 +26,7 @@ CONNECT_S = 1.0
 ANSWER_S = 35.0
 """Longer than any handler takes; a stream may last, its parts come at least every 15 s."""
 
-PASSED_ON = ("Authorization", "Content-Type", "Accept")
+PASSED_ON = ("Authorization", "Content-Type", "Accept", "Last-Event-ID")
 PASSED_BACK = ("Content-Type", "Retry-After", "Cache-Control", "Allow")
 PART_BYTES = 64 << 10
 

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from services.coordinator.api.access import Role
 from services.coordinator.api.desk import Desk
-from services.coordinator.api.pages import PageQuery, key_token, token_key
+from services.coordinator.api.pages import NumberedPageQuery, PageQuery, key_token, token_key
 from services.coordinator.api.routing import SLOW_FRESH_S, Ask, Page, Route
 from services.coordinator.inspecting import QueuedPod, UnitInFlight, queue_counts, queue_page, unit_page
 from shared.scheduling.queue import Place
 
 
-class QueueQuery(PageQuery, frozen=True, kw_only=True):
+class QueueQuery(NumberedPageQuery, frozen=True, kw_only=True):
     """``place``: only pods there; all by default."""
 
     place: Literal["", "active", "backoff", "unschedulable", "in_flight"] = ""

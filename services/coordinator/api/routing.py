@@ -67,6 +67,8 @@ class Ask(Generic[Q, B]):
     path: Mapping[str, str]
     query: Q
     body: B
+    last_event_id: str = ""
+    """Of a reader of server-sent events that comes back (header ``Last-Event-ID``)."""
 
 
 Handler = Callable[[Desk, Ask[Any, Any]], Awaitable[Any]]
@@ -101,6 +103,9 @@ class Route:
     audit_path: str = ""
     """The variable part of the path that names what is changed, for the audit log."""
 
+    audit_target: Callable[[Any], str] | None = None
+    """What a body changes, for the audit log, where the path does not name it; None: the route's last word."""
+
     @property
     def writes(self) -> bool:
         """Whether it changes anything: it is audited then, and its rate limit is another."""
@@ -110,6 +115,12 @@ class Route:
     def variables(self) -> list[str]:
         """Names of the variable parts of the path."""
         return re.findall(r"\{([a-z_]+)\}", self.path)
+
+    def target(self, ask: Ask[Any, Any]) -> str:
+        """What a request changes, for the audit log."""
+        if self.audit_path:
+            return ask.path[self.audit_path]
+        return self.audit_target(ask.body) if self.audit_target is not None else self.path.split("/")[2]
 
     @property
     def name(self) -> str:

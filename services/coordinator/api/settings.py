@@ -13,7 +13,7 @@ import msgspec
 
 from services.coordinator.api.access import Role
 from services.coordinator.api.desk import Desk
-from services.coordinator.api.pages import PageQuery, page
+from services.coordinator.api.pages import NumberedPageQuery, page
 from services.coordinator.api.routing import SLOW_FRESH_S, Answer, Ask, Page, Reason, Route, Schema
 from services.coordinator.settings import RUNTIME_SETTINGS
 from shared.runtime.settings_store import change_settings, read_settings, read_settings_history
@@ -70,7 +70,7 @@ async def show(desk: Desk, _: Ask[Any, Any]) -> SettingsAnswer:
     return _answer(desk, record, obeyed=core is not None and core.steering.number >= number)
 
 
-async def history(desk: Desk, ask: Ask[PageQuery, Any]) -> SettingsHistoryAnswer:
+async def history(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> SettingsHistoryAnswer:
     """The last changes."""
     records = {-record.number: record for record in await read_settings_history(desk.store, desk.keys)}
     keys, more = page(records, ask.query, int)
@@ -124,9 +124,10 @@ ROUTES = (
     Route(
         method="PATCH", path="/v1/settings", role=Role.ADMIN, summary="Change settings of every coordinator at once",
         answer=SettingsAnswer, body=Change, handler=change, errors={409: "conflict", 422: "invalid_value"},
+        audit_target=lambda body: ",".join(sorted(body.values)),
     ),
     Route(
         method="GET", path="/v1/settings/history", role=Role.VIEWER, summary="The last changes of settings",
-        answer=SettingsHistoryAnswer, query=PageQuery, handler=history, fresh_s=SLOW_FRESH_S,
+        answer=SettingsHistoryAnswer, query=NumberedPageQuery, handler=history, fresh_s=SLOW_FRESH_S,
     ),
 )  # fmt: skip

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from services.twin.registry.selectors import FieldSelector, LabelSelector
+from services.twin.registry.selectors import FieldSelector
 from services.twin.registry.store import Shelf
 from services.twin.registry.stored import ADDED, DELETED, MODIFIED, Change, Json, StoredObject
+from shared.kube.label_selectors import LabelSelector
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """A watcher that lets more than this wait is cut off, as a real server cuts off a slow one."""

@@ -92,6 +92,7 @@ class Leading:
         self.term = term
         self.leader = None
         self.valid = True
+        self.renewal_s = 0.0
 
     def is_valid(self, now: float | None = None) -> bool:
         return self.valid

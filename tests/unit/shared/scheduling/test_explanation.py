@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from shared.scheduling.amounts import amount_text
 from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.explanation import NAMES_SHOWN, Explanation, amount_text, explain_nodes
+from shared.scheduling.explanation import NAMES_SHOWN, Explanation, explain_nodes
 from shared.scheduling.feasibility import FeasibilityCache
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 

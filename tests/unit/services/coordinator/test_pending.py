@@ -1,0 +1,197 @@
+"""Why pods wait, in groups: reasons, what would help, how many that lets in, and what a picture costs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
+
+import pytest
+
+from services.coordinator.events import ControlSeen
+from services.coordinator.pending import GROUPED, Judge, Picture, judge_of, painted
+from shared.model.pod import Pod
+from shared.wire.records import Paused
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.scene import Scene
+
+T = TypeVar("T")
+
+
+def result(steps: Generator[None, None, T]) -> tuple[T, int]:
+    """What a generator returns, and in how many steps."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            value: T = done.value
+            return value, count
+        count += 1
+
+
+def picture(scene: Scene, judge: Judge | None = None) -> Picture:
+    return result(painted(scene.core, scene.now, judge))[0]
+
+
+def begun(*nodes: object) -> Scene:
+    scene = Scene()
+    for node in nodes:
+        scene.add_node(node)  # type: ignore[arg-type]
+    scene.begin()
+    scene.run()
+    return scene
+
+
+def test_pods_are_grouped_by_reason_namespace_priority_and_class() -> None:
+    scene = begun(make_node("n0").node())
+    for number in range(3):
+        scene.add_pod(make_pod(f"a{number}").set(namespace="team-a").cpu("500").pod())
+    scene.add_pod(make_pod("high").set(namespace="team-a").cpu("500").priority(9).pod())
+    scene.add_pod(make_pod("other").set(namespace="team-b").cpu("500").pod())
+    scene.add_pod(make_pod("picky").set(namespace="team-a").cpu("1").select(disk="ssd").pod())
+    scene.run()
+    scene.now += 10
+    found = picture(scene)
+    groups = {(g.reason, g.namespace, g.priority): g for g in found.groups}
+    assert set(groups) == {
+        ("NodeResourcesFit", "team-a", 0), ("NodeResourcesFit", "team-a", 9), ("NodeResourcesFit", "team-b", 0),
+        ("NodeAffinity", "team-a", 0),
+    }  # fmt: skip
+    group = groups["NodeResourcesFit", "team-a", 0]
+    assert (group.pods, group.places, group.oldest_pod) == (3, {"unschedulable": 3}, "team-a/a0")
+    assert group.oldest_s == pytest.approx(10)
+    assert group.requests == {"cpu_millis": 500_000}
+    assert group.message == "0/1 nodes are available: 1 Insufficient cpu."
+    assert group.reasons == {"Insufficient cpu": 1}
+    assert (found.pods, found.classes) == (6, 2)
+    assert [(one.reason, one.pods) for one in found.by_reason] == [("NodeResourcesFit", 5), ("NodeAffinity", 1)]
+    assert [(one.namespace, one.pods) for one in found.by_namespace] == [("team-a", 5), ("team-b", 1)]
+    assert {one.priority: one.pods for one in found.by_priority} == {0: 5, 9: 1}
+
+
+def test_the_message_is_the_one_that_the_pod_was_told() -> None:
+    scene = begun(
+        make_node("full").node(),
+        make_node("tainted").taint("gpu", "NoSchedule").node(),
+        make_node("cordoned").cordon().node(),
+    )
+    scene.add_pod(make_pod("there").on("full").cpu("4").pod())
+    scene.add_pod(make_pod("waits").cpu("1").pod())
+    scene.run()
+    ((group,)) = picture(scene).groups
+    told = scene.pods["uid-waits"].condition[2]
+    assert told.startswith(group.message)
+    assert sum(group.reasons.values()) == 3
+
+
+def helps(scene: Scene) -> dict[str, tuple[str, int | None]]:
+    ((group,)) = picture(scene).groups
+    return {one.kind: (one.text, one.lets_in) for one in group.helps}
+
+
+def test_a_taint_taken_from_nodes_lets_in_as_many_as_fit_there() -> None:
+    scene = begun(*[make_node(f"g{number}").taint("gpu", "NoSchedule", "yes").node() for number in range(2)])
+    for number in range(20):
+        scene.add_pod(make_pod(f"p{number}").cpu("1500m").pod())
+    scene.run()
+    found = helps(scene)
+    assert found["remove_taint"] == ("tolerate gpu=yes:NoSchedule, or take it from g0, g1", 4)
+
+
+def test_a_cordoned_node_that_other_rules_refuse_too_is_not_to_be_uncordoned() -> None:
+    scene = begun(make_node("n0").cordon().node(), make_node("n1").node())
+    scene.add_pod(make_pod("picky").cpu("1").select(disk="ssd").pod())
+    scene.run()
+    found = helps(scene)
+    assert "uncordon" not in found
+    assert found["label_nodes"] == ("label nodes so that they match disk=ssd: n1", 1)
+
+
+def test_room_is_named_where_it_is_nearest_and_a_new_node_counts_its_copies() -> None:
+    scene = begun(make_node("n0").node(), make_node("n1").node())
+    scene.add_pod(make_pod("a").on("n0").cpu("4").pod())
+    scene.add_pod(make_pod("b").on("n1").cpu("3").pod())
+    for number in range(5):
+        scene.add_pod(make_pod(f"p{number}").cpu("2").pod())
+    scene.run()
+    ((group,)) = picture(scene).groups
+    found = {one.kind: one for one in group.helps}
+    assert (found["free"].target, found["free"].text, found["free"].lets_in) == ("n1", "free 1 more cpu on n1", 1)
+    assert (found["add_node"].lets_in, found["add_node"].of) == (2, 5)
+    assert found["fewer_requests"].text == "ask for at most 1 cpu"
+
+
+def test_what_no_node_has_is_not_asked_to_be_freed_or_lowered_to_nothing() -> None:
+    scene = begun(make_node("n0").node())
+    scene.add_pod(make_pod("p").request(**{"nvidia.com/gpu": "1"}).pod())
+    scene.run()
+    ((group,)) = picture(scene).groups
+    assert {one.kind for one in group.helps}.isdisjoint({"free", "fewer_requests", "add_node"})
+
+
+def test_one_change_for_all_is_counted_on_the_room_there_is_and_by_priority() -> None:
+    """Each class alone would fit four times; together they have the room of four."""
+    scene = begun(make_node("g0").taint("gpu", "NoSchedule").node())
+    for shape in range(3):
+        for number in range(4):
+            scene.add_pod(make_pod(f"p{shape}-{number}").cpu("1").memory(f"{shape + 1}Mi").priority(shape).pod())
+    scene.run()
+    found = picture(scene)
+    best = next(one for one in found.helps if one.kind == "remove_taint")
+    assert (best.lets_in, best.of) == (4, 12)
+    assert sum(one.lets_in or 0 for g in found.groups for one in g.helps if one.kind == "remove_taint") == 12
+
+
+def test_while_paused_resuming_comes_first() -> None:
+    scene = begun(make_node("n0").node())
+    scene.deliver(ControlSeen(paused=Paused(by="operator:anna", reason="", since="")))
+    scene.add_pod(make_pod("p").pod())
+    scene.run()
+    ((group,)) = picture(scene).groups
+    assert (group.reason, group.helps[0].kind) == ("Paused", "resume_scheduling")
+
+
+def test_without_nodes_and_without_agents_the_reason_says_so() -> None:
+    nobody = Scene(agents=0)
+    nobody.add_node(make_node("n0").node())
+    for scene, reason in ((begun(), "NoNodes"), (nobody, "NoAgents")):
+        if scene is nobody:
+            scene.begin()
+        scene.add_pod(make_pod("p").pod())
+        scene.run(until_s=6)
+        ((group,)) = picture(scene).groups
+        assert group.reason == reason
+
+
+def test_ten_thousand_pods_of_five_hundred_classes_are_judged_once_per_class_in_small_steps() -> None:
+    scene = begun(make_node("n0").node())
+    for number in range(10_000):
+        scene.add_pod(make_pod(f"p{number}").cpu("100").memory(f"{number % 500 + 1}Mi").pod())
+    scene.run(batch=10_000)
+    asked: list[str] = []
+    judge = judge_of(scene.core)
+
+    def counting(pod: Pod, wanted: int) -> object:
+        asked.append(pod.uid)
+        return judge(pod, wanted)
+
+    found, steps = result(painted(scene.core, scene.now, counting))  # type: ignore[arg-type]
+    assert found.pods == 10_000
+    assert found.classes == len(found.groups) == 500
+    assert len(asked) == 500
+    # a class, or some hundred entries, a step: nobody does two of them without giving the loop back
+    assert steps >= 500 + 10_000 // GROUPED
+
+
+def test_pods_that_come_and_go_while_the_picture_is_painted_do_no_harm() -> None:
+    scene = begun(make_node("n0").node(), make_node("n1").taint("x", "NoSchedule").node())
+    for number in range(40):
+        scene.add_pod(make_pod(f"p{number}").cpu("100").memory(f"{number + 1}Mi").pod())
+    scene.run()
+    steps = painted(scene.core, scene.now)
+    for number in range(20):
+        next(steps)
+        scene.delete_pod(f"uid-p{number}")
+        scene.add_node(make_node(f"more{number}").node())
+        scene.run()
+    assert result(steps)[0].pods == 40
