@@ -7,16 +7,17 @@ It shows no label, image or environment of any pod. Nodes: ``inspecting_nodes.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from heapq import nsmallest
 from itertools import islice
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from services.coordinator.core import Core
 from services.coordinator.inspecting_nodes import cordoned
 from services.coordinator.inspecting_resources import ResourceTotal, resource_totals
 from services.coordinator.pace import Pace, Quantiles
+from services.coordinator.pending import class_name, reason_of
 from services.coordinator.plans import Placed
 from services.coordinator.recent import Considered, PastDecision
 from shared.model.pod import Pod
@@ -27,7 +28,8 @@ WallOf = Callable[[float], str]
 
 
 class QueuedPod(Struct, frozen=True, kw_only=True):
-    """One pending pod. ``plugins``: who rejected it; ``retry_in_s`` None: it waits for its turn, or for an event."""
+    """One pending pod. ``plugins``: who rejected it; ``retry_in_s`` None: it waits for its turn, or for an event.
+    ``reason``, ``class``: the group it is of in ``/v1/pending``."""
 
     namespace: str
     name: str
@@ -39,6 +41,8 @@ class QueuedPod(Struct, frozen=True, kw_only=True):
     retry_in_s: float | None
     plugins: list[str]
     nominated_node: str
+    reason: str
+    class_: str = field(name="class")
 
 
 class UnitPod(Struct, frozen=True, kw_only=True):
@@ -128,7 +132,8 @@ def queue_page(
     rest = (entry for entry in entries if entry.arrival > after and (place is None or entry.place is place))
     wanted = list(islice(rest, limit + 1))
     page = wanted[:limit]
-    return [_queued(core, entry, now) for entry in page], page[-1].arrival if len(wanted) > limit else None
+    names: dict[Hashable, str] = {}
+    return [_queued(core, entry, now, names) for entry in page], page[-1].arrival if len(wanted) > limit else None
 
 
 def queue_counts(core: Core) -> dict[str, int]:
@@ -204,8 +209,11 @@ def overview(core: Core, pace: Pace, now: float) -> Overview:
     )
 
 
-def _queued(core: Core, entry: Entry, now: float) -> QueuedPod:
+def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) -> QueuedPod:
     pod = entry.pod
+    key = (pod.pod_class, pod.relations)
+    if key not in names:  # of many pods few classes: each is named once for a page
+        names[key] = class_name(pod)
     retry_in_s = None
     if entry.place is Place.BACKOFF:
         retry_in_s = round(max(0.0, entry.ready_at - now), 3)
@@ -223,6 +231,8 @@ def _queued(core: Core, entry: Entry, now: float) -> QueuedPod:
         retry_in_s=retry_in_s,
         plugins=sorted(entry.plugins),
         nominated_node=pod.nominated_node,
+        reason=reason_of(core, entry),
+        class_=names[key],
     )
 
 

@@ -69,17 +69,17 @@ def _group(number: int, nodes: int, text: str) -> Json:
 
 
 def pending(all_groups: list[Json], query: Mapping[str, str], made: str) -> Json:
-    """A page of groups, filtered and sorted as asked for."""
+    """A page of groups, filtered and sorted as asked for; the sums are of all groups."""
     names = ("reason", "namespace", "priority", "class")
     found = [one for one in all_groups if all(str(one[name]) == query.get(name, str(one[name])) for name in names)]
     order = {"oldest": "oldest_s", "priority": "priority"}.get(query.get("sort", ""), "pods")
     found.sort(key=lambda one: one[order], reverse=True)
     limit, after = int(query.get("limit", 100)), int(query.get("continue", 0) or 0)
     return {
-        "made": made, "age_s": 0.4, "pods": sum(one["pods"] for one in found), "gated": 5, "classes": len(found),
-        "groups": len(found), "unjudged": 0,
-        **{f"by_{name}": _by(found, name) for name in names[:3]},
-        "helps": next((one["helps"] for one in found if one["helps"]), []),
+        "made": made, "age_s": 0.4, "pods": sum(one["pods"] for one in all_groups), "gated": 5,
+        "classes": len(all_groups), "groups": len(all_groups), "unjudged": 0,
+        **{f"by_{name}": _by(all_groups, name) for name in names[:3]},
+        "helps": next((one["helps"] for one in all_groups if one["helps"]), []),
         "items": found[after : after + limit],
         "continue": str(after + limit) if after + limit < len(found) else "",
     }  # fmt: skip
