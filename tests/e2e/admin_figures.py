@@ -249,7 +249,12 @@ class Figures:
             },
             "items": [{**ref, "role": role, "percent": share, "from": where} for ref, role, share, where in rows],
             "comparison": {
-                "windows": 5, "good": 2, "bad": 0, "samples": 14, "failures": {},
+                "windows": 5, "good": 2, "bad": 0, "samples": 14, "failures": {}, "promotion": "manual",
+                "goal": "balance", "min_samples": 20,
+                "rules": [{
+                    "kind": "promote", "then": f"canary 50 %{self.text}", "automatic": False, "needed": 3, "so_far": 2,
+                    "rule": f"3 good windows in a row{self.text}", "in_s": 12.0, "at": clock(-12),
+                }],
                 "last_window": {
                     **window, "active_p99_ms": 0.4, "fallbacks": 0, "rejected": 1, "active_fallbacks": 0,
                     "active_rejected": 0,

@@ -304,6 +304,20 @@ async def test_axes_end_in_round_values_that_hold_the_greatest() -> None:
         assert wrong == []
 
 
+async def test_a_candidate_waits_for_an_operator_and_is_promoted_by_the_pointer_that_was_seen() -> None:
+    stub = Stub(role="operator")
+    async with page_of(stub) as tab:
+        await show(tab, "#/policies")
+        await expect(tab.page.locator(".versus")).to_contain_text("until it is promoted by hand")
+        await expect(tab.page.locator(".rules")).to_contain_text("An operator promotes it to canary 50 %")
+        await tab.page.get_by_role("button", name="Promote …").click()
+        await tab.page.get_by_label("Reason, for the audit log").fill("seen enough")
+        await tab.page.get_by_role("button", name="Promote", exact=True).click()
+        await expect(tab.page.get_by_role("status").filter(has_text="was promoted")).to_be_visible()
+        body = {"name": "marl-dqn@7", "number": 4, "reason": "seen enough"}
+        assert stub.posts == [("/v1/policies/promote", body)]
+
+
 async def test_the_cluster_is_named_in_the_header_and_the_title() -> None:
     async with page_of(Stub()) as tab:
         await expect(tab.page.locator("#cluster")).to_have_text("prod-eu")

@@ -120,7 +120,7 @@ export function post(path, body, timeoutMs = 15_000) {
 /** One line for people, with the id to ask an administrator about. */
 export function told(error) {
   if (!(error instanceof ApiError)) return String(error?.message ?? error);
-  const words = { forbidden: "Your role may not do this", no_leader: "No coordinator leads just now", not_ready: "The leader has just begun and is not ready yet" };
+  const words = { forbidden: "Your role may not do this", no_leader: "No coordinator leads just now", route_unknown: "This leader does not tell this: it is of another version", not_ready: "The leader has just begun and is not ready yet" };
   const text = words[error.code] ?? error.message;
   return error.requestId ? `${text} (request ${error.requestId})` : text;
 }

@@ -85,7 +85,7 @@ function podLink(pod) {
 }
 
 function victim(by) {
-  return part("Preempted", h("p", {}, "It was evicted from ", nodeLink(by.node), ` ${seconds(by.ago_s)} ago to make room for `, podLink(by.pod), Number.isFinite(by.priority) ? ` (priority ${by.priority}).` : "."));
+  return part("Preempted", h("p", {}, "Evicted on ", nodeLink(by.node), ` ${seconds(by.ago_s)} ago, to make room for `, podLink(by.pod), Number.isFinite(by.priority) ? ` (priority ${by.priority}).` : "."));
 }
 
 function evicted(list) {
