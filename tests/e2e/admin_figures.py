@@ -176,7 +176,7 @@ class Figures:
         gpu = [cpu[number] if number % 10 == 0 else None for number in range(count)]
         keys = ["zone", "pool", f"label:disktype{self.text}"]
         found = {"names": self.names, "cpu": cpu, "memory": [round(share * 0.8, 3) for share in cpu], "flags": flags}
-        found |= {"shares": {f"nvidia.com/gpu{self.text}": gpu}, "group_keys": keys}
+        found |= {"shares": {f"nvidia.com/gpu{self.text}": gpu}, "group_keys": keys, "group": [], "groups": []}
         if group_by:
             names = [self.zone(number) if group_by == "zone" else self.pool(number) for number in range(count)]
             groups = sorted(set(names))

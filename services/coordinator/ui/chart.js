@@ -115,13 +115,15 @@ export class Chart {
     const most = Math.min(8, (width - this.#left) / 62);
     const step = 60_000 * (MINUTES.find((minutes) => span / (minutes * 60_000) <= most) ?? span / 60_000 / 2);
     for (let back = 0; back <= span; back += step) {
-      pen.textAlign = back === 0 ? "right" : x(end - back) < this.#left + 24 ? "left" : "center";
+      const atEdge = x(end - back) < this.#left + 24;
+      if (atEdge && ((width - this.#left) * step) / span < 84) continue; // it would run into the next one
+      pen.textAlign = back === 0 ? "right" : atEdge ? "left" : "center";
       pen.fillText(back === 0 ? "now" : `−${agoWords(back)}`, x(end - back), base + 13);
     }
   }
 
   #tick(value) {
-    return value ? this.#words(value) : "0";
+    return value ? this.#words(value).replace(/\.0+(?!\d)/, "") : "0";
   }
 
   #line(pen, number, rows, { x, y, base }) {

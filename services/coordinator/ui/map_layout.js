@@ -11,9 +11,10 @@ const LEAST_BLOCK = 84;
  * rows: [[index]] of them, line by line}. `group`: by node its number in `groups`; without it there is one field.
  */
 export function arrange(total, width, { group = null, groups = [] } = {}) {
-  const members = group ? split(group, groups) : [{ name: "", nodes: Array.from({ length: total }, (_, i) => i) }];
+  const grouped = group?.length === total;
+  const members = grouped ? split(group, groups) : [{ name: "", nodes: Array.from({ length: total }, (_, i) => i) }];
   for (const size of SIZES) {
-    const made = group ? blocks(members, width, size) : field(members[0].nodes, width, size);
+    const made = grouped ? blocks(members, width, size) : field(members[0].nodes, width, size);
     if (made.height <= MOST_HEIGHT || size === SIZES.at(-1)) return { ...made, size, gap: size > 12 ? 2 : 1 };
   }
   return null;

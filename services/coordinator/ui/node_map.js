@@ -230,7 +230,7 @@ export class NodeMap {
     const { names, cpu, memory, flags, shares = {}, group, groups } = this.#map;
     const more = Object.entries(shares).filter(([, list]) => Number.isFinite(list[index])).map(([name, list]) => `${name} ${percent(list[index])}`);
     const parts = [`CPU ${percent(cpu[index])}`, `memory ${percent(memory[index])}${more.length ? "" : " requested"}`, ...more.map((text, i) => (i === more.length - 1 ? `${text} requested` : text)), ...flagWords(flags[index])];
-    if (group) parts.push(`in ${groups[group[index]] || "no group"}`);
+    if (group?.length) parts.push(`in ${groups[group[index]] || "no group"}`);
     return `${names[index]}: ${parts.join(", ")}`;
   }
 

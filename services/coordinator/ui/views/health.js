@@ -73,12 +73,14 @@ function runbook(address) {
 }
 
 function measures(of) {
+  const waiting = (number, oldest_s) => (Number.isFinite(number) ? `${count(number)}${number && Number.isFinite(oldest_s) ? `, the oldest for ${seconds(oldest_s)}` : ""}` : null);
+  const turn = (value_s) => (Number.isFinite(value_s) ? millis(value_s * 1000) : null);
   return pairs([
-    ["Longest turn", Number.isFinite(of.turn_longest_s) ? `${millis(of.turn_longest_s * 1000)}, the last ${millis(of.turn_last_s * 1000)}` : null],
-    ["Events waiting", Number.isFinite(of.events_waiting) ? `${count(of.events_waiting)}${of.events_waiting ? `, the oldest for ${seconds(of.events_oldest_s)}` : ""}` : null],
-    ["Writes queued", Number.isFinite(of.writes_queued) ? `${count(of.writes_queued)}${of.writes_queued ? `, the oldest for ${seconds(of.writes_oldest_s)}` : ""}` : null],
-    ["Plans at the binder", Number.isFinite(of.plans_open) ? `${count(of.plans_open)}${of.plans_open ? `, the oldest for ${seconds(of.plans_oldest_s)}` : ""}` : null],
-    ["Renewal of the lease", Number.isFinite(of.etcd_renewal_s) ? millis(of.etcd_renewal_s * 1000) : null],
+    ["Longest turn", [turn(of.turn_longest_s), turn(of.turn_last_s) && `the last ${turn(of.turn_last_s)}`].filter(Boolean).join(", ")],
+    ["Events waiting", waiting(of.events_waiting, of.events_oldest_s)],
+    ["Writes queued", waiting(of.writes_queued, of.writes_oldest_s)],
+    ["Plans at the binder", waiting(of.plans_open, of.plans_oldest_s)],
+    ["Renewal of the lease", turn(of.etcd_renewal_s)],
     ["Agents", Number.isFinite(of.agents) ? `${count(of.agents)}${of.agents_suspect ? `, ${count(of.agents_suspect)} suspected` : ""}` : null],
   ]);
 }
