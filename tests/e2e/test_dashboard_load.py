@@ -91,6 +91,7 @@ async def test_what_the_leader_finds_stands_in_the_header_and_is_explained() -> 
         await tab.page.get_by_role("link", name="What it means and what to do").click()
         late = tab.page.get_by_role("region", name="Leader late")
         await expect(late).to_contain_text("took 1.42 s")
+        await expect(late).to_contain_text("1.42 s (threshold 0.25 s)")
         await expect(late).to_contain_text("What to do: give the leader a core of its own")
         await expect(late).to_contain_text("docs/operations/runbooks.md#conclaveleaderlate")
         assert await low_contrast(tab.page) == []

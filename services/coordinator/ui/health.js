@@ -31,7 +31,7 @@ export function verdictOf(live, now = Date.now()) {
   const age_s = live.age_s(now);
   const findings = overview.health?.findings ?? [];
   if (age_s >= SILENT_S) return { level: "bad", words: `No figures for ${seconds(age_s)}`, findings };
-  if (age_s >= LATE_S) return { level: "degraded", words: `Late: ${seconds(age_s)} old`, findings };
+  if (age_s >= LATE_S) return { level: overview.health?.verdict === "bad" ? "bad" : "degraded", words: `Late: ${seconds(age_s)} old`, findings };
   const level = overview.health?.verdict ?? "unknown";
   const pace = connection === "polling" ? "Every 2 s" : "Live";
   if (level === "ok" || level === "unknown") return { level: level === "ok" && connection === "polling" ? "degraded" : level, words: heldForMs() > 1000 ? `${pace}, held back` : pace, findings };
@@ -42,6 +42,6 @@ export function verdictOf(live, now = Date.now()) {
 /** A value with its unit, as a finding tells it. */
 export function measured(value, unit) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  if (unit === "s") return seconds(value);
+  if (unit === "s" && value >= 10) return seconds(value);
   return `${Math.round(value * 100) / 100}${unit ? ` ${unit}` : ""}`;
 }
