@@ -131,7 +131,7 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
 
         incarnation = new_incarnation()
         if settings.admin_listen:
-            serving = await _open_admin(settings, admin, store, metrics, tail)
+            serving = await _open_admin(service, settings, admin, store, metrics, tail)
         admin_url = serving.url if serving is not None else ""
         record = LeaderRecord(
             identity=service_id, incarnation=incarnation, url=url, admin_url=admin_url, version=our_version()
@@ -178,7 +178,7 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
 
 
 async def _open_admin(
-    settings: CoordinatorSettings, admin: Admin, store: Store, metrics: Metrics, tail: LogTail | None
+    service: Service, settings: CoordinatorSettings, admin: Admin, store: Store, metrics: Metrics, tail: LogTail | None
 ) -> AdminListener:
     """The admin API, whose modules are read only where it is asked for."""
     from services.coordinator.api.desk import Desk
@@ -195,6 +195,7 @@ async def _open_admin(
         clock=boottime,
         lines=tail or LogTail(),
     )
+    service.spawn("registry", desk.registry.run())
     return await open_admin(settings, desk, extra=ui_routes())
 
 

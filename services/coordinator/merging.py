@@ -26,7 +26,7 @@ from shared.wire.messages import SCORE_SCALE, Answer
 
 @dataclass(slots=True)
 class Unit:
-    """One pod of a round. ``since``: seconds at which it was first seen."""
+    """One pod of a round. ``since``: seconds at which it was first seen, or woken last if no node took it before."""
 
     number: int
     pod: Pod

@@ -124,7 +124,7 @@ class Rounds:
                 group.guidance = None if template is None else self._guiding.judge(pod)
                 group.workload = pod.workload if self._lanes.looks(candidate=candidate) else ""
             self._units += 1
-            group.units.append(Unit(self._units, pod, state.queue.entries[pod.uid].first_seen))
+            group.units.append(Unit(self._units, pod, state.queue.entries[pod.uid].able_since))
             class_of[self._units] = known.id
         return groups, class_of
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import msgspec
 
 from shared.errors import Conflict, StoreFenced
-from shared.ports import Compare, CreateRevisionIs, Delete, ModRevisionIs, Op, Put, Store
+from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, ModRevisionIs, Op, Put, Store
 from shared.runtime.control_store import clean, rfc3339
 from shared.runtime.numbered import newest_number
 from shared.wire.keys import Keys
@@ -54,7 +54,12 @@ async def write_term(store: Store, keys: Keys, *, term: int, id: str, url: str, 
 async def read_terms(store: Store, keys: Keys) -> list[TermRecord]:
     """The last terms, newest first; records that cannot be read are left out. Unknown: ``StoreUnknown``."""
     listing = await store.list_prefix(keys.coordinator_terms_prefix)
-    records = [decode_record(kv.value, TermRecord) for kv in listing.items]
+    return terms_of(listing.items)
+
+
+def terms_of(items: Iterable[KeyValue]) -> list[TermRecord]:
+    """The terms in a listing in order of keys, newest first; records that cannot be read are left out."""
+    records = [decode_record(kv.value, TermRecord) for kv in items]
     return [record for record in reversed(records) if record is not None]
 
 

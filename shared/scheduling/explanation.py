@@ -210,7 +210,7 @@ def _group(
     short = tuple(_shortages(table, pod_class, rejection, nearest))
     change = _change(table, pod_class, rejection, opened, NodeNumbers(table.names[nearest], short))
     if change and not alone and (others := found.beside(rejection.plugin, np.array(rows, np.int64))):
-        change = f"{change}; that alone opens none of them: {' and '.join(others)} refuse them too"
+        change = f"{change}; that alone opens none of them, also refused by {' and '.join(others)}"
     return NodeGroup(
         rejection.plugin,
         rejection.code.value,

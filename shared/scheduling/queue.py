@@ -153,6 +153,8 @@ class Entry:
     events_seen: int = 0
     first_seen: float = 0.0
     version: int = 0
+    able_since: float = 0.0
+    """Since when a node may take it, as far as is known: first seen, or woken last. What latencies count from."""
 
 
 @dataclass(slots=True)
@@ -178,7 +180,7 @@ class PodQueue:
         entry = self.entries.get(pod.uid)
         if entry is None:
             self._arrivals += 1
-            entry = self.entries[pod.uid] = Entry(pod, Place.ACTIVE, self._arrivals, first_seen=now)
+            entry = self.entries[pod.uid] = Entry(pod, Place.ACTIVE, self._arrivals, first_seen=now, able_since=now)
             self._activate(entry, now, OwnEvent.SEEN)
             return
         changed = (
@@ -191,6 +193,7 @@ class PodQueue:
         entry.pod = pod
         if changed and entry.place is not Place.IN_FLIGHT:
             self._unpark(entry)
+            entry.able_since = now
             self._activate(entry, now, OwnEvent.CHANGED)
 
     def remove(self, uid: str) -> Entry | None:
@@ -354,6 +357,7 @@ class PodQueue:
 
     def _rouse(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         self._unpark(entry)
+        entry.able_since = now
         if entry.ready_at > now:
             self.incoming[Place.BACKOFF, event] += 1
             entry.place, entry.since, entry.version = Place.BACKOFF, now, entry.version + 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from services.coordinator.admin import Admin
+from services.coordinator.api.registry import Registry
 from services.coordinator.core import Core
 from services.coordinator.pace import Pace
 from services.coordinator.settings import CoordinatorSettings
@@ -26,6 +27,9 @@ from shared.runtime.http import Refused
 from shared.runtime.log_tail import LogTail
 from shared.runtime.metrics import Metrics
 from shared.wire.keys import Keys
+
+REGISTERED = ("coordinator", "binder", "learner")
+"""Services whose processes are under ``members/``."""
 
 OBEYED_S = 2.0
 """How long a change waits for the leader to go by it."""
@@ -44,11 +48,18 @@ class Desk:
     clock: Clock
     wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     lines: LogTail = field(default_factory=LogTail)
+    registry: Registry = field(init=False)
+    """Who is registered; follows etcd only while somebody runs it."""
     glance: Any = None
     """The last overview (``overview.Glance``), shared by everybody who looks; None after a change."""
 
     painter: Any = None
     """The last picture of why pods wait (``pending.Painter``)."""
+
+    def __post_init__(self) -> None:
+        keys = self.keys
+        members = [keys.members_prefix(service) for service in REGISTERED]
+        self.registry = Registry(self.store, [*members, keys.binders_prefix, keys.coordinator_terms_prefix])
 
     @property
     def leads(self) -> bool:

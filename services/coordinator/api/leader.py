@@ -8,7 +8,7 @@ from services.coordinator.api.access import Role
 from services.coordinator.api.desk import Desk
 from services.coordinator.api.pages import NumberedPageQuery, page
 from services.coordinator.api.routing import SLOW_FRESH_S, Answer, Ask, Page, Route
-from shared.runtime.admin_records import read_terms
+from shared.runtime.admin_records import terms_of
 from shared.runtime.http import Refused
 
 
@@ -57,7 +57,9 @@ async def leader(desk: Desk, _: Ask[Any, Any]) -> LeaderAnswer:
 
 async def terms(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> TermsAnswer:
     """The last terms, one by one: where one ends is where the next begins."""
-    records = {-record.term: record for record in await read_terms(desk.store, desk.keys)}
+    records = {
+        -record.term: record for record in terms_of(await desk.registry.listed(desk.keys.coordinator_terms_prefix))
+    }
     successor = dict(zip(sorted(records)[1:], sorted(records), strict=False))
     keys, more = page(records, ask.query, int)
     items = [

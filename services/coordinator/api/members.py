@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from services.coordinator.api.access import Role
-from services.coordinator.api.desk import Desk
+from services.coordinator.api.desk import REGISTERED, Desk
 from services.coordinator.api.pages import PageQuery, page
 from services.coordinator.api.routing import SLOW_FRESH_S, Answer, Ask, Page, Route
 from shared.election.record import decode_record as decode_leader
@@ -60,18 +60,18 @@ async def members(desk: Desk, ask: Ask[MembersQuery, Any]) -> MembersAnswer:
 
 async def read_members(desk: Desk) -> dict[str, Member]:
     """By ``service/id``. Unknown: ``StoreUnknown``."""
-    keys, store = desk.keys, desk.store
+    keys, registry = desk.keys, desk.registry
     found: dict[str, Member] = {}
-    prefixes = [keys.members_prefix(service) for service in ("coordinator", "binder", "learner")]
-    *registered, binders = await asyncio.gather(*map(store.list_prefix, [*prefixes, keys.binders_prefix]))
+    prefixes = [keys.members_prefix(service) for service in REGISTERED]
+    *registered, binders = await asyncio.gather(*map(registry.listed, [*prefixes, keys.binders_prefix]))
     for listing in registered:
-        for kv in listing.items:
+        for kv in listing:
             if (member := _registered(keys, kv)) is not None:
                 found[f"{member.service}/{member.id}"] = member
     if (leader := desk.leader) is not None:
         record, term = leader
         _lead(found, "coordinator", record.identity, record.url, record.incarnation, term)
-    for kv in binders.items:
+    for kv in binders:
         binder = decode_leader(kv.value) if kv.key.endswith("/leader") else None
         if binder is not None:
             _lead(found, "binder", binder.identity, binder.url, binder.incarnation, kv.create_revision)

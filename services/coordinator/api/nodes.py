@@ -32,6 +32,11 @@ from shared.runtime.control_store import set_drained
 
 MOST_LABELS = 8
 
+_KEY, _VALUE = "[a-z][a-z0-9-]{0,60}[a-z0-9]/[a-z]{3,9}", "[a-z0-9]{1,63}"
+_REQUIREMENT = rf"({_KEY}(=|==|!=){_VALUE}|!?{_KEY}|{_KEY} (in|notin) \({_VALUE}(,{_VALUE})*\))"
+SELECTOR = rf"^({_REQUIREMENT}(,{_REQUIREMENT})*)?$"
+"""Of selectors the form that is promised; all that kubectl takes are read."""
+
 Name = Annotated[str, msgspec.Meta(max_length=253)]
 
 
@@ -44,8 +49,16 @@ class NodesQuery(PageQuery, frozen=True, kw_only=True):
     state: Literal["", "ready", "not_ready", "pressure", "cordoned", "drained", "unowned"] = ""
     zone: Name = ""
     pool: Name = ""
-    selector: Annotated[str, msgspec.Meta(max_length=2048, description="As kubectl's -l.")] = ""
-    labels: Annotated[str, msgspec.Meta(max_length=2048, description="Keys, comma-separated; at most 8.")] = ""
+    selector: Annotated[
+        str, msgspec.Meta(max_length=2048, description="As kubectl's -l.", extra_json_schema={"pattern": SELECTOR})
+    ] = ""
+    labels: Annotated[
+        str,
+        msgspec.Meta(
+            max_length=2048, description="Keys, comma-separated; at most 8.",
+            extra_json_schema={"pattern": r"^[^,]*(,[^,]*){0,7}$"},
+        ),
+    ] = ""  # fmt: skip
 
 
 class MapQuery(Schema, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from services.coordinator.api.access import Role
-from services.coordinator.api.answers import invalid, refusal, unknown
+from services.coordinator.api.answers import invalid, unknown
 from services.coordinator.api.desk import Desk
 from services.coordinator.api.pages import NumberedPageQuery, page
 from services.coordinator.api.routing import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Route, Schema
@@ -117,9 +117,7 @@ async def activated(desk: Desk, ask: Ask[Any, Activate]) -> PointerAnswer:
 
 async def rolled_back(desk: Desk, ask: Ask[Any, Because]) -> PointerAnswer:
     """Withdraw the candidate, or go back to the policy before. Refused: 409 ``conflict``, there is none."""
-    reason = ask.body.reason or "rolled back by hand"
-    if not reason.strip():
-        raise refusal("reason: is empty; say why, or leave it out")
+    reason = ask.body.reason.strip() or "rolled back by hand"
     return PointerAnswer(pointer=await withdraw(desk.store, desk.keys, by=ask.caller.title, reason=reason))
 
 

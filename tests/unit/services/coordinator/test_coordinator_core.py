@@ -231,3 +231,20 @@ def test_events_of_bound_pods_are_bounded_and_what_is_left_out_is_counted() -> N
     scene.run()
     assert len([e for e in scene.of(EmitEvent) if e.reason == "Scheduled"]) == 50
     assert scene.core.state.stats.events_left_out == 30
+
+
+def test_latency_does_not_count_the_time_in_which_no_node_took_the_pod() -> None:
+    scene = Scene()
+    scene.add_node(make_node("n0").node())
+    scene.begin()
+    scene.add_pod(make_pod("first").on("n0").cpu("4").pod())
+    scene.add_pod(make_pod("waits").cpu("4").pod())
+    scene.run()
+    scene.now += 100
+    scene.delete_pod("uid-first")
+    scene.run(until_s=5)
+    assert scene.pods["uid-waits"].node_name == "n0"
+    (latency_s,) = scene.core.state.stats.latencies_s
+    assert latency_s < 10
+    (_, first_seen_s) = scene.core.state.stats.scheduled_s[-1]
+    assert first_seen_s >= 100, "kube-scheduler's own figure counts from the first sight"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import dataclasses
 from pathlib import Path
@@ -237,3 +238,15 @@ async def test_a_fault_in_a_guarded_handler_is_a_500_that_tells_nothing():
         raw.get(f"{listener.url}/v1/broken") as response,
     ):
         assert (response.status, await response.json()) == (500, {"code": "internal", "message": "internal error"})
+
+
+@pytest.mark.parametrize("service", ["agent", "binder", "coordinator", "learner"])
+def test_every_service_shows_its_settings_and_no_route_is_registered_over_another(service: str) -> None:
+    """``/v1/settings`` was registered twice where an app had routes of its own, and the empty one answered."""
+    tree = ast.parse(Path(f"services/{service}/app.py").read_text())
+    (call,) = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "build_app"
+    ]
+    assert "settings" in {keyword.arg for keyword in call.keywords}

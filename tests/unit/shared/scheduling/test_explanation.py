@@ -73,3 +73,39 @@ def test_amounts_are_written_as_people_write_quantities() -> None:
     assert amount_text("memory", 64 * 2**20) == "64Mi"
     assert amount_text("memory", 1000) == "1000"
     assert amount_text("nvidia.com/gpu", 2) == "2"
+
+
+def test_uncordoning_is_no_advice_where_another_rule_refuses_the_node_too() -> None:
+    pod = make_pod().cpu("1").select(disk="ssd")
+    found = explained([make_node("closed").cordon(), make_node("open")], pod)
+    group = next(group for group in found.groups if group.plugin == "NodeUnschedulable")
+    assert [refused.plugin for refused in group.nodes[0].failing] == ["NodeUnschedulable", "NodeAffinity"]
+    assert group.count_only == 0
+    assert group.change == "uncordon one of them; that alone opens none of them, also refused by NodeAffinity"
+
+
+def test_only_nodes_that_one_rule_alone_refuses_are_opened_by_lifting_it() -> None:
+    nodes = [
+        make_node("a").cordon(),
+        make_node("b").cordon().label(disk="ssd"),
+        make_node("c").taint("x", "NoSchedule"),
+    ]
+    found = explained(nodes, make_pod().cpu("1").select(disk="ssd"))
+    (closed,) = [group for group in found.groups if group.plugin == "NodeUnschedulable"]
+    assert (closed.count, closed.count_only, closed.change) == (2, 1, "uncordon one of them")
+    (tainted,) = [group for group in found.groups if group.plugin == "TaintToleration"]
+    assert {refused.plugin for refused in tainted.nodes[0].failing} == {"TaintToleration", "NodeAffinity"}
+
+
+def test_nobody_is_told_to_ask_for_nothing() -> None:
+    (group,) = explained([make_node("n")], make_pod().request(**{"nvidia.com/gpu": "2"})).groups
+    assert "ask for at most" not in group.change
+    assert "add a node that has 2 nvidia.com/gpu" in group.change
+
+
+def test_scores_come_with_what_they_are_at_most() -> None:
+    found = explained([make_node("n")], make_pod().cpu("1"))
+    (candidate,) = found.candidates
+    assert candidate.total == sum(candidate.scores.values())
+    assert all(score <= found.score_rules[name].most for name, score in candidate.scores.items())
+    assert found.score_rules["TaintToleration"].weight == 3

@@ -1,0 +1,235 @@
+"""One verdict over a leader: each code is found, keeps its beginning, goes again, and has an alert and a runbook."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from services.coordinator.events import ControlSeen, PointerSeen
+from services.coordinator.health import BAD, DEGRADED, OK, RULES, Signals, Verdicts
+from services.coordinator.history import COUNTED, LEVELS, MOST_RESOURCES, STEP_S, STEPS, History
+from services.coordinator.pace import Pace
+from services.coordinator.pulse import Pulse
+from services.coordinator.vitals import Vitals, register
+from shared.runtime.metrics import Metrics
+from shared.wire.records import Paused, PolicyPointer, PolicyRef
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.scene import Scene
+
+WELL = Signals(agents=2, nodes=3)
+ILL: dict[str, tuple[dict[str, Any], str]] = {
+    "leader_late": ({"turn_longest_s": 0.3}, DEGRADED),
+    "events_behind": ({"events_waited_s": 6.0, "events_waiting": 9}, BAD),
+    "no_agents": ({"agents": 0}, BAD),
+    "agents_suspected": ({"suspects": ["a0"]}, DEGRADED),
+    "nodes_unowned": ({"nodes_unowned": 1}, DEGRADED),
+    "writes_queued": ({"writes_queued": 4, "writes_oldest_s": 61.0}, BAD),
+    "no_binder": ({"binder": False}, BAD),
+    "plans_waiting": ({"plans_open": 1, "plans_oldest_s": 6.0}, DEGRADED),
+    "not_placing": ({"standstill_s": 61.0, "active_pods": 3}, BAD),
+    "scheduling_paused": ({"paused_by": "operator:anna"}, DEGRADED),
+    "etcd_slow": ({"etcd_renewal_s": 0.6}, DEGRADED),
+    "policy_rolled_back": ({"rolled_back": "frag@3 (worse)"}, DEGRADED),
+}
+
+
+def test_a_leader_without_findings_is_well() -> None:
+    health = Verdicts().judge(WELL, "t0")
+    assert (health.verdict, health.findings) == (OK, [])
+
+
+@pytest.mark.parametrize("code", ILL)
+def test_what_is_wrong_is_a_finding_with_value_threshold_and_remedy(code: str) -> None:
+    fields, severity = ILL[code]
+    health = Verdicts().judge(Signals(**{"agents": 2, "nodes": 3} | fields), "t0")
+    (finding,) = health.findings
+    assert (finding.code, finding.severity, health.verdict) == (code, severity, severity)
+    assert finding.value > finding.threshold
+    assert finding.message
+    assert finding.remedy
+    assert finding.runbook.endswith(f"#{finding.alert.lower()}")
+
+
+def test_every_rule_is_tried_here_and_has_an_alert() -> None:
+    assert ILL.keys() == {rule.code for rule in RULES}
+    groups = yaml.safe_load(Path("compose/monitoring/alerts.yaml").read_text())["groups"]
+    alerts = {alert["alert"]: alert for group in groups for alert in group["rules"]}
+    assert {rule.alert for rule in RULES} <= alerts.keys()
+
+
+def test_a_finding_keeps_its_beginning_until_it_goes() -> None:
+    verdicts, late = Verdicts(), Signals(agents=2, turn_longest_s=3.0)
+    verdicts.judge(late, "t0")
+    health = verdicts.judge(late, "t1")
+    assert (health.since, health.findings[0].since) == ("t0", "t0")
+    assert verdicts.judge(WELL, "t2").findings == []
+    again = verdicts.judge(late, "t3")
+    assert (again.since, again.findings[0].since) == ("t3", "t3")
+
+
+def test_the_worst_finding_is_the_verdict_and_comes_first() -> None:
+    health = Verdicts().judge(Signals(agents=2, suspects=["a0"], binder=False), "t0")
+    assert (health.verdict, [f.code for f in health.findings]) == (BAD, ["no_binder", "agents_suspected"])
+
+
+def test_all_agents_suspected_is_bad() -> None:
+    assert Verdicts().judge(Signals(agents=2, suspects=["a0", "a1"]), "t0").verdict == BAD
+
+
+# --- what is measured -----------------------------------------------------------------------------------------------
+
+
+class Watched:
+    """A scene with vitals on its clock."""
+
+    def __init__(self) -> None:
+        self.scene = Scene()
+        self.backlog = (0, 0.0)
+        self.wall = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+        self.vitals = Vitals(
+            core=self.scene.core, pace=Pace(), clock=lambda: self.scene.now, backlog=lambda: self.backlog,
+            renewal_s=lambda: 0.01, wall=lambda: self.wall,
+        )  # fmt: skip
+        self.scene.add_node(make_node("n0").node())
+        self.scene.begin()
+        self.scene.run()
+
+    def pass_(self, seconds: float) -> None:
+        self.scene.now += seconds
+        self.wall += dt.timedelta(seconds=seconds)
+        self.vitals.look()
+
+    @property
+    def codes(self) -> list[str]:
+        return [finding.code for finding in self.vitals.verdicts.health.findings]
+
+
+def test_a_leader_that_has_not_listed_everything_is_not_judged() -> None:
+    vitals = Vitals(core=Scene().core, pace=Pace(), clock=lambda: 0.0)
+    vitals.look()
+    assert vitals.verdicts.health.since == ""
+
+
+def test_pods_to_try_and_no_attempt_that_ends_is_a_standstill_and_one_that_ends_is_none() -> None:
+    watched = Watched()
+    watched.pass_(1)
+    assert watched.codes == []
+    watched.scene.core.state.queue.add(make_pod("p").pod(), watched.scene.now)  # nobody begins a round
+    watched.pass_(1)
+    watched.pass_(25)
+    assert watched.codes == ["not_placing"]
+    watched.scene.core.state.stats.parked += 1
+    watched.pass_(1)
+    assert watched.codes == []
+
+
+def test_a_paused_leader_does_not_stand_still() -> None:
+    watched = Watched()
+    watched.scene.deliver(ControlSeen(paused=Paused(by="operator:anna", reason="upgrade", since="")))
+    watched.scene.core.state.queue.add(make_pod("p").pod(), watched.scene.now)
+    watched.pass_(1)
+    watched.pass_(100)
+    assert watched.codes == ["scheduling_paused"]
+    assert "anna" in watched.vitals.verdicts.health.findings[0].message
+
+
+def test_a_plan_that_nobody_answers_is_told_from_when_it_was_made() -> None:
+    watched = Watched()
+    watched.scene.hold_plans = True
+    watched.scene.add_pod(make_pod("p").pod())
+    watched.scene.run()
+    watched.pass_(6)
+    assert watched.codes == ["plans_waiting"]
+    assert watched.vitals.verdicts.health.findings[0].value == pytest.approx(6.0, abs=0.1)
+
+
+def test_a_candidate_that_is_withdrawn_is_told_for_an_hour_and_one_that_wins_is_not() -> None:
+    kube, frag = PolicyRef("kube-default", 1, ""), PolicyRef("frag", 3, "")
+    for after, told in (
+        (PolicyPointer(active=kube, number=2, reason="worse"), ["policy_rolled_back"]),
+        (PolicyPointer(active=frag, previous=kube, number=2), []),
+    ):
+        watched = Watched()
+        watched.scene.deliver(PointerSeen(PolicyPointer(active=kube, candidate=frag, stage="shadow", number=1)))
+        watched.pass_(1)
+        watched.scene.deliver(PointerSeen(after))
+        watched.pass_(1)
+        assert watched.codes == told
+        watched.pass_(3601)
+        assert watched.codes == []
+
+
+def test_the_metrics_tell_the_verdict_and_each_finding() -> None:
+    watched, metrics = Watched(), Metrics("coordinator")
+    found: list[Vitals | None] = [None]
+    register(metrics, lambda: found[0])
+    assert b"conclave_health_verdict 0.0" in metrics.exposition()
+    found[0] = watched.vitals
+    watched.backlog = (7, 61.0)
+    watched.pass_(1)
+    text = metrics.exposition().decode()
+    assert "conclave_health_verdict 2.0" in text
+    assert 'conclave_health_finding{code="writes_queued"} 2.0' in text
+    assert 'conclave_health_finding{code="leader_late"} 0.0' in text
+    assert "conclave_writes_queued 7.0" in text
+
+
+# --- pulse and history ----------------------------------------------------------------------------------------------
+
+
+def test_the_pulse_tells_the_longest_turn_of_a_minute_and_forgets_it_then() -> None:
+    pulse = Pulse()
+    pulse.turned(100.0, took_s=0.2, waited_s=0.1, events=5)
+    pulse.turned(100.5, took_s=1.5, waited_s=0.0, events=2)
+    pulse.beat(101.0, late_s=0.7)
+    assert pulse.longest_s(110.0) == 1.5
+    assert (pulse.waited_s(110.0), pulse.events(110.0)) == (0.1, 5)
+    assert pulse.busy_share(105.0) == pytest.approx(0.17)
+    assert pulse.longest_s(161.0) == 0.7
+    assert pulse.longest_s(170.0) == 0.0
+    for second in range(1000):
+        pulse.turned(200.0 + second, took_s=0.0, waited_s=0.0, events=1)
+    assert len(pulse._slots) <= 62
+
+
+def test_history_keeps_an_hour_in_fixed_memory() -> None:
+    history = History()
+    for step in range(STEPS + 50):
+        at = 1000.0 + STEP_S * step
+        assert history.due(at)
+        totals = dict.fromkeys(COUNTED, 20.0 * step)
+        levels = {"pending_active": float(step), "latency_p50_ms": float("nan")}
+        history.took(at, totals, levels, {f"r{number}": 0.5 for number in range(MOST_RESOURCES + 5)})
+    times, series = history.times(), history.series()
+    assert len(times) == STEPS
+    assert times == sorted(times)
+    assert {len(column) for column in series.values()} == {STEPS}
+    assert series.keys() == {*COUNTED, *LEVELS}
+    assert series["bound_per_s"][-1] == 2.0
+    assert (series["pending_active"][-1], series["latency_p50_ms"][-1]) == (STEPS + 49, None)
+    assert len(history.allocation()) == MOST_RESOURCES
+    assert history.times(times[-2]) == times[-1:]
+
+
+def test_the_first_step_knows_levels_and_no_rates_and_none_is_due_before_its_time() -> None:
+    history = History()
+    history.took(1000.0, dict.fromkeys(COUNTED, 5.0), {"nodes": 3.0}, {})
+    assert history.series()["bound_per_s"] == [None]
+    assert history.series()["nodes"] == [3.0]
+    assert not history.due(1000.0 + STEP_S - 1)
+
+
+def test_each_ten_seconds_a_step_is_remembered() -> None:
+    watched = Watched()
+    for _ in range(25):
+        watched.pass_(1)
+    series = watched.vitals.history.series()
+    assert len(series["nodes"]) == 3
+    assert series["nodes"][-1] == 1.0
+    assert watched.vitals.history.allocation()["cpu_millis"][-1] == 0.0
+    assert replace(watched.vitals.verdicts.health, findings=[]).verdict == OK
