@@ -1,4 +1,5 @@
-"""A mesh worth looking at, for figures and pictures of the dashboard: nodes of several sizes, pods that keep coming."""
+"""A mesh worth looking at, for figures and pictures of the dashboard: nodes of several sizes, in zones and pools, some
+with GPUs, two of them unwell; pods that keep coming, and pods that fit nowhere."""
 
 from __future__ import annotations
 
@@ -17,6 +18,11 @@ from tests.process.mesh import Mesh
 
 TOKEN = "operator-token-for-the-bench"
 SIZES = (("16", "64Gi"), ("32", "128Gi"), ("32", "256Gi"), ("64", "256Gi"))
+ZONES = ("eu-1a", "eu-1b", "eu-1c")
+GPU_EVERY = 10
+UNWELL = (("Ready", "False", "KubeletNotReady"), ("MemoryPressure", "True", "KubeletHasInsufficientMemory"))
+NAMESPACES = ("vision", "billing", "research")
+URGENT = "urgent"
 APPS = ("checkout", "search", "images", "ingest", "reports", "mail")
 REQUESTS = (("250m", "256Mi"), ("500m", "1Gi"), ("1", "4Gi"), ("2", "4Gi"), ("4", "16Gi"))
 AT_ONCE = 16
@@ -38,14 +44,45 @@ class World:
         return self.mesh.services[leader].admin_url, self.mesh.services[standby].admin_url
 
     async def add_nodes(self, count: int) -> None:
-        """Nodes of mixed sizes, ready."""
+        """Nodes of mixed sizes: all ready but the last two."""
 
         async def add(number: int) -> None:
             cpu, memory = self.rng.choice(SIZES)
-            body = node_json(f"node-{number:04d}", {"cpu": cpu, "memory": memory, "pods": "110"})
+            gpus = {"nvidia.com/gpu": "8"} if number % GPU_EVERY == 0 else {}
+            labels = {
+                "topology.kubernetes.io/zone": ZONES[number % len(ZONES)],
+                "node.kubernetes.io/instance-type": "gpu" if gpus else f"general-{cpu}",
+            }
+            body = node_json(f"node-{number:04d}", {"cpu": cpu, "memory": memory, "pods": "110", **gpus}, labels=labels)
+            unwell = number - (count - len(UNWELL))
+            if count > GPU_EVERY and unwell >= 0:
+                _make_unwell(body, *UNWELL[unwell])
             await self.mesh.create("/api/v1/nodes", body)
 
         await self._all([partial(add, number) for number in range(count)])
+
+    async def add_misfits(self, count: int) -> None:
+        """So many pods of each kind that find no room, or find none soon: for GPUs, for a disk that no node has, for
+        more than a node offers; in several namespaces, and some of them urgent."""
+        for name in NAMESPACES:
+            await self.mesh.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        await self.mesh.create(
+            "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": URGENT}, "value": 1000}
+        )
+        kinds: tuple[tuple[str, str, dict[str, str], dict[str, Any]], ...] = (
+            ("vision", "train", {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "4"}, {}),
+            ("research", "sweep", {"cpu": "2", "memory": "8Gi", "nvidia.com/gpu": "8"}, {"priorityClassName": URGENT}),
+            ("billing", "ledger", {"cpu": "1", "memory": "4Gi"}, {"nodeSelector": {"disk": "nvme"}}),
+            ("research", "fold", {"cpu": "72", "memory": "32Gi"}, {}),
+        )
+        await self._all([partial(self._misfit, *kind, number) for kind in kinds for number in range(count)])
+
+    async def _misfit(
+        self, namespace: str, name: str, requests: dict[str, str], more: dict[str, Any], number: int
+    ) -> None:
+        body = pod_json(f"{name}-{number:04d}", requests, scheduler_name="conclave", namespace=namespace)
+        body["spec"].update(more)
+        await self.mesh.create(f"/api/v1/namespaces/{namespace}/pods", body)
 
     async def add_pods(self, count: int) -> None:
         """Pods of mixed sizes, all at once."""
@@ -90,6 +127,14 @@ class World:
                 await call()
 
         await asyncio.gather(*(one(call) for call in calls))
+
+
+def _make_unwell(body: dict[str, Any], condition: str, status: str, reason: str) -> None:
+    """A node whose kubelet says so; nobody of the cluster model speaks for it."""
+    body["metadata"].pop("annotations")
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    told = {"type": condition, "status": status, "reason": reason}
+    body["status"]["conditions"] = [told] if condition == "Ready" else [ready, told]
 
 
 @asynccontextmanager

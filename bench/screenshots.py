@@ -1,4 +1,5 @@
-"""Pictures of the dashboard for the documentation: a real mesh on the twin, a real Chromium, a real failover.
+"""Pictures of the dashboard for the documentation: a real mesh on the twin whose cluster is full, with GPUs, pending
+pods and nodes that are unwell; a real Chromium, a real failover.
 
     .venv/bin/python -m bench.screenshots --out docs/images
 
@@ -44,6 +45,12 @@ async def take(page: Page, out: Path, name: str) -> None:
     print(f"{file.name} {file.stat().st_size // 1000} kB", flush=True)
 
 
+async def view(page: Page, route: str) -> None:
+    """Go there; the pointer marks nothing and nothing is focused."""
+    await page.mouse.move(2, 2)
+    await page.evaluate("route => { location.hash = route; document.activeElement.blur(); scrollTo(0, 0) }", route)
+
+
 async def pictures(running: World, page: Page, out: Path, leader: str, seconds: float) -> None:
     """In the order in which things happen."""
     await post(page, "/v1/policies/activate", {"name": "marl-dqn", "stage": "active", "reason": "balance"})
@@ -55,11 +62,29 @@ async def pictures(running: World, page: Page, out: Path, leader: str, seconds: 
     await page.emulate_media(color_scheme="dark")
     await take(page, out, "dark")
     await page.emulate_media(color_scheme="light")
-    await page.evaluate("() => { location.hash = '#/policies' }")
+    await view(page, "#/?group=zone&colour=nvidia.com%2Fgpu&range=1h")
+    await expect(page.get_by_label("Group")).to_have_value("zone")
+    await asyncio.sleep(4)
+    await take(page, out, "map")
+    await view(page, "#/pending")
+    await expect(page.get_by_role("table", name="Groups of pending pods").locator("tbody tr").nth(2)).to_be_visible()
+    await take(page, out, "pending")
+    await view(page, "#/nodes?sort=-extended")
+    await expect(page.get_by_role("table", name="Nodes").locator("tbody tr").nth(20)).to_be_visible()
+    await take(page, out, "nodes")
+    await view(page, "#/health")
+    await expect(page.get_by_text("Longest turn", exact=True)).to_be_visible()
+    await take(page, out, "health")
+    await view(page, "#/policies")
     await expect(page.get_by_role("table", name="The last closed window")).to_be_visible()
     await take(page, out, "policies")
-    await page.evaluate("() => { location.hash = '#/' }")
-    await page.locator("main tbody a").nth(3).click()
+    await view(page, "#/queue?q=train&sort=-pending")
+    await page.get_by_role("table", name="Pods in the queue").locator("tbody a").first.click()
+    await expect(page.locator("dialog.drawer .group").first).to_be_visible()
+    await take(page, out, "pending-pod")
+    await page.keyboard.press("Escape")
+    await view(page, "#/")
+    await page.get_by_role("table", name="Newest decisions").locator("tbody a").nth(3).click()
     await expect(page.locator("dialog.drawer tbody tr").first).to_be_visible()
     await take(page, out, "explain")
     await page.keyboard.press("Escape")
@@ -85,7 +110,8 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
         context = await browser.new_context(viewport=WIDE, color_scheme="light")
         await context.add_init_script(f"sessionStorage.setItem('conclave-token', '{TOKEN}')")
         page = await context.new_page()
-        await running.add_pods(options.nodes * 9)
+        await running.add_pods(options.nodes * options.pods_per_node)
+        await running.add_misfits(options.misfits)
         async with running.traffic(options.pods_per_s, batch=60):
             await page.goto(f"{url}/ui/")
             await pictures(running, page, options.out, leader, options.seconds)
@@ -97,6 +123,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     parser.add_argument("--nodes", type=int, default=400)
+    parser.add_argument("--pods-per-node", type=int, default=16)
+    parser.add_argument("--misfits", type=int, default=60, help="of each kind that finds no room")
     parser.add_argument("--pods-per-s", type=float, default=12.0)
     parser.add_argument("--seconds", type=float, default=150.0, help="of looking before the first picture")
     options = parser.parse_args()

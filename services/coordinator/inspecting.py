@@ -7,15 +7,16 @@ It shows no label, image or environment of any pod. Nodes: ``inspecting_nodes.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from heapq import nsmallest
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from services.coordinator.core import Core
 from services.coordinator.inspecting_nodes import cordoned
 from services.coordinator.inspecting_resources import ResourceTotal, resource_totals
 from services.coordinator.pace import Pace, Quantiles
+from services.coordinator.pending import class_name, reason_of
 from services.coordinator.plans import Placed
 from services.coordinator.recent import Considered, PastDecision
 from shared.kube.label_selectors import LabelSelector
@@ -31,7 +32,8 @@ MOST_JUDGED = 5000
 
 
 class QueuedPod(Struct, frozen=True, kw_only=True):
-    """One pending pod. ``plugins``: who rejected it; ``retry_in_s`` None: it waits for its turn, or for an event."""
+    """One pending pod. ``plugins``: who rejected it; ``retry_in_s`` None: it waits for its turn, or for an event.
+    ``reason``, ``class``: the group it is of in ``/v1/pending``."""
 
     namespace: str
     name: str
@@ -43,6 +45,8 @@ class QueuedPod(Struct, frozen=True, kw_only=True):
     retry_in_s: float | None
     plugins: list[str]
     nominated_node: str
+    reason: str
+    class_: str = field(name="class")
 
 
 class UnitPod(Struct, frozen=True, kw_only=True):
@@ -146,6 +150,7 @@ def queue_page(
         )
 
     page: list[QueuedPod] = []
+    names: dict[Hashable, str] = {}
     last, judged = after, 0
     for entry in core.state.queue.entries.values():
         if entry.arrival <= after:
@@ -154,7 +159,7 @@ def queue_page(
             return page, last
         last, judged = entry.arrival, judged + 1
         if chosen(entry):
-            page.append(_queued(core, entry, now))
+            page.append(_queued(core, entry, now, names))
     return page, None
 
 
@@ -231,8 +236,11 @@ def overview(core: Core, pace: Pace, now: float) -> Overview:
     )
 
 
-def _queued(core: Core, entry: Entry, now: float) -> QueuedPod:
+def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) -> QueuedPod:
     pod = entry.pod
+    key = (pod.pod_class, pod.relations)
+    if key not in names:  # of many pods few classes: each is named once for a page
+        names[key] = class_name(pod)
     retry_in_s = None
     if entry.place is Place.BACKOFF:
         retry_in_s = round(max(0.0, entry.ready_at - now), 3)
@@ -250,6 +258,8 @@ def _queued(core: Core, entry: Entry, now: float) -> QueuedPod:
         retry_in_s=retry_in_s,
         plugins=sorted(entry.plugins),
         nominated_node=pod.nominated_node,
+        reason=reason_of(core, entry),
+        class_=names[key],
     )
 
 

@@ -213,7 +213,7 @@ class _Grouping:
         of.pods += 1
         refused = entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF)
         of.refused += refused
-        reason = self._reason(entry)
+        reason = reason_of(self._core, entry)
         place = (reason, pod.namespace, pod.priority, key)
         group = self.groups.get(place)
         if group is None:
@@ -225,16 +225,18 @@ class _Grouping:
             group.since, group.oldest = entry.first_seen, pod.key
         group.places[entry.place.value] += 1
 
-    def _reason(self, entry: Entry) -> str:
-        if entry.place is Place.IN_FLIGHT:
-            return IN_FLIGHT
-        if entry.place is Place.ACTIVE:
-            return IN_TURN if self._core.state.paused is None else PAUSED
-        if entry.plugins:
-            return "+".join(sorted(entry.plugins))
-        if entry.place is Place.BACKOFF:
-            return BACKING_OFF
-        return NO_AGENTS if self._core.state.cache.table.row_of else NO_NODES
+
+def reason_of(core: Core, entry: Entry) -> str:
+    """By what a pod is grouped: the rules that refuse it, or why none does."""
+    if entry.place is Place.IN_FLIGHT:
+        return IN_FLIGHT
+    if entry.place is Place.ACTIVE:
+        return IN_TURN if core.state.paused is None else PAUSED
+    if entry.plugins:
+        return "+".join(sorted(entry.plugins))
+    if entry.place is Place.BACKOFF:
+        return BACKING_OFF
+    return NO_AGENTS if core.state.cache.table.row_of else NO_NODES
 
 
 def class_name(pod: Pod) -> str:

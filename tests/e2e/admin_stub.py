@@ -20,12 +20,16 @@ TOKEN = "token-of-the-stub"
 class Stub:
     """``async with Stub() as stub``: served at ``stub.url``, and there again after ``stop`` and ``start``.
 
-    ``figures.leader`` None: 503 ``no_leader``. ``streams`` False: 429 for a stream.
+    ``figures.leader`` None: 503 ``no_leader``. ``streams`` False: 429 for a stream. ``mute``: streams stay open and
+    say nothing. ``busy``: paths that are told 429, with the seconds after which to ask again. ``asked``: every GET.
     """
 
     def __init__(self, *, nodes: int = 120, text: str = "", role: str = "admin") -> None:
         self.figures = Figures(nodes=nodes, text=text, role=role)
         self.streams = True
+        self.mute = False
+        self.busy: dict[str, int] = {}
+        self.asked: list[str] = []
         self.obeyed = True
         self.posts: list[tuple[str, Json]] = []
         self.url = ""
@@ -64,13 +68,15 @@ class Stub:
             return refused(401, "unauthenticated", "no accepted token or certificate")
         if self.figures.leader is None and request.path != "/v1/whoami":
             return refused(503, "no_leader", "no coordinator leads")
+        if (after_s := self.busy.get(request.path, self.busy.get("*"))) is not None:
+            return refused(429, "overloaded", "the leader is busy placing pods", {"Retry-After": str(after_s)})
         return None
 
     async def _get(self, request: web.Request) -> web.Response:
+        self.asked.append(request.path)
         if (no := self._refused(request)) is not None:
             return no
-        limit, service = int(request.query.get("limit", 100)), request.query.get("service", "")
-        answer = self.figures.answer(request.path, limit=limit, service=service)
+        answer = self.figures.answer(request.path, request.query)
         return web.json_response(answer) if answer is not None else refused(404, "route_unknown", "no such route")
 
     async def _post(self, request: web.Request) -> web.Response:
@@ -92,6 +98,9 @@ class Stub:
         await response.prepare(request)
         try:
             while self.figures.leader is not None and self.streams:
+                if self.mute:
+                    await asyncio.sleep(0.5)
+                    continue
                 events = [("decision", self.figures.decision()) for _ in range(3)]
                 for name, data in [("overview", self.figures.overview()), *events]:
                     await response.write(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())
@@ -101,5 +110,5 @@ class Stub:
         return response
 
 
-def refused(status: int, code: str, message: str) -> web.Response:
-    return web.json_response({"code": code, "message": message}, status=status)
+def refused(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> web.Response:
+    return web.json_response({"code": code, "message": message}, status=status, headers=headers)

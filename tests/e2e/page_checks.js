@@ -73,10 +73,37 @@
     return wrong;
   },
 
+  // Text that wraps letter by letter: a line of fewer than four letters inside a word that goes on.
+  letterWrapping() {
+    const wrong = [];
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const node = walker.currentNode;
+      const element = node.parentElement;
+      if (!node.textContent.trim() || !element.checkVisibility() || element.closest('.hidden-text, .skip, caption, thead, option, script')) continue;
+      const modal = document.querySelector('dialog[open]');
+      if (modal && !modal.contains(element)) continue;
+      for (const word of node.textContent.matchAll(/[^\s\u200b-]{5,}/g)) {
+        const lines = new Map();
+        const range = document.createRange();
+        for (let i = word.index; i < word.index + word[0].length; i++) {
+          range.setStart(node, i);
+          range.setEnd(node, i + 1);
+          const top = Math.round(range.getBoundingClientRect().top);
+          lines.set(top, (lines.get(top) ?? 0) + 1);
+        }
+        const counts = [...lines.values()];
+        // the last line of a word may be short; one in which fewer than four letters find room is no line
+        if (counts.length > 1 && (counts.slice(0, -1).some((letters) => letters < 4) || counts.length > 6)) wrong.push(`${counts.join('+')}: ${word[0].slice(0, 40)}`);
+      }
+    }
+    return [...new Set(wrong)].slice(0, 10);
+  },
+
   // What reaches beyond the right edge of the window.
   overflow() {
     const width = document.documentElement.clientWidth;
-    const outside = (e) => e.checkVisibility() && !e.closest('.flush, nav, .hidden-text, .skip, caption, thead')
+    const outside = (e) => e.checkVisibility() && !e.closest('.flush, .scroll, nav, .hidden-text, .skip, caption, thead')
       && e.getBoundingClientRect().right > width + 1;
     const wrong = [...document.body.querySelectorAll('*')].filter(outside).map((e) => `${e.tagName} ${e.className}`);
     if (document.scrollingElement.scrollWidth > width) wrong.push(`the page is ${document.scrollingElement.scrollWidth} wide`);

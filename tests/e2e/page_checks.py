@@ -19,6 +19,11 @@ async def structure_faults(page: Page) -> list[str]:
     return await _run(page, "structureFaults")
 
 
+async def letter_wrapping(page: Page) -> list[str]:
+    """Words cut into lines of a few letters."""
+    return await _run(page, "letterWrapping")
+
+
 async def overflow(page: Page) -> list[str]:
     """What reaches beyond the right edge of the window."""
     return await _run(page, "overflow")

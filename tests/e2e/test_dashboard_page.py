@@ -17,7 +17,7 @@ from tests.e2e.page_checks import low_contrast, overflow, structure_faults
 
 pytestmark = [pytest.mark.process, needs_chromium]
 
-VIEWS = ("#/", "#/nodes", "#/queue", "#/decisions", "#/policies", "#/mesh")
+VIEWS = ("#/", "#/nodes", "#/pending", "#/queue", "#/decisions", "#/policies", "#/mesh", "#/health")
 DRAWERS = ("#/pods/web/shop-1", "#/nodes/node-0003")
 MARKUP = "<img src=x onerror='window.hit=1'><b class=strange>x</b>"
 
@@ -116,7 +116,7 @@ async def test_the_checks_of_a_page_see_faults() -> None:
         await tab.page.evaluate("""() => {
             document.documentElement.style.setProperty('--soft', '#c8c8c4');
             document.querySelector('main table caption').remove();
-            document.querySelector('label[for=of-agent]').remove();
+            document.querySelector('#list-main-find').removeAttribute('aria-label');
             document.querySelector('main h1').remove();
             document.querySelector('main').append(Object.assign(document.createElement('div'), { className: 'wide' }));
             document.querySelector('.wide').style.width = '4000px';
@@ -206,7 +206,7 @@ async def test_rows_hold_still_while_somebody_points_at_them() -> None:
         await rows.first.hover()
         await expect(tab.page.get_by_text("held still while you read")).to_be_visible()
         held = await rows.all_inner_texts()
-        bound = tab.page.get_by_text("bound by this leader")
+        bound = tab.page.get_by_text("by this leader")
         for _ in range(2):
             await expect(bound).not_to_have_text(await bound.inner_text())
         assert await rows.all_inner_texts() == held
@@ -218,9 +218,10 @@ async def test_events_cut_anywhere_are_read_whole() -> None:
     async with Stub() as stub, chromium() as browser, opened(browser, stub.url) as tab:
         faults = await tab.page.evaluate("""async () => {
             const { EventParser } = await import('/ui/stream.js');
-            const text = ': heartbeat\\n\\nevent: decision\\ndata: {"a":1}\\n\\n'
+            const text = ': heartbeat\\n\\nid: 7-1\\nevent: decision\\ndata: {"a":1}\\n\\n'
                 + 'event: overview\\r\\ndata: {}\\r\\n\\r\\n';
-            const wanted = JSON.stringify([{ name: 'decision', data: '{"a":1}' }, { name: 'overview', data: '{}' }]);
+            const wanted = JSON.stringify([
+                { name: 'decision', id: '7-1', data: '{"a":1}' }, { name: 'overview', id: '', data: '{}' }]);
             const faults = [];
             for (let first = 0; first <= text.length; first++) {
                 for (const second of [first, Math.min(text.length, first + 3)]) {

@@ -5,12 +5,20 @@ const KEY = "conclave-token";
 
 /** A refusal or no answer: `status` 0 is a server that cannot be reached. */
 export class ApiError extends Error {
-  constructor(status, code, message, requestId = "") {
+  constructor(status, code, message, requestId = "", retryAfterMs = 0) {
     super(message);
+    this.retryAfterMs = retryAfterMs;
     this.status = status;
     this.code = code;
     this.requestId = requestId;
   }
+}
+
+let heldUntil = 0;
+
+/** Milliseconds for which the server wants no more reads of this page: it said 429, and after how long to come back. */
+export function heldForMs() {
+  return Math.max(0, heldUntil - performance.now());
 }
 
 export function token() {
@@ -49,7 +57,8 @@ export async function refusal(response) {
     // no JSON: a proxy in between answered
   }
   if (response.status === 401) for (const listener of unauthenticated) listener();
-  return new ApiError(response.status, code, message, requestId);
+  const retryAfterMs = 1000 * Math.min(60, Number(response.headers.get("Retry-After")) || 0);
+  return new ApiError(response.status, code, message, requestId, retryAfterMs);
 }
 
 async function call(method, path, body, timeoutMs) {
@@ -66,7 +75,9 @@ async function call(method, path, body, timeoutMs) {
     const slow = error?.name === "TimeoutError";
     throw new ApiError(0, slow ? "timeout" : "unreachable", slow ? "no answer in time" : "this coordinator does not answer");
   }
-  throw await refusal(response);
+  const refused = await refusal(response);
+  if (refused.status === 429) heldUntil = Math.max(heldUntil, performance.now() + (refused.retryAfterMs || 1000));
+  throw refused;
 }
 
 const early = new Map();
@@ -87,6 +98,21 @@ export function get(path, timeoutMs = 8000) {
   return call("GET", path, undefined, timeoutMs);
 }
 
+/** All items of a list route, page after page, `most` of them at the most: {items, more, first}. */
+export async function getAll(path, { most = 20_000, limit = 500, pauseMs = 40 } = {}) {
+  const items = [];
+  const mark = path.includes("?") ? "&" : "?";
+  let first = null;
+  for (let from = ""; ;) {
+    const page = await get(`${path}${mark}limit=${limit}${from ? `&continue=${encodeURIComponent(from)}` : ""}`);
+    first ??= page;
+    for (const item of page.items) items.push(item);
+    from = page.continue ?? "";
+    if (!from || items.length >= most) return { items, more: Boolean(from), first };
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+  }
+}
+
 export function post(path, body, timeoutMs = 15_000) {
   return call("POST", path, body, timeoutMs);
 }
@@ -94,7 +120,7 @@ export function post(path, body, timeoutMs = 15_000) {
 /** One line for people, with the id to ask an administrator about. */
 export function told(error) {
   if (!(error instanceof ApiError)) return String(error?.message ?? error);
-  const words = { forbidden: "Your role may not do this", no_leader: "No coordinator leads just now; try again in a moment" };
+  const words = { forbidden: "Your role may not do this", no_leader: "No coordinator leads just now", route_unknown: "This leader does not tell this: it is of another version", not_ready: "The leader has just begun and is not ready yet" };
   const text = words[error.code] ?? error.message;
   return error.requestId ? `${text} (request ${error.requestId})` : text;
 }

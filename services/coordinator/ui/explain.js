@@ -4,9 +4,10 @@
 import { get, segment, told } from "./api.js";
 import { fill, h } from "./dom.js";
 import { amount, count, figure, plural, score, seconds } from "./format.js";
-import { meter, pairs } from "./table.js";
+import { meter, pairs, plainTable } from "./table.js";
 
-const STATES = { bound: "is-good", pending: "is-warn", placing: "is-warn", invalid: "is-bad" };
+const STATES = { bound: "is-good", pending: "is-warn", placing: "is-warn", invalid: "is-bad", evicted: "is-bad", gone: "" };
+const OUTCOMES = { asked: "asked to leave", evicted: "evicted", refused: "its eviction was refused", gone: "has left" };
 const SHOWN = 5;
 
 /** Fills `place` with the explanation of a pod. */
@@ -31,6 +32,8 @@ function parts(answer) {
       ["Not looked at", answer.missing?.length ? answer.missing.join(", ") : null],
       ["Uid", h("code", {}, answer.uid)],
     ]),
+    answer.victim_of ? victim(answer.victim_of) : null,
+    answer.evicted?.length ? evicted(answer.evicted) : null,
     answer.queue ? queue(answer.queue) : null,
     answer.decision ? decision(answer.decision) : null,
     answer.reasons ? reasons(answer.reasons) : null,
@@ -56,20 +59,37 @@ function queue(seen) {
   ]));
 }
 
+/** Bars begin at nothing, or at the least score where there are scores below nothing: a close second looks close. */
 function decision(made) {
   const rows = made.candidates ?? made.considered ?? [];
-  const scores = rows.map((row) => row.score);
-  const low = Math.min(...scores);
+  const scores = rows.map((row) => row.score).filter(Number.isFinite);
+  const low = Math.min(0, ...scores);
   const span = Math.max(...scores) - low;
   return part(
     `Decided ${seconds(made.ago_s)} ago by ${made.policy}@${made.policy_version}`,
-    h("table", {}, h("caption", { class: "hidden-text" }, "Nodes considered"),
-      h("thead", {}, h("tr", {}, ["Node considered", "Score", "Policy’s advice"].map((title) => h("th", { scope: "col" }, title)))),
-      h("tbody", {}, rows.map((row) => h("tr", {},
-        h("th", { scope: "row" }, row.node, row.node === made.node ? [" ", h("span", { class: "tag is-good" }, "chosen")] : null),
-        h("td", {}, meter(span ? 0.06 + 0.94 * ((row.score - low) / span) : 1, score(row.score), { warns: false })),
-        h("td", {}, row.accepted ? "take it" : "better not"))))),
+    plainTable("Nodes considered", ["Node considered", "Score", "Policy’s advice"], rows.map((row) => [
+      [nodeLink(row.node), row.node === made.node ? [" ", h("span", { class: "tag is-good" }, "chosen")] : null],
+      meter(span > 0 ? (row.score - low) / span : 0, score(row.score), { warns: false }),
+      row.accepted ? "take it" : "better not"])),
   );
+}
+
+function nodeLink(name) {
+  return h("a", { href: `#/nodes/${segment(name)}` }, name);
+}
+
+/** "namespace/name" as a link to its explanation. */
+function podLink(pod) {
+  const [namespace, name] = String(pod).split("/");
+  return name ? h("a", { href: `#/pods/${segment(namespace)}/${segment(name)}` }, pod) : String(pod);
+}
+
+function victim(by) {
+  return part("Preempted", h("p", {}, "Evicted on ", nodeLink(by.node), ` ${seconds(by.ago_s)} ago, to make room for `, podLink(by.pod), Number.isFinite(by.priority) ? ` (priority ${by.priority}).` : "."));
+}
+
+function evicted(list) {
+  return part("Evicted for it", h("ul", { class: "small" }, list.map((one) => h("li", {}, podLink(one.pod), ` (priority ${one.priority}) on `, nodeLink(one.node), `: ${OUTCOMES[one.outcome] ?? one.outcome}, ${seconds(one.ago_s)} ago`))));
 }
 
 function reasons(given) {
@@ -103,28 +123,43 @@ function nodes(seen) {
   return part(
     `${count(seen.feasible)} of ${plural(seen.nodes, "node")} take it now`,
     seen.unowned ? h("p", { class: "warn small" }, `${plural(seen.unowned, "node")} have no agent`) : null,
+    seen.candidates.length ? scoresByRule(seen.candidates, seen.score_rules ?? {}) : null,
     seen.groups.map(group),
-    seen.candidates.length ? h("table", {}, h("caption", { class: "hidden-text" }, "Nodes that take the pod"),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Node that takes it"), h("th", { scope: "col", class: "number" }, "Total"), h("th", { scope: "col" }, "Scores by rule"))),
-      h("tbody", {}, seen.candidates.map((one) => h("tr", {}, h("th", { scope: "row" }, one.name), h("td", { class: "number" }, one.total),
-        h("td", { class: "small soft" }, Object.entries(one.scores).map(([rule, value]) => `${rule} ${value}`).join(", ")))))) : null,
   );
 }
 
+/** One row per node that takes it, one column per rule: what the total is made of. */
+function scoresByRule(candidates, rules) {
+  const names = [...new Set(candidates.flatMap((one) => Object.keys(one.scores)))];
+  const weight = (name) => (rules[name]?.weight && rules[name].weight !== 1 ? ` ×${rules[name].weight}` : "");
+  const title = (name) => [name.replace(/([a-z])([A-Z])/g, "$1\u200b$2"), weight(name)].join("");
+  const most = names.filter((name) => rules[name]).map((name) => `${name} gives at most ${count(rules[name].most * (rules[name].weight || 1))}`);
+  return [
+    plainTable("Nodes that take the pod, with the score of each rule", ["Node that takes it", { title: "Total", number: true }, ...names.map((name) => ({ title: title(name), number: true }))],
+      candidates.map((one) => [nodeLink(one.name), h("b", {}, score(one.total)), ...names.map((name) => (name in one.scores ? score(one.scores[name]) : "–"))])),
+    most.length ? h("p", { class: "soft small" }, `${most.join(", ")}. Each with its weight in it; the total is their sum.`) : null,
+  ];
+}
+
 function group(one) {
+  const alone = Number.isFinite(one.count_only) && one.count_only < one.count ? h("p", { class: "small soft" }, `${count(one.count_only)} of them ${one.count_only === 1 ? "fails" : "fail"} by this alone; the others have more against them.`) : null;
   return h("div", { class: "group" },
     h("p", {}, h("span", { class: "tag" }, plural(one.count, "node")), h("b", {}, one.plugin), one.stage === "Filter" ? "" : ` (${one.stage})`, ": ", one.reasons.join(", ")),
+    alone,
     h("ul", { class: "small soft" }, one.nodes.slice(0, SHOWN).map(member), one.count > SHOWN ? h("li", {}, `and ${count(one.count - Math.min(SHOWN, one.nodes.length))} more`) : null),
     one.change ? h("p", { class: "small" }, h("b", {}, "Would help: "), one.change) : null);
 }
 
+/** A node with what it is short of; every further rule that refuses it below. */
 function member(node) {
-  const short = node.shortages.map((s) => `${s.resource}: asked ${amount(s.resource, s.requested)}, free ${amount(s.resource, s.free)} of ${amount(s.resource, s.allocatable)}`);
+  const short = (node.shortages ?? []).map((s) => `${s.resource}: asked ${amount(s.resource, s.requested)}, free ${amount(s.resource, s.free)} of ${amount(s.resource, s.allocatable)}`);
   const texts = [...short, ...(node.numbers ?? []).map((number) => number.text)];
-  return h("li", {}, texts.length ? `${node.name}: ${texts.join("; ")}` : node.name);
+  const more = (node.failing ?? []).slice(1);
+  return h("li", {}, nodeLink(node.name), texts.length ? `: ${texts.join("; ")}` : "",
+    more.length ? h("ul", {}, more.map((rule) => h("li", {}, "also ", h("b", {}, rule.plugin), `: ${rule.reasons.join(", ")}`))) : null);
 }
 
 function preemption(seen) {
   return part("Preemption", h("p", {}, seen.summary), h("ul", { class: "small" }, seen.candidates.map((one) =>
-    h("li", {}, `${one.node}: ${one.victims.slice(0, SHOWN).map((victim) => `${victim.pod} (priority ${victim.priority}${victim.breaks_budget ? ", breaks its budget" : ""})`).join(", ")}${one.allowed ? "" : "; not done, budgets are strict"}`))));
+    h("li", {}, nodeLink(one.node), ": would evict ", one.victims.slice(0, SHOWN).map((victim, i) => [i ? ", " : "", podLink(victim.pod), ` (priority ${victim.priority}${victim.breaks_budget ? ", breaks its budget" : ""})`]), one.count > SHOWN ? ` and ${count(one.count - SHOWN)} more` : "", one.allowed ? "" : "; not done, budgets are strict"))));
 }

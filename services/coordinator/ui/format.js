@@ -71,9 +71,9 @@ export function cores(millis) {
   return millis < 1000 ? `${Math.round(millis)}m` : figure(millis / 1000);
 }
 
-/** Millicores as Kubernetes writes them, exact: 1500m, 2. */
+/** Millicores as Kubernetes writes them, exact: 1500m, 2; from a thousand on with a comma. */
 function quantity(millis) {
-  return millis % 1000 === 0 ? String(millis / 1000) : `${millis}m`;
+  return millis % 1000 === 0 ? WHOLE.format(millis / 1000) : `${millis}m`;
 }
 
 /** Bytes with binary prefixes. */

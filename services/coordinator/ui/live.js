@@ -1,13 +1,14 @@
 // What the page knows now, kept current. Why it exists: views show, this follows. Stream first; where a stream gives
 // nothing (too many readers, a proxy that holds it back) it asks every other second instead, and says so.
 
-import { ApiError, get } from "./api.js";
+import { ApiError, get, heldForMs } from "./api.js";
+import { History } from "./history.js";
 import { follow } from "./stream.js";
 
-export const HISTORY_S = 300;
 const DECISIONS_KEPT = 200;
 const STALE_MS = 4000;
 const POLL_MS = 2000;
+const MOST_POLL_MS = 30_000;
 const NO_LEADER_RETRY_MS = 500;
 const HIDDEN_MS = 60_000;
 
@@ -18,24 +19,31 @@ export class Live extends EventTarget {
   connection = "connecting";
   /** Milliseconds of the clock since which there is no leader, or no answer. */
   since = 0;
+  /** Milliseconds of the clock when the last overview came; 0: none yet. */
+  at = 0;
   dropped = 0;
-  history = [];
+  history = new History();
   #raw = [];
   #leader = null;
   #leaderless = 0;
   #seen = 0;
   #running = null;
   #polling = false;
+  #pollDue = 0;
+  #pollFailures = 0;
+  #lastId = "";
 
   /** Follow until `stop`. */
   start() {
     if (this.#running) return;
     const running = (this.#running = new AbortController());
     this.#seen = 0;
+    this.history.start();
     const ticker = setInterval(() => this.#poll(), POLL_MS);
     running.signal.addEventListener("abort", () => clearInterval(ticker), { once: true });
     follow("/v1/decisions/stream?events=overview,decision,leader", {
       signal: running.signal,
+      lastId: () => this.#lastId,
       onOpen: () => {},
       onEvents: (events) => this.#take(events),
       onGone: (error) => this.#gone(error),
@@ -45,6 +53,7 @@ export class Live extends EventTarget {
   stop() {
     this.#running?.abort();
     this.#running = null;
+    this.history.stop();
   }
 
   /** A page that nobody sees holds no stream for long. */
@@ -68,6 +77,11 @@ export class Live extends EventTarget {
     return found;
   }
 
+  /** Seconds since the last figures came. */
+  age_s(now = Date.now()) {
+    return this.at ? (now - this.at) / 1000 : 0;
+  }
+
   /** Decisions of before this page was opened, from the leader's memory. */
   async load(limit = 50) {
     const answer = await get(`/v1/decisions?limit=${limit}`);
@@ -78,6 +92,7 @@ export class Live extends EventTarget {
   #take(events) {
     let decided = false;
     for (const event of events) {
+      if (event.id) this.#lastId = event.id;
       if (event.name === "decision") { this.#raw.push(event.data); decided = true; }
       else if (event.name === "overview") this.#overviewed(JSON.parse(event.data), "live");
       else if (event.name === "leader") this.#ledBy(leaderIn(JSON.parse(event.data)));
@@ -98,19 +113,24 @@ export class Live extends EventTarget {
   }
 
   #lost(error) {
-    if (error.status === 0) this.#connect("unreachable");
-    else if (error.status === 503) { this.#leaderless ||= Date.now(); this.#connect("no_leader"); }
+    if (error.code === "unreachable") this.#connect("unreachable");
+    else if (["no_leader", "not_ready"].includes(error.code)) { this.#leaderless ||= Date.now(); this.#connect("no_leader"); }
   }
 
   async #poll() {
     if (this.#polling || !this.#running || document.hidden || performance.now() - this.#seen < STALE_MS) return;
+    if (performance.now() < this.#pollDue) return;
     this.#polling = true;
     try {
       this.#overviewed(await get("/v1/overview", 3000), "polling");
+      this.#pollFailures = 0;
+      this.#pollDue = 0;
       const answer = await get("/v1/decisions?limit=50", 3000);
       this.#raw = [...answer.items].reverse();
       this.#tell("decisions");
     } catch (error) {
+      // seldomer and seldomer, and not before the server wants it
+      this.#pollDue = performance.now() + Math.max(heldForMs(), Math.min(MOST_POLL_MS, POLL_MS * 2 ** this.#pollFailures++ - POLL_MS / 2));
       if (error instanceof ApiError) this.#lost(error);
     } finally {
       this.#polling = false;
@@ -119,25 +139,12 @@ export class Live extends EventTarget {
 
   #overviewed(overview, how) {
     if (how === "live") this.#seen = performance.now();
-    this.#remember(overview);
+    this.history.add(overview);
     this.overview = overview;
+    this.at = Date.now();
     this.#ledBy(overview.leader ?? null);
     this.#connect(overview.leader?.id ? how : "no_leader");
     this.#tell("overview");
-  }
-
-  #remember(now) {
-    const before = this.overview;
-    const same = before && before.leader?.term === now.leader?.term;
-    const elapsed = before ? Math.max(0.2, (Date.parse(now.time) - Date.parse(before.time)) / 1000) : 1;
-    const per_s = (field) => (same ? Math.max(0, (now[field] - before[field]) / elapsed) : 0);
-    this.history.push({
-      at: Date.now(), placed: now.rates?.pods_per_s_10s ?? 0, queue: now.queue ?? {},
-      p50: now.latency_ms?.p50, p99: now.latency_ms?.p99, round: now.round_ms?.p99,
-      conflicts: per_s("conflicts"), refusals: per_s("refusals"),
-    });
-    const oldest = Date.now() - HISTORY_S * 1000;
-    while (this.history.length && this.history[0].at < oldest) this.history.shift();
   }
 
   #ledBy(leader) {
@@ -150,6 +157,7 @@ export class Live extends EventTarget {
     this.#leader = leader;
     if (before && before.term !== leader.term) {
       const without_s = this.#leaderless ? (Date.now() - this.#leaderless) / 1000 : 0;
+      this.history.begin();
       this.dispatchEvent(new CustomEvent("failover", { detail: { from: before.id, to: leader.id, term: leader.term, without_s } }));
     }
     this.#leaderless = 0;

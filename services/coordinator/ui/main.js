@@ -1,26 +1,31 @@
 // Puts the page together: sign in, follow the mesh, show the view that the address names. Decides nothing else.
 
+import { enter, route, viewAddress } from "./address.js";
 import { ahead, ApiError, onUnauthenticated, setToken, token, told } from "./api.js";
 import { askPause, Banners } from "./banners.js";
 import { closeDrawer, openDrawer, say } from "./dialogs.js";
 import { fill, h, setText } from "./dom.js";
 import { explainInto } from "./explain.js";
 import { seconds, since } from "./format.js";
+import { verdictOf } from "./health.js";
 import { Live } from "./live.js";
 import { nodeInto } from "./node_panel.js";
 import { identify, may, who } from "./session.js";
 import { signIn } from "./sign_in.js";
 import { startTheme } from "./theme.js";
 import { decisionsView } from "./views/decisions.js";
+import { healthView } from "./views/health.js";
 import { meshView } from "./views/mesh.js";
 import { nodesView } from "./views/nodes.js";
 import { overviewView } from "./views/overview.js";
+import { pendingView } from "./views/pending.js";
 import { policiesView } from "./views/policies.js";
 import { queueView } from "./views/queue.js";
 
-const VIEWS = { "": overviewView, nodes: nodesView, queue: queueView, decisions: decisionsView, policies: policiesView, mesh: meshView };
+const VIEWS = {
+  "": overviewView, nodes: nodesView, pending: pendingView, queue: queueView, decisions: decisionsView, policies: policiesView, mesh: meshView, health: healthView,
+};
 const RETRY_MS = 1000;
-const LINK_WORDS = { connecting: "Connecting", live: "Live", polling: "Every 2 s", no_leader: "No leader", unreachable: "No answer" };
 
 const at = (id) => document.getElementById(id);
 const live = new Live();
@@ -29,18 +34,8 @@ let view = null;
 let viewName = null;
 const pause = h("button", { type: "button", class: "quiet", id: "pause" }, "Pause …");
 
-/** `#/nodes/a%2Fb` as its parts. */
-function route() {
-  const parts = location.hash.replace(/^#\/?/, "").split("/");
-  try {
-    return parts.map(decodeURIComponent);
-  } catch {
-    return [""];
-  }
-}
-
 function show() {
-  const [first, second, third] = route();
+  const { parts: [first, second, third], query } = route();
   if (first === "pods" && third) {
     if (!view) open("");
     const place = openDrawer(`${second}/${third}`, leaveDrawer);
@@ -53,25 +48,33 @@ function show() {
     return;
   }
   closeDrawer();
-  open(first in VIEWS ? first : "");
+  open(first in VIEWS ? first : "", query);
 }
 
 function leaveDrawer() {
-  history.pushState(null, "", viewName ? `#/${viewName}` : "#/");
+  history.pushState(null, "", viewAddress());
 }
 
-function open(name) {
-  if (viewName === name && view) return;
+function open(name, query = new URLSearchParams()) {
+  const moves = enter(name, query);
+  if (viewName === name && view) {
+    if (moves) view.moved?.();
+    return;
+  }
   view?.stop();
   const moved = view !== null;
   viewName = name;
   if (!made.has(name)) made.set(name, VIEWS[name]({ live, go: (hash) => { location.hash = hash; } }));
   view = made.get(name);
+  view.moved?.();
   fill(at("main"), view.element);
   view.start();
-  document.title = `${view.title} · Conclave`;
+  title();
   for (const link of at("views").children) {
-    if (link.getAttribute("href") === `#/${name}`) link.setAttribute("aria-current", "page");
+    if (link.getAttribute("href") === `#/${name}`) {
+      link.setAttribute("aria-current", "page");
+      link.parentElement.scrollTo({ left: link.offsetLeft - link.parentElement.clientWidth / 2 });
+    }
     else link.removeAttribute("aria-current");
   }
   if (moved) {
@@ -80,16 +83,31 @@ function open(name) {
   }
 }
 
+function title() {
+  const cluster = live.overview?.cluster?.name ?? "";
+  const words = [view?.title, cluster, "Conclave"].filter(Boolean).join(" · ");
+  if (document.title !== words) document.title = words;
+  at("cluster").hidden = !cluster;
+  setText(at("cluster"), cluster);
+}
+
 function leading() {
+  title();
   const leader = live.connection === "no_leader" ? null : live.overview?.leader;
   fill(at("leading"), leader?.id ? [h("b", {}, leader.id), ` leads, term ${leader.term}, for ${since(leader.since)}`] : "No coordinator leads");
   const paused = Boolean(live.overview?.scheduling?.paused);
   pause.hidden = !may("operator") || paused;
 }
 
+/** The one verdict, each second too: figures grow old by themselves. */
+function health() {
+  const { level, words } = verdictOf(live);
+  at("link-state").dataset.level = level;
+  setText(at("link-words"), words);
+}
+
 function connection() {
-  at("link-state").dataset.state = live.connection;
-  setText(at("link-words"), LINK_WORDS[live.connection]);
+  health();
   leading();
   view?.connection?.();
 }
@@ -101,9 +119,11 @@ function follow() {
   live.addEventListener("overview", () => {
     if (ticks++ % 60 === 0) banners.learnOthers();
     if (document.hidden) return;
+    health();
     leading();
     view?.overview?.();
   });
+  setInterval(health, 1000);
   live.addEventListener("failover", ({ detail }) => {
     const gap = detail.without_s ? ` after ${seconds(detail.without_s)} without a leader` : "";
     setText(at("announcer"), `${detail.to} leads now, term ${detail.term}${gap}.`);
@@ -139,7 +159,7 @@ async function main() {
     setToken("");
     location.reload();
   });
-  if (token() && route()[0] === "") ahead("/v1/nodes/map");
+  if (token() && route().parts[0] === "") ahead("/v1/nodes/map");
   await signedIn();
   for (const id of ["views", "leading", "link-state", "sign-out"]) at(id).hidden = false;
   const { name, role } = who();

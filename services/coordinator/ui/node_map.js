@@ -1,21 +1,26 @@
-// Nodes as a map: one cell each, darker the more of it is requested. Thousands fit since it is one canvas, and only
-// cells that changed are drawn again. Arrow keys walk it, Enter opens; the table beside it says the same in rows.
+// Nodes as a map: one cell each, darker the more of it is requested, in one field or in groups. Thousands fit since it is
+// one canvas, and only cells that changed are drawn again. Arrow keys walk it, Enter opens; the list says the same in rows.
 
 import { percent } from "./format.js";
+import { arrange } from "./map_layout.js";
 import { colour, onTheme } from "./theme.js";
 
 export const DRAINED = 1;
 export const UNSCHEDULABLE = 2;
 export const UNOWNED = 4;
+export const NOT_READY = 8;
+export const PRESSURE = 16;
+const CHOSEN = 32;
 /** Shades up to `FULL`; what is fuller has a colour of its own. */
 const SHADES = 36;
 const FULL = 0.9;
-const MOST_HEIGHT = 348;
-const SIZES = [44, 36, 30, 26, 22, 18, 16, 14, 12, 10, 8, 7, 6, 5, 4, 3];
+const NONE = -1;
 
 /** What a node's flags mean, in words. */
 export function flagWords(flags) {
   const words = [];
+  if (flags & NOT_READY) words.push("not ready");
+  if (flags & PRESSURE) words.push("under pressure");
   if (flags & DRAINED) words.push("drained");
   if (flags & UNSCHEDULABLE) words.push("unschedulable");
   if (flags & UNOWNED) words.push("no agent");
@@ -41,6 +46,7 @@ export class NodeMap {
   #map = { names: [], cpu: [], memory: [], flags: [] };
   #drawn = [];
   #layout = null;
+  #width = 0;
   #colours = null;
   #chosen = -1;
 
@@ -57,24 +63,28 @@ export class NodeMap {
     canvas.addEventListener("focus", () => this.#point(Math.max(0, this.#chosen)));
     canvas.addEventListener("blur", () => this.#point(-1));
     onTheme(() => this.#redraw());
-    new ResizeObserver(() => { if (this.#layout?.width !== this.#holder.clientWidth) this.#redraw(); }).observe(holder);
+    new ResizeObserver(() => { if (this.#width !== this.#holder.clientWidth) this.#redraw(); }).observe(holder);
   }
 
-  /** Share 0..1 that the colour stands for. */
+  /** Share 0..1 that the colour stands for; null: the node has none of it. */
   share(index) {
-    const { cpu, memory } = this.#map;
+    const { cpu, memory, shares } = this.#map;
     if (this.metric === "cpu") return cpu[index];
-    return this.metric === "memory" ? memory[index] : Math.max(cpu[index], memory[index]);
+    if (this.metric === "memory") return memory[index];
+    if (this.metric !== "fuller") return shares?.[this.metric]?.[index] ?? null;
+    return Math.max(cpu[index], memory[index]);
   }
 
   show(map) {
-    const same = map.names.length === this.#map.names.length && this.#layout;
+    const before = this.#map;
+    const same = this.#layout && map.names.length === before.names.length && sameGroups(map, before);
     this.#map = map;
     if (same) this.#paint(false);
     else this.#redraw();
   }
 
   setMetric(metric) {
+    if (this.metric === metric) return;
     this.metric = metric;
     this.#paint(true);
   }
@@ -89,15 +99,14 @@ export class NodeMap {
     const width = this.#holder.clientWidth;
     const total = this.#map.names.length;
     if (!width || !total) return null;
-    const size = SIZES.find((one) => Math.ceil(total / Math.floor(width / one)) * one <= MOST_HEIGHT) ?? SIZES.at(-1);
-    const columns = Math.max(1, Math.floor(width / size));
-    const rows = Math.ceil(total / columns);
-    const scale = Math.min(2, devicePixelRatio || 1);
-    this.#canvas.width = columns * size * scale;
-    this.#canvas.height = rows * size * scale;
-    this.#canvas.style.width = `${columns * size}px`;
-    this.#canvas.style.height = `${rows * size}px`;
-    return { width, size, columns, rows, scale, gap: size > 12 ? 2 : 1 };
+    const made = arrange(total, width, this.#map);
+    const scale = Math.min(2, devicePixelRatio || 1, 8000 / made.height);
+    this.#canvas.width = made.width * scale;
+    this.#canvas.height = made.height * scale;
+    this.#canvas.style.width = `${made.width}px`;
+    this.#canvas.style.height = `${made.height}px`;
+    this.#width = width;
+    return { ...made, scale };
   }
 
   #paint(whole) {
@@ -107,34 +116,76 @@ export class NodeMap {
     }
     if (!this.#layout) return;
     this.#colours ??= {
-      ramp: shades(),
-      mark: colour("--ink"), alone: colour("--bad"), paper: colour("--surface"),
+      ramp: shades(), mark: colour("--ink"), alone: colour("--bad"), warn: colour("--warn"), paper: colour("--surface"), line: colour("--line"), soft: colour("--soft"),
     };
     const pen = this.#canvas.getContext("2d");
     pen.setTransform(this.#layout.scale, 0, 0, this.#layout.scale, 0, 0);
-    if (whole) this.#drawn = [];
+    if (whole) {
+      this.#drawn = [];
+      pen.clearRect(0, 0, this.#layout.width, this.#layout.height);
+      this.#titles(pen);
+    }
     for (let i = 0; i < this.#map.names.length; i++) {
       const share = this.share(i);
-      const step = share > FULL ? SHADES : Math.max(0, Math.round((share / FULL) * (SHADES - 1)));
-      const sign = step * 16 + this.#map.flags[i] + (i === this.#chosen ? 8 : 0);
+      const step = share === null ? NONE : share > FULL ? SHADES : Math.max(0, Math.round((share / FULL) * (SHADES - 1)));
+      const sign = (step + 1) * 64 + this.#map.flags[i] + (i === this.#chosen ? CHOSEN : 0);
       if (this.#drawn[i] === sign) continue;
       this.#drawn[i] = sign;
       this.#cell(pen, i, step);
     }
   }
 
+  #titles(pen) {
+    pen.font = "12px Inter, system-ui, sans-serif";
+    pen.fillStyle = this.#colours.soft;
+    pen.textBaseline = "top";
+    for (const { text, x, y, width } of this.#layout.titles) {
+      let shown = text;
+      while (shown.length > 2 && pen.measureText(shown).width > width) shown = `${shown.slice(0, -2)}…`;
+      pen.fillText(shown, x, y + 2);
+    }
+  }
+
   #cell(pen, index, step) {
-    const { size, columns, gap } = this.#layout;
-    const x = (index % columns) * size;
-    const y = Math.floor(index / columns) * size;
+    const { size, gap, places } = this.#layout;
+    const place = places[index];
+    if (!place) return;
+    const [x, y] = place;
     const side = size - gap;
     const flags = this.#map.flags[index];
-    pen.fillStyle = this.#colours.paper;
+    const { ramp, mark, alone, warn, paper, line } = this.#colours;
+    pen.fillStyle = paper;
     pen.fillRect(x, y, size, size);
-    pen.fillStyle = this.#colours.ramp[step];
-    pen.fillRect(x, y, side, side);
+    if (step === NONE) {
+      pen.strokeStyle = line;
+      pen.lineWidth = 1;
+      pen.strokeRect(x + 0.5, y + 0.5, Math.max(1, side - 1), Math.max(1, side - 1));
+    } else {
+      pen.fillStyle = ramp[step];
+      pen.fillRect(x, y, side, side);
+    }
+    if (flags & NOT_READY) {
+      pen.fillStyle = paper;
+      pen.fillRect(x, y, side, side);
+      pen.fillStyle = alone;
+      const inner = Math.max(1, side / 4);
+      pen.fillRect(x + inner, y + inner, Math.max(1, side - 2 * inner), Math.max(1, side - 2 * inner));
+      this.#frame(pen, x, y, side, alone, 1);
+    }
+    if (flags & PRESSURE) {
+      pen.fillStyle = warn;
+      pen.strokeStyle = paper;
+      pen.lineWidth = 1;
+      pen.beginPath();
+      pen.moveTo(x + side, y);
+      pen.lineTo(x + side, y + side * 0.55);
+      pen.lineTo(x + side * 0.45, y);
+      pen.closePath();
+      pen.fill();
+      if (size > 9) pen.stroke();
+    }
     if (flags & (DRAINED | UNSCHEDULABLE)) {
-      pen.strokeStyle = this.#colours.mark;
+      pen.strokeStyle = mark;
       pen.lineWidth = Math.max(1, size / 12);
       pen.beginPath();
       pen.moveTo(x + 1, y + side - 1);
@@ -145,22 +196,27 @@ export class NodeMap {
       }
       pen.stroke();
     }
-    if (flags & UNOWNED) this.#frame(pen, x, y, side, this.#colours.alone);
-    if (index === this.#chosen) this.#frame(pen, x, y, side, this.#colours.mark);
+    if (flags & UNOWNED) this.#frame(pen, x, y, side, alone, 2);
+    if (index === this.#chosen) this.#frame(pen, x, y, side, mark, 2);
   }
 
-  #frame(pen, x, y, side, style) {
+  #frame(pen, x, y, side, style, wide) {
     pen.strokeStyle = style;
-    pen.lineWidth = 2;
-    pen.strokeRect(x + 1, y + 1, Math.max(1, side - 2), Math.max(1, side - 2));
+    pen.lineWidth = wide;
+    pen.strokeRect(x + wide / 2, y + wide / 2, Math.max(1, side - wide), Math.max(1, side - wide));
   }
 
   #at(event) {
     if (!this.#layout) return -1;
-    const { size, columns } = this.#layout;
-    const column = Math.floor(event.offsetX / size);
-    const index = Math.floor(event.offsetY / size) * columns + column;
-    return column < columns && index < this.#map.names.length ? index : -1;
+    const { size, rows, places } = this.#layout;
+    const { offsetX, offsetY } = event;
+    for (const row of rows) {
+      const [x, y] = places[row[0]];
+      if (offsetY < y || offsetY >= y + size || offsetX < x) continue;
+      const column = Math.floor((offsetX - x) / size);
+      if (column < row.length) return row[column];
+    }
+    return -1;
   }
 
   #point(index) {
@@ -171,8 +227,10 @@ export class NodeMap {
   }
 
   describe(index) {
-    const { names, cpu, memory, flags } = this.#map;
-    const parts = [`CPU ${percent(cpu[index])}`, `memory ${percent(memory[index])} requested`, ...flagWords(flags[index])];
+    const { names, cpu, memory, flags, shares = {}, group, groups } = this.#map;
+    const more = Object.entries(shares).filter(([, list]) => Number.isFinite(list[index])).map(([name, list]) => `${name} ${percent(list[index])}`);
+    const parts = [`CPU ${percent(cpu[index])}`, `memory ${percent(memory[index])}${more.length ? "" : " requested"}`, ...more.map((text, i) => (i === more.length - 1 ? `${text} requested` : text)), ...flagWords(flags[index])];
+    if (group?.length) parts.push(`in ${groups[group[index]] || "no group"}`);
     return `${names[index]}: ${parts.join(", ")}`;
   }
 
@@ -182,15 +240,22 @@ export class NodeMap {
 
   #key(event) {
     if (!this.#layout) return;
-    const total = this.#map.names.length;
+    const { rows } = this.#layout;
+    const order = rows.flat();
     const here = Math.max(0, this.#chosen);
-    const steps = {
-      ArrowRight: here + 1, ArrowLeft: here - 1, ArrowDown: here + this.#layout.columns, ArrowUp: here - this.#layout.columns,
-      Home: 0, End: total - 1,
-    };
+    const at = order.indexOf(here);
+    const row = rows.findIndex((one) => one.includes(here));
+    const column = rows[row].indexOf(here);
+    const below = (step) => rows[row + step]?.[Math.min(column, rows[row + step].length - 1)] ?? here;
+    const steps = { ArrowRight: () => order[at + 1], ArrowLeft: () => order[at - 1], ArrowDown: () => below(1), ArrowUp: () => below(-1), Home: () => order[0], End: () => order.at(-1) };
     if (event.key === "Enter" || event.key === " ") this.#pick(here);
-    else if (event.key in steps) this.#point(Math.max(0, Math.min(total - 1, steps[event.key])));
+    else if (event.key in steps) this.#point(steps[event.key]() ?? here);
     else return;
     event.preventDefault();
   }
+}
+
+function sameGroups(map, before) {
+  const [now, then] = [map.group ?? [], before.group ?? []];
+  return now.length === then.length && String(map.groups ?? "") === String(before.groups ?? "") && now.every((one, i) => one === then[i]);
 }

@@ -3,9 +3,10 @@
 import { get, post, segment, told } from "./api.js";
 import { ask, sayDone } from "./dialogs.js";
 import { fill, h } from "./dom.js";
-import { amount, bytes, cores, percent, seconds, since } from "./format.js";
+import { amount, bytes, cores, count, percent, plural, seconds, since } from "./format.js";
+import { inResourceOrder, resourceWord, share } from "./resources.js";
 import { may } from "./session.js";
-import { meter, pairs } from "./table.js";
+import { meter, pairs, plainTable } from "./table.js";
 
 /** Fills `place` with a node; `changed()` after a drain or resume. */
 export async function nodeInto(place, name, changed) {
@@ -17,19 +18,23 @@ export async function nodeInto(place, name, changed) {
   }
 }
 
-/** Whether Conclave may place pods there, as tags. */
-export function nodeState(node) {
-  const tags = [];
-  if (node.drained) tags.push(h("span", { class: "tag is-warn" }, "drained"));
-  if (!node.schedulable && !node.drained) tags.push(h("span", { class: "tag is-warn" }, "unschedulable"));
-  if (!node.agent) tags.push(h("span", { class: "tag is-bad" }, "no agent"));
-  return tags.length ? tags : h("span", { class: "tag" }, "open");
+/** What keeps pods from a node or may soon, in words; empty: nothing. */
+export function stateWords(node) {
+  const words = [];
+  if (node.ready === false) words.push("not ready");
+  for (const kind of node.pressure ?? []) words.push(kind === "network" ? "no network" : `${kind} pressure`);
+  if (node.deleting) words.push("being deleted");
+  if (node.drained) words.push("drained");
+  if (node.cordoned ?? (!node.schedulable && !node.drained)) words.push(node.cordoned === undefined ? "unschedulable" : "cordoned");
+  if (!node.agent) words.push("no agent");
+  return words;
 }
 
-/** requested / allocatable of one column; 0 where nothing is offered. */
-export function share(node, column) {
-  const offered = node.allocatable?.[column] ?? 0;
-  return offered ? (node.requested?.[column] ?? 0) / offered : 0;
+/** The same as tags. */
+export function nodeState(node) {
+  const words = stateWords(node);
+  if (!words.length) return h("span", { class: "tag" }, node.ready === undefined ? "open" : "ready");
+  return words.map((word) => h("span", { class: `tag ${["not ready", "no agent", "no network"].includes(word) ? "is-bad" : "is-warn"}` }, word));
 }
 
 /** Asks for a reason, then drains or resumes. Resolves to the node, or null. */
@@ -50,32 +55,42 @@ export function askDrain(name, drained) {
 }
 
 function parts(node, again) {
-  const rows = Object.keys(node.allocatable ?? {}).map((column) => h("tr", {},
-    h("th", { scope: "row" }, column.replace(/_(millis|bytes)$/, "")),
-    h("td", {}, meter(share(node, column), percent(share(node, column)))),
-    h("td", { class: "number" }, amount(column, node.requested?.[column] ?? 0)),
-    h("td", { class: "number" }, amount(column, node.allocatable[column]))));
+  // the number of pods is counted apart from what pods ask for
+  const running = node.pod_count ?? (Array.isArray(node.pods) ? node.pods.length : node.pods) ?? 0;
+  const asked = { ...node.requested, pods: running };
+  const rows = inResourceOrder(Object.keys(node.allocatable ?? {})).map((name) => {
+    const part = share({ ...node, requested: asked }, name);
+    return [resourceWord(name), meter(part ?? 0, percent(part ?? NaN)), amount(name, asked[name] ?? 0), amount(name, node.allocatable[name])];
+  });
   return [
     h("div", {}, nodeState(node), node.drained ? ` by ${node.drained.by}, ${since(node.drained.since)} ago${node.drained.reason ? `: ${node.drained.reason}` : ""}` : ""),
+    node.conditions?.length ? h("ul", { class: "conditions" }, node.conditions.map((one) => h("li", {}, h("b", {}, `${one.type} is ${one.status}`), one.since ? h("span", { class: "soft" }, ` for ${since(one.since)}`) : null, one.reason || one.message ? `: ${[one.reason, one.message].filter(Boolean).join(", ")}` : ""))) : null,
     pairs([
       ["Agent", node.agent || "none: nobody decides for it"],
+      ["Zone", [node.region, node.zone].filter(Boolean).join(", ")],
+      ["Pool", node.pool],
       ["Taints", node.taints?.length ? node.taints.map((taint) => h("div", {}, typeof taint === "string" ? taint : `${taint.key}${taint.value ? `=${taint.value}` : ""}:${taint.effect}`)) : null],
       ["In use", node.used ? `CPU ${cores(node.used.cpu_millis)}, memory ${bytes(node.used.memory_bytes)}, measured ${seconds(node.used.age_s)} ago` : null],
     ]),
-    h("table", {}, h("caption", { class: "hidden-text" }, "Resources"),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Resource"), h("th", { scope: "col" }, "Share"), h("th", { scope: "col", class: "number" }, "Requested"), h("th", { scope: "col", class: "number" }, "Allocatable"))),
-      h("tbody", {}, rows)),
+    plainTable("Resources", ["Resource", "Share", { title: "Requested", number: true }, { title: "Allocatable", number: true }], rows),
     may("operator") ? h("div", {}, h("button", { type: "button", class: node.drained ? "primary" : "danger", onclick: async () => { if (await askDrain(node.name, Boolean(node.drained))) again(); } }, node.drained ? "Resume …" : "Drain …")) : null,
-    podTable(Array.isArray(node.pods) ? node.pods : []),
+    podTable(Array.isArray(node.pods) ? node.pods : [], running),
+    labels(node.labels),
   ];
 }
 
-function podTable(pods) {
-  if (!pods.length) return h("p", { class: "soft" }, "No pods here.");
-  return h("table", {}, h("caption", {}, h("h3", {}, `Pods here: ${pods.length}`)),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Pod"), h("th", { scope: "col", class: "number" }, "Priority"), h("th", { scope: "col" }, "Placed by"))),
-    h("tbody", {}, pods.map((pod) => h("tr", {},
-      h("th", { scope: "row" }, h("a", { href: `#/pods/${segment(pod.namespace)}/${segment(pod.name)}` }, `${pod.namespace}/${pod.name}`)),
-      h("td", { class: "number" }, pod.priority),
-      h("td", { class: "soft" }, pod.ours ? "Conclave" : "another scheduler")))));
+function podTable(pods, running) {
+  if (!running) return h("p", { class: "soft" }, "No pods here.");
+  const few = pods.length < running ? `, ${count(pods.length)} of highest priority shown` : "";
+  const ours = pods.filter((pod) => pod.ours).length;
+  return h("section", { "aria-label": "Pods here" }, h("h3", {}, `${plural(running, "pod")} here${few}; ${count(ours)} by Conclave`),
+    plainTable("Pods here", ["Pod", { title: "Priority", number: true }, "Placed by"], pods.map((pod) => [
+      h("a", { href: `#/pods/${segment(pod.namespace)}/${segment(pod.name)}` }, `${pod.namespace}/${pod.name}`),
+      pod.priority, h("span", { class: "soft" }, pod.ours ? "Conclave" : "another scheduler")])));
+}
+
+function labels(found) {
+  const list = Object.entries(found ?? {}).sort();
+  if (!list.length) return null;
+  return h("details", {}, h("summary", {}, plural(list.length, "label")), h("ul", { class: "labels" }, list.map(([key, value]) => h("li", {}, h("code", {}, value ? `${key}=${value}` : key)))));
 }

@@ -21,19 +21,22 @@ export class EventParser {
 
 function parseBlock(block) {
   let name = "message";
+  let id = "";
   const data = [];
   for (const line of block.split("\n")) {
     if (line.startsWith("event:")) name = line.slice(6).trim();
+    else if (line.startsWith("id:")) id = line.slice(3).trim();
     else if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
   }
-  return { name, data: data.join("\n") };
+  return { name, id, data: data.join("\n") };
 }
 
 /**
  * Follows a stream until `signal` aborts. `onEvents(list)`: whatever came at once; `onOpen()`; `onGone(error)`: it ended
- * or was refused, and is tried again after `onGone` returned (a number of milliseconds overrides the back-off).
+ * or was refused, and is tried again after `onGone` returned (a number of milliseconds overrides the back-off), from after
+ * the event that `lastId()` names.
  */
-export async function follow(path, { onEvents, onOpen, onGone, signal }) {
+export async function follow(path, { onEvents, onOpen, onGone, lastId, signal }) {
   let failures = 0;
   while (!signal.aborted) {
     const attempt = new AbortController();
@@ -41,7 +44,7 @@ export async function follow(path, { onEvents, onOpen, onGone, signal }) {
     signal.addEventListener("abort", stop, { once: true });
     let gone = null;
     try {
-      await read(path, attempt, (events) => {
+      await read(path, attempt, lastId(), (events) => {
         failures = 0;
         onEvents(events);
       }, onOpen);
@@ -51,7 +54,7 @@ export async function follow(path, { onEvents, onOpen, onGone, signal }) {
     signal.removeEventListener("abort", stop);
     if (signal.aborted) return;
     const wanted = onGone(gone);
-    const pause = wanted ?? BACKOFF_MS[Math.min(failures, BACKOFF_MS.length - 1)] * (0.75 + Math.random() / 2);
+    const pause = wanted ?? Math.max(gone?.retryAfterMs ?? 0, BACKOFF_MS[Math.min(failures, BACKOFF_MS.length - 1)] * (0.75 + Math.random() / 2));
     failures += 1;
     await new Promise((resolve) => {
       const timer = setTimeout(resolve, pause);
@@ -60,11 +63,11 @@ export async function follow(path, { onEvents, onOpen, onGone, signal }) {
   }
 }
 
-async function read(path, attempt, onEvents, onOpen) {
+async function read(path, attempt, lastId, onEvents, onOpen) {
   let timer = setTimeout(() => attempt.abort(), SILENCE_MS);
   try {
     const response = await fetch(path, {
-      headers: headers({ Accept: "text/event-stream" }), cache: "no-store", signal: attempt.signal,
+      headers: headers({ Accept: "text/event-stream", ...(lastId ? { "Last-Event-ID": lastId } : {}) }), cache: "no-store", signal: attempt.signal,
     });
     if (!response.ok) throw await refusal(response);
     onOpen();

@@ -1,40 +1,49 @@
-// Tables with a caption and real headers; on a narrow screen the important ones become stacked rows that keep their
-// roles. Also pages of a list, and tables that hold still while somebody reads them.
+// Tables with a caption and real headers; on a narrow screen rows become cards that keep their roles. Also what holds
+// still while somebody reads it, and the small parts that views share: sheets, pairs, bars.
 
-import { get } from "./api.js";
-import { h, setText, syncRows } from "./dom.js";
+import { h, syncRows } from "./dom.js";
 
-/** `columns`: [{title, number?, cell: item => child, head?}]; `keyOf`/`signOf` name a row and what it shows. */
+/** `columns`: [{title, number?, cell: item => child, head?, sort?}]; `keyOf`/`signOf` name a row and what it shows;
+ * `onSort(column)`: headers of columns with `sort` become buttons. */
 export class Table {
-  constructor({ caption, columns, keyOf, signOf, empty, stack = false }) {
+  constructor({ caption, columns, keyOf, signOf, empty, onSort }) {
     this.columns = columns;
     this.keyOf = keyOf ?? ((_, index) => index);
     this.signOf = signOf ?? ((item) => JSON.stringify(item));
-    this.stack = stack;
     this.body = h("tbody", { role: "rowgroup" });
     this.caption = h("caption", {}, caption);
     this.none = h("p", { class: "none" }, empty ?? "Nothing here.");
+    this.heads = columns.map((column) => h("th", { scope: "col", role: "columnheader", class: column.number ? "number" : null },
+      onSort && column.sort ? h("button", { type: "button", class: "sort", onclick: () => onSort(column) }, column.title) : column.title));
     this.table = h(
-      "table", { role: "table", class: stack ? "stack-small" : null }, this.caption,
-      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((column) =>
-        h("th", { scope: "col", role: "columnheader", class: column.number ? "number" : null }, column.title)))),
-      this.body,
+      "table", { role: "table", class: "stack-small" }, this.caption,
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, this.heads)), this.body,
     );
     this.element = h("div", { class: "flush", role: "group", "aria-label": caption, tabindex: "0" }, this.table, this.none);
     this.show([]);
   }
 
-  show(items) {
+  /** `words`: what stands there where there are no items. */
+  show(items, words) {
     this.table.hidden = !items.length;
     this.none.hidden = items.length > 0;
+    if (words && !items.length && this.none.textContent !== words) this.none.textContent = words;
     syncRows(this.body, items, this.keyOf, (item) => this.#row(item), this.signOf);
+  }
+
+  /** Marks the column that rows are in order of; `down`: greatest first. */
+  sorted(by, down) {
+    this.columns.forEach((column, number) => {
+      if (column === by) this.heads[number].setAttribute("aria-sort", down ? "descending" : "ascending");
+      else this.heads[number].removeAttribute("aria-sort");
+    });
   }
 
   #row(item) {
     return h("tr", { role: "row" }, this.columns.map((column) =>
       column.head
         ? h("th", { scope: "row", role: "rowheader", class: "name" }, column.cell(item))
-        : h("td", { role: "cell", class: column.number ? "number" : null, "data-label": column.title }, column.cell(item))));
+        : h("td", { role: "cell", class: [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ") || null, "data-label": column.title }, column.cell(item))));
   }
 }
 
@@ -48,52 +57,14 @@ export function heldStill(element, changed) {
   return held;
 }
 
-/** Pages of a list route under a table: `path` without `limit` and `continue`. */
-export class Pager {
-  #stack = [""];
-  #next = "";
-
-  constructor(table, { path, limit = 50, onError }) {
-    this.table = table;
-    this.path = path;
-    this.limit = limit;
-    this.onError = onError;
-    this.position = h("span", { class: "soft small" });
-    this.earlier = h("button", { type: "button", onclick: () => this.#go(-1) }, "Earlier");
-    this.later = h("button", { type: "button", onclick: () => this.#go(1) }, "More");
-    this.element = h("div", { class: "body tools", role: "group", "aria-label": "Pages" }, this.earlier, " ", this.later, " ", this.position);
-  }
-
-  /** From the first page, with another path. */
-  restart(path) {
-    this.path = path;
-    this.#stack = [""];
-    return this.load();
-  }
-
-  async load() {
-    const from = this.#stack.at(-1);
-    const mark = this.path.includes("?") ? "&" : "?";
-    try {
-      const page = await get(`${this.path}${mark}limit=${this.limit}${from ? `&continue=${encodeURIComponent(from)}` : ""}`);
-      this.#next = page.continue ?? "";
-      this.table.show(page.items);
-      this.earlier.disabled = this.#stack.length < 2;
-      this.later.disabled = !this.#next;
-      this.element.hidden = this.#stack.length < 2 && !this.#next;
-      setText(this.position, `page ${this.#stack.length}`);
-      return page;
-    } catch (error) {
-      this.onError?.(error);
-      return null;
-    }
-  }
-
-  #go(step) {
-    if (step > 0) this.#stack.push(this.#next);
-    else this.#stack.pop();
-    this.load();
-  }
+/** A table that is drawn once: `heads` [title or {title, number}], `rows` of cells, the first of each its header. */
+export function plainTable(caption, heads, rows, { captionShown = false } = {}) {
+  const columns = heads.map((one) => (typeof one === "string" ? { title: one } : one));
+  return h("div", { class: "scroll" }, h("table", {}, h("caption", { class: captionShown ? null : "hidden-text" }, caption),
+    h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: column.number ? "number" : null }, column.title)))),
+    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, place) => (place
+      ? h("td", { class: columns[place].number ? "number" : null }, cell)
+      : h("th", { scope: "row" }, cell))))))));
 }
 
 /** A titled part of a view. */
@@ -111,6 +82,5 @@ export function pairs(list) {
 export function meter(share, text, { warns = true } = {}) {
   const bar = h("i", { class: warns && share > 0.9 ? "full" : null });
   bar.style.width = `${Math.max(0, Math.min(1, share || 0)) * 100}%`;
-  return [h("span", { class: "meter", "aria-hidden": "true" }, bar), text];
+  return h("span", { class: "metered" }, h("span", { class: "meter", "aria-hidden": "true" }, bar), h("span", {}, text));
 }
-

@@ -1,49 +1,97 @@
-// The nodes as a table: what the map shows, in rows, with agents, taints and use; drain and resume.
+// The nodes as a list: what the map shows, in rows, with their state, zone, pool, agent and use of every resource.
 
-import { get, told } from "../api.js";
-import { fill, h } from "../dom.js";
-import { bytes, cores, count, percent } from "../format.js";
-import { nodeState, share } from "../node_panel.js";
-import { meter, Pager, sheet, Table } from "../table.js";
+import { keep, state } from "../address.js";
+import { getAll, segment } from "../api.js";
+import { h, setText } from "../dom.js";
+import { amount, bytes, cores, count, percent, plural } from "../format.js";
+import { Listing } from "../listing.js";
+import { nodeState, stateWords } from "../node_panel.js";
+import { Reading, together } from "../reading.js";
+import { inResourceOrder, isExtended, resourceWord, share } from "../resources.js";
+import { meter, sheet } from "../table.js";
+
+const STATES = [["ready", "ready"], ["not_ready", "not ready"], ["pressure", "under pressure"], ["cordoned", "cordoned"], ["drained", "drained"], ["unowned", "without an agent"]];
+const IS = {
+  ready: (node) => node.ready !== false, not_ready: (node) => node.ready === false, pressure: (node) => Boolean(node.pressure?.length),
+  cordoned: (node) => node.cordoned ?? (!node.schedulable && !node.drained), drained: (node) => Boolean(node.drained), unowned: (node) => !node.agent,
+};
+const podsOf = (node) => (Array.isArray(node.pods) ? node.pods.length : node.pods);
+const extended = (node) => inResourceOrder(Object.keys(node.allocatable ?? {}).filter((name) => isExtended(name) && node.allocatable[name]));
 
 export function nodesView() {
-  const error = h("p", { class: "error", role: "alert" });
-  const table = new Table({
+  const counts = h("p", { class: "soft" });
+  const requested = (title, name, words) => ({
+    title, key: resourceWord(name).toLowerCase(), number: true, sort: (node) => share(node, name),
+    cell: (node) => meter(share(node, name), `${percent(share(node, name) ?? NaN)} of ${words(node.allocatable?.[name])}`),
+  });
+  const list = new Listing({
     caption: "Nodes",
     columns: [
-      { title: "Node", head: true, cell: (node) => h("a", { href: `#/nodes/${encodeURIComponent(node.name)}`, "data-focus": node.name }, node.name) },
-      { title: "State", cell: nodeState },
-      { title: "CPU requested", cell: (node) => meter(share(node, "cpu_millis"), `${percent(share(node, "cpu_millis"))} of ${cores(node.allocatable?.cpu_millis)}`) },
-      { title: "Memory requested", cell: (node) => meter(share(node, "memory_bytes"), `${percent(share(node, "memory_bytes"))} of ${bytes(node.allocatable?.memory_bytes)}`) },
-      { title: "In use", cell: (node) => (node.used ? `${cores(node.used.cpu_millis)}, ${bytes(node.used.memory_bytes)}` : "–") },
-      { title: "Pods", number: true, cell: (node) => count(Array.isArray(node.pods) ? node.pods.length : node.pods) },
-      { title: "Agent", cell: (node) => node.agent || "–" },
+      { title: "Node", head: true, cell: (node) => h("a", { href: `#/nodes/${segment(node.name)}`, "data-focus": node.name }, node.name), sort: (node) => node.name },
+      { title: "State", cell: nodeState, sort: (node) => stateWords(node).join(" ") || null },
+      requested("CPU requested", "cpu_millis", cores),
+      requested("Memory requested", "memory_bytes", bytes),
+      { title: "GPUs and others", key: "extended", number: true, sort: (node) => Math.max(-1, ...extended(node).map((name) => share(node, name))), cell: (node) => devices(node) },
+      { title: "In use", key: "used", number: true, sort: (node) => node.used?.cpu_millis, cell: (node) => (node.used ? `${cores(node.used.cpu_millis)}, ${bytes(node.used.memory_bytes)}` : "–") },
+      { title: "Pods", number: true, cell: (node) => count(podsOf(node)), sort: podsOf },
+      { title: "Zone", cell: (node) => node.zone || "–", sort: (node) => node.zone || null },
+      { title: "Pool", cell: (node) => node.pool || "–", sort: (node) => node.pool || null },
+      { title: "Agent", cell: (node) => node.agent || "–", sort: (node) => node.agent || null },
     ],
     keyOf: (node) => node.name,
+    search: (node) => `${node.name} ${node.zone ?? ""} ${node.region ?? ""} ${node.pool ?? ""} ${node.agent} ${node.taints.join(" ")} ${Object.entries(node.labels ?? {}).map(([key, value]) => `${key}=${value}`).join(" ")} ${stateWords(node).join(" ")}`,
+    placeholder: "Name, zone, pool, taint",
+    filters: [
+      { name: "state", label: "State", all: "any state", options: STATES, test: (node, value) => IS[value]?.(node) ?? true },
+      { name: "zone", label: "Zone", all: "every zone", options: [], test: (node, value) => node.zone === value },
+      { name: "pool", label: "Pool", all: "every pool", options: [], test: (node, value) => node.pool === value },
+      { name: "has", label: "Has resource", all: "any hardware", options: [], test: (node, value) => Boolean(node.allocatable?.[value]) },
+      { name: "agent", label: "Decided for by", all: "every agent", options: [], test: (node, value) => node.agent === value },
+    ],
+    order: "node",
     empty: "No nodes.",
-    stack: true,
+    also: ["selector"],
+    onChange: (name) => { if (name === "selector") { selector.value = ""; again(); } },
   });
-  const pager = new Pager(table, { path: "/v1/nodes", onError: (problem) => fill(error, told(problem)) });
-  const agents = h("select", { id: "of-agent", onchange: () => pager.restart(path()) }, h("option", { value: "" }, "every agent"));
-  const path = () => (agents.value ? `/v1/nodes?agent=${encodeURIComponent(agents.value)}` : "/v1/nodes");
+  const selector = h("input", { type: "search", id: "node-selector", placeholder: "Labels: gpu=a100,!spot", "aria-label": "Label selector", autocomplete: "off", spellcheck: "false", class: "mono",
+    onchange: () => { keep({ selector: selector.value.trim(), page: "" }); again(); } });
+  const reading = new Reading(() => getAll(path()), {
+    // each five hundred nodes are a page: the more there are, the seldomer they are read
+    everyMs: (data) => Math.max(5000, (data?.items.length ?? 0) * 4),
+    show({ items, more }) {
+      for (const [name, of] of [["zone", (node) => node.zone], ["pool", (node) => node.pool], ["agent", (node) => node.agent]])
+        list.offer(name, [...new Set(items.map(of).filter(Boolean))].sort().slice(0, 500).map((value) => [value, value]));
+      list.offer("has", inResourceOrder(items.flatMap(extended)).map((name) => [name, name]));
+      list.show(items, { more });
+      const told = STATES.slice(1).map(([value, words]) => [items.filter(IS[value]).length, words]).filter(([number]) => number);
+      setText(counts, [plural(items.length, "node"), ...told.map(([number, words]) => `${count(number)} ${words}`)].join(" · "));
+    },
+  });
   const element = h("div", {},
-    h("div", { class: "view-head" }, h("h1", {}, "Nodes"), h("div", { class: "tools" }, h("label", { for: "of-agent" }, "Decided for by"), agents)),
-    error, sheet("Nodes by name", {}, table.element, pager.element));
-  let timer = 0;
-  async function listAgents() {
-    const found = await get("/v1/partitions").catch(() => null);
-    const chosen = agents.value;
-    if (found) fill(agents, h("option", { value: "" }, "every agent"), found.agents.map((agent) => h("option", { value: agent.id, selected: agent.id === chosen }, `${agent.id} (${count(agent.nodes)})`)));
+    h("div", { class: "view-head" }, h("h1", {}, "Nodes"), counts, h("div", { class: "tools" }, h("a", { href: "#/" }, "As a map"))),
+    reading.note, sheet("Nodes by name", { tools: [selector, ...list.tools] }, list.elements));
+  let asked = path();
+  function again() {
+    if (path() === asked) return;
+    asked = path();
+    list.forget();
+    reading.restart();
   }
   return {
-    title: "Nodes",
-    element,
-    start() {
-      pager.load();
-      listAgents();
-      timer = setInterval(() => document.hidden || pager.load(), 5000);
+    title: "Nodes", element, ...together(reading),
+    moved() {
+      list.moved();
+      if (document.activeElement !== selector) selector.value = state("selector");
+      again();
     },
-    stop: () => clearInterval(timer),
-    changed: () => pager.load(),
+    changed: () => reading.now(),
   };
+}
+
+const path = () => (state("selector") ? `/v1/nodes?selector=${encodeURIComponent(state("selector"))}` : "/v1/nodes");
+
+function devices(node) {
+  const names = extended(node);
+  if (!names.length) return "–";
+  return names.map((name) => h("div", {}, meter(share(node, name), [h("span", { class: "soft" }, `${name} `), `${amount(name, node.requested?.[name] ?? 0)} of ${amount(name, node.allocatable[name])}`])));
 }

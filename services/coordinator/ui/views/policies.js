@@ -1,15 +1,16 @@
 // Which policy decides, how a candidate compares with it on the same decisions, and changing that by hand.
 
-import { get, post, told } from "../api.js";
-import { ask, say } from "../dialogs.js";
+import { get, getAll } from "../api.js";
 import { fill, h } from "../dom.js";
-import { clock, count, millis, percent, plural, score } from "../format.js";
-import { readAgain } from "../reading.js";
+import { clock, count, score } from "../format.js";
+import { Listing } from "../listing.js";
+import { activate, promote, rollBack } from "../policy_changes.js";
+import { comparison, titleOf, valuesOverTime } from "../policy_values.js";
+import { Reading, together } from "../reading.js";
 import { may } from "../session.js";
-import { sheet, Table } from "../table.js";
+import { sheet } from "../table.js";
 
 const STEPS = [["shadow", 0], ["canary", 1], ["canary", 10], ["canary", 50], ["canary", 100], ["active", 0]];
-const titleOf = (ref) => (ref ? (typeof ref === "string" ? ref : `${ref.name}@${ref.version}`) : "");
 const stepWord = ([stage, share]) => (stage === "canary" ? `canary ${share} %` : stage);
 
 /** The overview's few lines. */
@@ -26,44 +27,69 @@ export function policyLine({ pointer, comparison }) {
 }
 
 export function policiesView() {
-  const error = h("p", { class: "error", role: "alert" });
   const versus = h("div");
   const windows = h("div", { class: "body" });
-  const history = h("div", { class: "body" });
-  const table = new Table({
+  const values = valuesOverTime();
+  const history = new Listing({
+    id: "changes",
+    caption: "Changes of the pointer, newest first",
+    columns: [
+      { title: "Time", cell: (one) => clock(one.at ?? one.time), sort: (one) => one.at ?? one.time },
+      { title: "Active", head: true, cell: (one) => titleOf(pointerOf(one).active), sort: (one) => titleOf(pointerOf(one).active) },
+      { title: "Candidate", cell: (one) => (pointerOf(one).candidate ? `${titleOf(pointerOf(one).candidate)} (${stepWord([pointerOf(one).stage, pointerOf(one).percent])})` : "–") },
+      { title: "By", cell: (one) => pointerOf(one).by || "–", sort: (one) => pointerOf(one).by || null },
+      { title: "Because", cell: (one) => pointerOf(one).reason || "–" },
+    ],
+    keyOf: (one) => pointerOf(one).number ?? one.at,
+    search: (one) => `${titleOf(pointerOf(one).active)} ${titleOf(pointerOf(one).candidate)} ${pointerOf(one).by} ${pointerOf(one).reason}`,
+    placeholder: "Policy, who or why",
+    order: "-time",
+    empty: "Nothing was activated yet.",
+    rows: 20,
+  });
+  const list = new Listing({
     caption: "Policies there are",
     columns: [
-      { title: "Policy", head: true, cell: (one) => titleOf(one) },
-      { title: "Role", cell: (one) => (one.role ? h("span", { class: one.role === "active" ? "tag is-good" : "tag" }, one.percent && one.role !== "active" ? `${one.role} ${one.percent} %` : one.role) : "–") },
-      { title: "From", cell: (one) => one.from },
+      { title: "Policy", head: true, cell: (one) => titleOf(one), sort: titleOf },
+      { title: "Role", cell: (one) => (one.role ? h("span", { class: one.role === "active" ? "tag is-good" : "tag" }, one.percent && one.role !== "active" ? `${one.role} ${one.percent} %` : one.role) : "–"), sort: (one) => one.role || null },
+      { title: "From", cell: (one) => one.from, sort: (one) => one.from },
       { title: "Weights", cell: (one) => h("code", {}, one.sha256 ? one.sha256.slice(0, 12) : "none") },
-      { title: "", cell: (one) => (may("operator") && one.role !== "active" ? h("button", { type: "button", "data-focus": titleOf(one), "aria-label": `Activate ${titleOf(one)}`, onclick: () => activate(titleOf(one), load) }, "Activate …") : null) },
+      { title: "", cell: (one) => (may("operator") && one.role !== "active" ? h("button", { type: "button", "data-focus": titleOf(one), "aria-label": `Activate ${titleOf(one)}`, onclick: () => activate(titleOf(one), again) }, "Activate …") : null) },
     ],
     keyOf: (one) => `${titleOf(one)}/${one.sha256}`,
+    search: (one) => `${titleOf(one)} ${one.role} ${one.from} ${one.sha256}`,
+    placeholder: "Policy or digest",
     empty: "No policies.",
   });
-  const back = h("button", { type: "button", class: "danger", onclick: () => rollBack(load) }, "Roll back …");
+  const step = h("button", { type: "button", hidden: true, onclick: () => {
+    const { pointer, comparison: seen } = found.data;
+    promote(titleOf(pointer.candidate), { then: seen?.rules?.find((one) => one.kind === "promote")?.then, number: pointer.number }, again);
+  } }, "Promote …");
+  const back = h("button", { type: "button", class: "danger", onclick: () => rollBack(again) }, "Roll back …");
+  const found = new Reading(() => get("/v1/policies"), {
+    everyMs: 3000,
+    show(answer) {
+      fill(versus, sides(answer));
+      fill(windows, comparison(answer));
+      list.show(answer.items);
+      step.hidden = !may("operator") || !answer.pointer?.candidate || !answer.comparison?.promotion;
+    },
+  });
+  const past = new Reading(() => getAll("/v1/policies/history", { most: 1000 }), { everyMs: 10_000, show: ({ items, more }) => history.show(items, { more }) });
+  const over = new Reading(() => getAll("/v1/policies/windows", { most: 1000 }), { everyMs: 15_000, show: ({ items }) => values.show(items) });
+  const again = () => { found.now(); past.now(); };
   const element = h("div", {},
-    h("div", { class: "view-head" }, h("h1", {}, "Policies"), h("div", { class: "tools" }, may("operator") ? back : null)),
-    error, h("div", { class: "column" }, versus,
+    h("div", { class: "view-head" }, h("h1", {}, "Policies"), h("div", { class: "tools" }, step, may("operator") ? back : null)),
+    found.note, h("div", { class: "column" }, versus,
       sheet("Comparison on the same decisions", {}, windows),
-      sheet("Policies there are", {}, table.element), sheet("Changes of the pointer", {}, history)));
-  async function load() {
-    try {
-      const [found, past] = await Promise.all([get("/v1/policies"), get("/v1/policies/history?limit=20")]);
-      fill(error);
-      fill(versus, sides(found));
-      fill(windows, comparison(found));
-      table.show(found.items);
-      fill(history, changes(past.items));
-    } catch (problem) {
-      fill(error, told(problem));
-    }
-  }
-  return { title: "Policies", element, ...readAgain(load, 3000) };
+      sheet("Value over time", {}, h("div", { class: "body" }, over.note, values.element)),
+      sheet("Policies there are", { tools: list.tools }, list.elements), sheet("Changes of the pointer", { tools: history.tools }, past.note, history.elements)));
+  return { title: "Policies", element, ...together(found, past, over), moved: () => { list.moved(); history.moved(); values.moved(); } };
 }
 
-function sides({ pointer }) {
+const pointerOf = (one) => one.pointer ?? one;
+
+function sides({ pointer, comparison: seen }) {
   const active = titleOf(pointer?.active) || "each agent’s own setting";
   const candidate = titleOf(pointer?.candidate);
   const share = candidate ? pointer.percent : 0;
@@ -71,7 +97,7 @@ function sides({ pointer }) {
     h("div", {}, h("h2", { class: "soft" }, "Active"), h("p", { class: "title" }, active), h("p", { class: "soft" }, `decides for ${100 - share} % of the pods`),
       pointer?.previous ? h("p", { class: "soft small" }, `before it: ${titleOf(pointer.previous)}`) : null),
     h("div", {}, h("h2", { class: "soft" }, "Candidate"), candidate
-      ? [h("p", { class: "title" }, candidate), h("p", { class: "soft" }, share ? `decides for ${share} % of the pods` : "decides beside the active one; nothing of it counts"), rollout(pointer)]
+      ? [h("p", { class: "title" }, candidate), h("p", { class: "soft" }, share ? `decides for ${share} % of the pods` : "decides beside the active one; nothing of it counts"), rollout(pointer), promotionWords(pointer, seen)]
       : [h("p", { class: "title soft" }, "none"), pointer?.reason ? h("p", { class: "soft small" }, `Last change: ${pointer.reason}${pointer.by ? ` (by ${pointer.by})` : ""}`) : null]));
 }
 
@@ -80,67 +106,9 @@ function rollout(pointer) {
     h("li", { "aria-current": step[0] === pointer.stage && (step[0] !== "canary" || step[1] === pointer.percent) ? "step" : null }, stepWord(step))));
 }
 
-function comparison({ pointer, comparison: seen }) {
-  if (!pointer?.candidate) return h("p", { class: "soft" }, "There is no candidate. One in shadow or canary is compared with the active policy window by window.");
-  const last = seen?.last_window;
-  const so_far = h("p", { class: "soft" }, `${plural(seen?.windows ?? 0, "window")} so far · `, h("b", { class: "good" }, `${count(seen?.good ?? 0)} good`), " and ", h("b", { class: "bad" }, `${count(seen?.bad ?? 0)} bad`), ` in this stage · ${plural(seen?.samples ?? 0, "sample")} in the open window`);
-  if (!last) return [so_far, h("p", { class: "soft small" }, "The first window is still open.")];
-  const rows = [
-    ["Value of its choices (higher is better)", score(last.value), score(last.active_value)],
-    ["p99 of a decision", millis(last.p99_ms), millis(last.active_p99_ms)],
-    ["Fallbacks to the heuristic", count(last.fallbacks), count(last.active_fallbacks)],
-    ["Placements the binder refused", count(last.rejected), count(last.active_rejected)],
-  ];
-  return [
-    so_far,
-    h("table", {}, h("caption", {}, "The last closed window"),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `Of ${plural(last.samples, "decision")} that both were asked about`), h("th", { scope: "col", class: "number" }, `candidate ${titleOf(pointer.candidate)}`), h("th", { scope: "col", class: "number" }, `active ${titleOf(pointer.active)}`))),
-      h("tbody", {}, rows.map(([name, mine, theirs]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "number" }, mine), h("td", { class: "number" }, theirs))),
-        h("tr", {}, h("th", { scope: "row" }, "Chose the same node"), h("td", { class: "number", colspan: "2" }, `${percent(last.samples ? last.agreed / last.samples : NaN)} (${count(last.agreed)} of ${count(last.samples)})`)))),
-  ];
-}
-
-function changes(items) {
-  if (!items.length) return h("p", { class: "soft" }, "Nothing was activated yet.");
-  return h("ol", { class: "list" }, items.map((one) => {
-    const pointer = one.pointer ?? one;
-    const candidate = titleOf(pointer.candidate);
-    return h("li", {}, h("time", { datetime: one.at }, clock(one.at ?? one.time)),
-      h("span", {}, titleOf(pointer.active), candidate ? `, candidate ${candidate} (${stepWord([pointer.stage, pointer.percent])})` : "", h("span", { class: "soft" }, ` ${pointer.reason}${pointer.by ? ` (by ${pointer.by})` : ""}`)));
-  }));
-}
-
-async function activate(title, again) {
-  const stages = [["shadow", "Shadow: decides, is compared, does not count"], ["canary", "Canary: decides for a share of the pods"], ["active", "Active: decides for every pod at once, not compared"]];
-  const share = h("input", { type: "number", name: "percent", id: "canary-percent", min: "1", max: "100", value: "10" });
-  const shareField = h("div", { class: "field", hidden: true }, h("label", { for: "canary-percent" }, "Share of the pods, in per cent"), share);
-  const done = await ask({
-    title: `Activate ${title}`,
-    text: "A candidate that is worse for three windows, or that fails, is withdrawn by itself.",
-    verb: "Activate",
-    fields: [
-      h("fieldset", { onchange: (event) => { shareField.hidden = event.target.value !== "canary"; } }, h("legend", {}, "Stage"),
-        stages.map(([stage, words]) => h("label", {}, h("input", { type: "radio", name: "stage", value: stage, checked: stage === "shadow" }), words))),
-      shareField,
-    ],
-    act: ({ stage, percent: given, reason }) => post("/v1/policies/activate", { name: title, stage, ...(stage === "canary" ? { percent: Number(given) } : {}), reason }),
-  });
-  if (done) {
-    say(`${title} was activated`);
-    again();
-  }
-}
-
-async function rollBack(again) {
-  const done = await ask({
-    title: "Roll back",
-    text: "Withdraws the candidate. Where there is none, the policy before the active one decides again.",
-    verb: "Roll back",
-    danger: true,
-    act: ({ reason }) => post("/v1/policies/rollback", { reason }),
-  });
-  if (done) {
-    say("Rolled back");
-    again();
-  }
+/** Who takes it further, where the server tells. */
+function promotionWords(pointer, seen) {
+  if (!seen?.promotion) return null;
+  const goal = seen.goal ? `; compared by the goal ${seen.goal}` : "";
+  return h("p", { class: "soft small" }, seen.promotion === "auto" ? `Promoted by itself after good windows${goal}.` : `Stays at ${stepWord([pointer.stage, pointer.percent])} until it is promoted by hand${goal}.`);
 }

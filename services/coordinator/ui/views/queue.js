@@ -1,58 +1,105 @@
-// What waits and why: the queue by place, and units (gangs) that are on their way.
+// Every waiting pod by itself, and units (gangs) that are on their way. Why they wait, grouped: views/pending.js.
 
-import { get, segment, told } from "../api.js";
-import { fill, h } from "../dom.js";
+import { state } from "../address.js";
+import { get, getAll, segment } from "../api.js";
+import { h, setText } from "../dom.js";
 import { count, seconds, since } from "../format.js";
-import { readAgain } from "../reading.js";
-import { Pager, sheet, Table } from "../table.js";
+import { Listing } from "../listing.js";
+import { Reading, together } from "../reading.js";
+import { sheet } from "../table.js";
 
 const PLACES = ["active", "backoff", "unschedulable", "in_flight"];
+const words = (place) => place.replaceAll("_", " ");
 const pod = (one) => h("a", { href: `#/pods/${segment(one.namespace)}/${segment(one.name)}`, "data-focus": one.uid }, `${one.namespace}/${one.name}`);
+const rules = (one) => [...(one.plugins ?? [])].sort().join("+");
 
 export function queueView() {
-  const error = h("p", { class: "error", role: "alert" });
   const counts = h("p", { class: "soft" });
-  const table = new Table({
+  const list = new Listing({
     caption: "Pods in the queue",
     columns: [
-      { title: "Pod", head: true, cell: pod },
-      { title: "Place", cell: (one) => one.place.replace("_", " ") },
-      { title: "Pending for", number: true, cell: (one) => seconds(one.waiting_s) },
-      { title: "Attempts", number: true, cell: (one) => count(one.attempts) },
-      { title: "Tried again in", number: true, cell: (one) => (one.retry_in_s === null || one.retry_in_s === undefined ? "–" : seconds(one.retry_in_s)) },
-      { title: "Priority", number: true, cell: (one) => one.priority },
-      { title: "Rejected by", cell: (one) => one.plugins?.join(", ") || "–" },
-      { title: "Nominated to", cell: (one) => one.nominated_node || "–" },
+      { title: "Pod", head: true, cell: pod, sort: (one) => `${one.namespace}/${one.name}` },
+      { title: "Place", cell: (one) => words(one.place), sort: (one) => one.place },
+      { title: "Pending for", key: "pending", number: true, cell: (one) => seconds(one.waiting_s), sort: (one) => one.waiting_s },
+      { title: "Attempts", number: true, cell: (one) => count(one.attempts), sort: (one) => one.attempts },
+      { title: "Tried again in", key: "retry", number: true, cell: (one) => (one.retry_in_s === null || one.retry_in_s === undefined ? "–" : seconds(one.retry_in_s)), sort: (one) => one.retry_in_s },
+      { title: "Priority", number: true, cell: (one) => one.priority, sort: (one) => one.priority },
+      { title: "Rejected by", key: "rejected", cell: (one) => one.plugins?.join(", ") || "–", sort: rules },
+      { title: "Nominated to", key: "nominated", cell: (one) => (one.nominated_node ? h("a", { href: `#/nodes/${segment(one.nominated_node)}` }, one.nominated_node) : "–"), sort: (one) => one.nominated_node || null },
     ],
     keyOf: (one) => one.uid,
+    search: (one) => `${one.namespace}/${one.name} ${one.plugins?.join(" ") ?? ""} ${one.nominated_node ?? ""} ${one.uid}`,
+    placeholder: "Pod, rule or node",
+    filters: [
+      { name: "place", label: "Place in the queue", all: "everywhere", options: PLACES.map((place) => [place, words(place)]) },
+      { name: "namespace", label: "Namespace", all: "every namespace", options: [], test: (one, value) => one.namespace === value },
+      { name: "priority", label: "Priority", all: "every priority", options: [], test: (one, value) => String(one.priority) === value },
+      { name: "reason", label: "Rejected by", all: "every reason", options: [], test: (one, value) => reasonOf(one) === value },
+      { name: "class", label: "Class", all: "every class", options: [], test: (one, value) => one.class === undefined || one.class === value },
+    ],
     empty: "Nothing waits.",
-    stack: true,
+    onChange: (name) => { if (name === "place") again(); },
   });
-  const units = new Table({
+  const units = new Listing({
+    id: "units",
     caption: "Units on their way",
     columns: [
-      { title: "Unit", head: true, cell: (one) => one.key },
-      { title: "State", cell: (one) => one.state },
-      { title: "For", number: true, cell: (one) => since(one.since) },
-      { title: "At least", number: true, cell: (one) => count(one.min_member) },
+      { title: "Unit", head: true, cell: (one) => one.key, sort: (one) => one.key },
+      { title: "State", cell: (one) => one.state, sort: (one) => one.state },
+      { title: "For", number: true, cell: (one) => since(one.since), sort: (one) => -Date.parse(one.since) },
+      { title: "At least", number: true, cell: (one) => count(one.min_member), sort: (one) => one.min_member },
       { title: "Pods", cell: (one) => one.pods.slice(0, 6).map((member, number) => [number ? ", " : "", pod(member), member.node ? ` → ${member.node}` : ""]).concat(one.pods.length > 6 ? [` and ${count(one.pods.length - 6)} more`] : []) },
     ],
     keyOf: (one) => one.key,
+    search: (one) => `${one.key} ${one.state} ${one.pods.map((member) => `${member.namespace}/${member.name} ${member.node}`).join(" ")}`,
+    placeholder: "Unit, pod or node",
     empty: "No unit is on its way.",
   });
-  const place = h("select", { id: "queue-place", onchange: () => pager.restart(path()) }, h("option", { value: "" }, "everywhere"), PLACES.map((one) => h("option", { value: one }, one.replace("_", " "))));
-  const path = () => (place.value ? `/v1/queue?place=${place.value}` : "/v1/queue");
-  const pager = new Pager(table, { path: "/v1/queue", onError: (problem) => fill(error, told(problem)) });
+  const pods = new Reading(() => getAll(state("place") ? `/v1/queue?place=${state("place")}` : "/v1/queue"), {
+    everyMs: (data) => Math.max(3000, (data?.items.length ?? 0) * 4),
+    show({ items, more, first }) {
+      list.offer("namespace", distinct(items, (one) => one.namespace));
+      list.offer("priority", distinct(items, (one) => one.priority));
+      list.offer("reason", distinct(items, reasonOf));
+      list.offer("class", distinct(items, (one) => one.class));
+      list.show(items, { more });
+      setText(counts, PLACES.map((place) => `${count(first.counts?.[place] ?? 0)} ${words(place)}`).join(" · "));
+    },
+  });
+  const way = new Reading(() => get("/v1/units?limit=500"), { everyMs: 3000, show: (page) => units.show(page.items, { more: Boolean(page.continue) }) });
   const element = h("div", {},
-    h("div", { class: "view-head" }, h("h1", {}, "Queue"), counts, h("div", { class: "tools" }, h("label", { for: "queue-place" }, "Show"), place)),
-    error, h("div", { class: "column" }, sheet("Waiting pods", {}, table.element, pager.element), sheet("Units on their way", {}, units.element)));
-  async function load() {
-    const [page, found] = await Promise.all([pager.load(), get("/v1/units?limit=50").catch(() => null)]);
-    if (page) {
-      fill(error);
-      fill(counts, PLACES.map((one) => `${count(page.counts?.[one] ?? 0)} ${one.replace("_", " ")}`).join(" · "));
-    }
-    if (found) units.show(found.items);
+    h("div", { class: "view-head" }, h("h1", {}, "Queue"), counts, h("div", { class: "tools" }, h("a", { href: "#/pending" }, "Why pending, grouped"))),
+    pods.note, h("div", { class: "column" },
+      sheet("Waiting pods", { tools: list.tools }, list.elements),
+      sheet("Units on their way", { tools: units.tools }, way.note, units.elements)));
+  let place = state("place");
+  function again() {
+    place = state("place");
+    list.forget();
+    pods.restart();
   }
-  return { title: "Queue", element, ...readAgain(load, 3000) };
+  return {
+    title: "Queue", element, ...together(pods, way),
+    moved() {
+      list.moved();
+      units.moved();
+      if (place !== state("place")) again();
+    },
+  };
+}
+
+/** The word by which the leader groups it: the rules that refuse it, or why none does. */
+function reasonOf(one) {
+  if (one.reason) return one.reason;
+  return { in_flight: "InFlight", backoff: rules(one) || "Backoff", active: rules(one) || "InTurn" }[one.place] ?? rules(one);
+}
+
+/** What items have, at most a hundred different ones, the commonest first. */
+function distinct(items, of) {
+  const found = new Map();
+  for (const item of items) {
+    const value = of(item);
+    if (value !== undefined && value !== null && value !== "") found.set(value, (found.get(value) ?? 0) + 1);
+  }
+  return [...found].sort((a, b) => b[1] - a[1]).slice(0, 100).map(([value, times]) => [String(value), `${value} (${count(times)})`]);
 }

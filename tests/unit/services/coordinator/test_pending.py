@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from typing import TypeVar
 
 import pytest
 
 from services.coordinator.events import ControlSeen
+from services.coordinator.inspecting import queue_page
 from services.coordinator.pending import GROUPED, Judge, Picture, judge_of, painted
 from shared.model.pod import Pod
 from shared.wire.records import Paused
@@ -195,3 +197,15 @@ def test_pods_that_come_and_go_while_the_picture_is_painted_do_no_harm() -> None
         scene.add_node(make_node(f"more{number}").node())
         scene.run()
     assert result(steps)[0].pods == 40
+
+
+def test_a_queued_pod_names_the_group_that_it_is_counted_in() -> None:
+    scene = begun(make_node("n0").node())
+    for name, cpu, priority in (("a", "500", 0), ("b", "500", 0), ("c", "400", 0), ("d", "500", 7)):
+        scene.add_pod(make_pod(name).cpu(cpu).priority(priority).pod())
+    scene.add_pod(make_pod("picky").cpu("1").select(disk="ssd").pod())
+    scene.run()
+    counted = {(g.reason, g.namespace, g.priority, g.class_): g.pods for g in picture(scene).groups}
+    listed = Counter((p.reason, p.namespace, p.priority, p.class_) for p in queue_page(scene.core, scene.now)[0])
+    assert dict(listed) == counted
+    assert len(counted) == 4

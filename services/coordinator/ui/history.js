@@ -1,0 +1,104 @@
+// The last hour in figures. Why it exists: the leader remembers an hour in steps of ten seconds, the stream tells each
+// second; together they make a chart that is full when the page opens and fine at its end. What an earlier leader told
+// stays: the new one begins with nothing. Bounded: an hour in steps, five minutes in seconds.
+
+import { get } from "./api.js";
+import { Reading } from "./reading.js";
+
+export const RANGES = { "5m": 300_000, "1h": 3_600_000 };
+const STEP_MS = 10_000;
+
+export class History extends EventTarget {
+  #fine = [];
+  #steps = new Map();
+  #before = null;
+  #last = "";
+  #reading;
+
+  constructor() {
+    super();
+    this.#reading = new Reading(() => get(this.#last ? `/v1/history?minutes=60&since=${this.#last}` : "/v1/history?minutes=60"), {
+      show: (answer) => this.#take(answer), everyMs: STEP_MS,
+    });
+  }
+
+  start() {
+    this.#reading.start();
+  }
+
+  stop() {
+    this.#reading.stop();
+  }
+
+  /** Another leader counts its own steps. */
+  begin() {
+    this.#last = "";
+    this.#reading.now();
+  }
+
+  /** One overview of the stream. */
+  add(now) {
+    const at = Date.now();
+    const elapsed = this.#before ? Math.max(0.2, (Date.parse(now.time) - Date.parse(this.#before.time)) / 1000) : 1;
+    const same = this.#before && this.#before.leader?.term === now.leader?.term;
+    const per_s = (field) => (same ? Math.max(0, (now[field] - this.#before[field]) / elapsed) : null);
+    this.#before = now;
+    this.#fine.push({
+      at, step: 1000, placed: now.rates?.pods_per_s_10s, queue: now.queue ?? {}, p50: now.latency_ms?.p50, p99: now.latency_ms?.p99,
+      conflicts: per_s("conflicts"), alloc: Object.fromEntries((now.resources ?? []).map((one) => [one.name, one.share])),
+    });
+    const oldest = at - RANGES["5m"];
+    while (this.#fine.length && this.#fine[0].at < oldest) this.#keepStep(this.#fine.shift());
+  }
+
+  /** Samples of a range, oldest first. Seconds stand in for steps where the stream told them. */
+  samples(range) {
+    const now = Date.now();
+    const from = now - RANGES[range];
+    const fine = range === "5m" ? this.#fine : this.#tail();
+    const until = fine.length ? fine[0].at : Infinity;
+    const steps = [...this.#steps.values()].filter((one) => one.at >= from && one.at < until).sort((a, b) => a.at - b.at);
+    return [...steps, ...fine.filter((one) => one.at >= from)];
+  }
+
+  /** Steps alone: what only the leader measures. */
+  steps(range = "1h") {
+    const from = Date.now() - RANGES[range];
+    return [...this.#steps.values()].filter((one) => one.at >= from && one.told).sort((a, b) => a.at - b.at);
+  }
+
+  #tail() {
+    let last = 0;
+    for (const at of this.#steps.keys()) last = Math.max(last, at);
+    return this.#fine.filter((one) => one.at > last);
+  }
+
+  /** What the stream told serves as a step where the leader's memory has none: an older leader, or a failover. */
+  #keepStep(sample) {
+    const at = Math.floor(sample.at / STEP_MS) * STEP_MS;
+    if (!this.#steps.has(at)) this.#steps.set(at, { ...sample, at, step: STEP_MS });
+    this.#forget();
+  }
+
+  #take({ times = [], series = {}, allocation = {}, step_s = 10 }) {
+    const of = (name, i) => series[name]?.[i] ?? null;
+    times.forEach((time, i) => {
+      const at = Math.floor((time * 1000) / STEP_MS) * STEP_MS;
+      this.#steps.set(at, {
+        at, step: step_s * 1000, told: true, placed: of("bound_per_s", i), evicted: of("evicted_per_s", i),
+        queue: Object.fromEntries(["active", "backoff", "unschedulable", "in_flight", "gated"].map((place) => [place, of(`pending_${place}`, i)])),
+        p50: of("latency_p50_ms", i), p99: of("latency_p99_ms", i), turn: of("turn_longest_ms", i), busy: of("turn_busy_share", i),
+        events: of("events_waiting", i), writes: of("writes_queued", i), health: of("health", i), notReady: of("nodes_not_ready", i),
+        alloc: Object.fromEntries(Object.entries(allocation).map(([name, list]) => [name, list[i] ?? null])),
+      });
+    });
+    if (times.length) this.#last = String(times.at(-1));
+    this.#forget();
+    this.dispatchEvent(new Event("steps"));
+  }
+
+  #forget() {
+    const oldest = Date.now() - RANGES["1h"] - STEP_MS;
+    for (const at of this.#steps.keys()) if (at < oldest) this.#steps.delete(at);
+  }
+}

@@ -1,0 +1,30 @@
+// The resources of a node or a cluster in order: CPU and memory first, then what else there is (GPUs, other devices).
+
+const FIRST = ["cpu_millis", "memory_bytes"];
+const PLAIN = new Set([...FIRST, "pods", "ephemeral-storage"]);
+
+/** What people call it: cpu, memory, nvidia.com/gpu. */
+export function resourceWord(name) {
+  return { cpu_millis: "CPU", memory_bytes: "memory" }[name] ?? name;
+}
+
+/** Names in order, without duplicates. */
+export function inResourceOrder(names) {
+  return [...new Set(names)].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
+}
+
+function rank(name) {
+  const at = FIRST.indexOf(name);
+  return at < 0 ? FIRST.length + (name === "pods" ? 2 : /gpu/i.test(name) ? 0 : 1) : at;
+}
+
+/** Whether it is more than every node has: a GPU or another extended resource. */
+export function isExtended(name) {
+  return !PLAIN.has(name) && !name.startsWith("hugepages-");
+}
+
+/** requested / allocatable; null where nothing is offered. */
+export function share(node, name) {
+  const offered = node.allocatable?.[name] ?? 0;
+  return offered ? (node.requested?.[name] ?? 0) / offered : null;
+}
