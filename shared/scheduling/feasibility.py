@@ -29,7 +29,8 @@ def class_limit(rows: int, bytes_per_row: int, *, budget: int = CACHE_BYTES) -> 
 
 @dataclass(slots=True)
 class Feasibility:
-    """The verdict for one class: ``mask [rows]`` is complete up to table stamp ``seen``."""
+    """The verdict for one class: ``mask [rows]`` is complete up to table stamp ``seen``. ``static_mask`` may be other
+    classes' too: nobody writes to it."""
 
     pod_class: PodClass
     static_mask: BoolArray
@@ -56,6 +57,8 @@ class FeasibilityCache:
         self.filters = tuple(filters)
         self._limit = limit
         self._classes: OrderedDict[PodClass, Feasibility] = OrderedDict()
+        self._everywhere: BoolArray = np.zeros(0, np.bool_)
+        self._everywhere_seen = -1
 
     def of(self, pod_class: PodClass) -> Feasibility:
         """The class's feasibility as of now."""
@@ -109,17 +112,27 @@ class FeasibilityCache:
 
     def _judge(self, pod_class: PodClass) -> Feasibility:
         table = self.table
-        static_mask: BoolArray = table.present[: table.rows].copy()
-        dynamic = []
+        present, dynamic = self._present(), []
+        static_mask = present
         for rule in self.filters:
             if not rule.applies(table, pod_class):
                 continue
             if rule.static:
-                static_mask &= rule.mask(table, pod_class, slice(None))
+                static_mask = static_mask & rule.mask(table, pod_class, slice(None))
             else:
                 dynamic.append(rule)
+        if np.array_equal(static_mask, present):
+            static_mask = present  # as of most classes; held once
         mask = static_mask & self._dynamic(tuple(dynamic), pod_class, slice(None))
         return Feasibility(pod_class, static_mask, mask, table.clock, table.clock, tuple(dynamic))
+
+    def _present(self) -> BoolArray:
+        """The rows that hold a node: one array for all classes that may go to any of them."""
+        table = self.table
+        if self._everywhere_seen != table.static_stamp or len(self._everywhere) != table.rows:
+            self._everywhere_seen = table.static_stamp
+            self._everywhere = table.present[: table.rows].copy()
+        return self._everywhere
 
     def _dynamic(self, filters: tuple[Filter, ...], pod_class: PodClass, rows: Rows) -> BoolArray:
         passing: BoolArray | None = None
