@@ -24,6 +24,7 @@ from typing import Any
 import structlog
 
 from shared.errors import ConfigError, LeadershipLost, StoreFenced
+from shared.runtime.resident import forget_start
 
 log = structlog.get_logger()
 
@@ -106,6 +107,7 @@ class Service:
         if not self.ready:
             gc.collect()
             gc.freeze()
+            forget_start()
             self.ready = True
             log.info("service_ready")
 
