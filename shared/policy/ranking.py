@@ -36,11 +36,11 @@ class Slot:
 
 @dataclass(slots=True)
 class Ranking:
-    """Scores of one class over all rows; ``INFEASIBLE`` where a filter rejects. ``fallen``: by the fallback."""
+    """Scores of one class over all rows; ``INFEASIBLE`` where a filter rejects. ``accept`` None: all of them.
+    ``fallen``: by the fallback."""
 
     score: NDArray[np.float64]
-    accept: BoolArray
-    all_accept: bool
+    accept: BoolArray | None
     norms: Norms
     seen: int
     static_seen: int
@@ -126,10 +126,10 @@ class Ranker:
         table = self.table
         slots: list[Slot] = []
         for accepted in (True, False):
-            if accepted and ranking.all_accept:
+            if ranking.accept is None:
+                if not accepted:
+                    break
                 scores = ranking.score.copy()
-            elif ranking.all_accept:
-                break
             else:
                 scores = np.where(ranking.accept == accepted, ranking.score, INFEASIBLE)
             while len(slots) < wanted and len(scores):
@@ -158,9 +158,7 @@ class Ranker:
             or (known.fallen and self.guard.willing)
         )
         if known is None or fresh:
-            known = Ranking(
-                np.full(table.rows, INFEASIBLE), np.ones(table.rows, np.bool_), True, norms, table.clock, table.clock
-            )
+            known = Ranking(np.full(table.rows, INFEASIBLE), None, norms, table.clock, table.clock)
             rows = np.flatnonzero(mask)
             self._classes[seen] = known
             while len(self._classes) > class_limit(table.rows, 9):
@@ -183,12 +181,16 @@ class Ranker:
             rows = feasible
             whole = replace(observation, rows=rows)
             verdicts, fallen = self.guard.fall_back(whole, self._rng), True
-            known.accept[:] = True
+            known.accept = None
         known.fallen = fallen
         known.score[rows] = verdicts.score
-        if verdicts.accept is not None or not known.all_accept:
-            known.accept[rows] = True if verdicts.accept is None else verdicts.accept
-            known.all_accept = bool(known.accept.all())
+        if verdicts.accept is None and known.accept is None:
+            return
+        if known.accept is None:
+            known.accept = np.ones(len(known.score), np.bool_)
+        known.accept[rows] = True if verdicts.accept is None else verdicts.accept
+        if known.accept.all():
+            known.accept = None
 
 
 def usable(verdicts: Verdicts, candidates: int) -> bool:

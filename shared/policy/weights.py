@@ -7,18 +7,18 @@ same arrays and the same card always give the same bytes, and the sha256 of thos
 What it refuses, by name and before any policy sees the arrays: another digest than was asked for, a file that is not
 such an archive, an unknown schema, another policy's weights, arrays that are missing, extra, of another shape or type,
 and values that are NaN, infinite or absurdly large. It does no I/O but reading the files shipped inside this package.
+
+What reads archives and digests is imported where that is done: an agent that decides by a heuristic does neither.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -26,6 +26,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from shared.errors import ConfigError
+
+if TYPE_CHECKING:
+    import zipfile
 
 REMEDY = "name the policy that they were made for, or train again"
 
@@ -40,6 +43,9 @@ MAX_BYTES = 1_500_000
 
 MOST_WEIGHT = 1e4
 """Largest value taken: what is shipped stays below 4. A few layers of larger ones overflow float32 on usual inputs."""
+
+SHIPPED = Path(__file__).with_name("data")
+"""The files that come with the package."""
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """A zip member's smallest date. Every member gets it: the time of writing must not change the digest."""
@@ -83,6 +89,8 @@ class WeightsFile:
 
 def digest(data: bytes) -> str:
     """The sha256 of a weights file, lower-case hex: its name in etcd and in logs."""
+    import hashlib
+
     return hashlib.sha256(data).hexdigest()
 
 
@@ -96,6 +104,8 @@ def encode(file: WeightsFile) -> bytes:
     card = msgspec.structs.replace(file.card, shapes=shapes)
     _check_card(card, card.policy)
     text = msgspec.json.encode(card, order="deterministic")
+    import zipfile
+
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         _put(archive, CARD, np.frombuffer(text, np.uint8))
@@ -150,7 +160,7 @@ def shipped(policy: str) -> WeightsFile:
 
 def shipped_bytes(policy: str) -> bytes:
     """The bytes of the weights that come with the package. Raises ``ConfigError`` when there are none."""
-    file = resources.files("shared.policy").joinpath("data", f"{policy}.npz")
+    file = SHIPPED / f"{policy}.npz"
     if not policy.replace("-", "").isalnum() or not file.is_file():
         known = ", ".join(shipped_names()) or "none"
         raise ConfigError(f"weights of {policy}: none are shipped; choose one of {known}")
@@ -159,13 +169,12 @@ def shipped_bytes(policy: str) -> bytes:
 
 def shipped_names() -> list[str]:
     """The policies whose weights come with the package, sorted."""
-    folder = resources.files("shared.policy").joinpath("data")
-    if not folder.is_dir():
-        return []
-    return sorted(item.name.removesuffix(".npz") for item in folder.iterdir() if item.name.endswith(".npz"))
+    return sorted(file.name.removesuffix(".npz") for file in SHIPPED.glob("*.npz"))
 
 
 def _put(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
+    import zipfile
+
     out = io.BytesIO()
     npy.write_array(out, array, version=(1, 0), allow_pickle=False)
     archive.writestr(zipfile.ZipInfo(f"{name}.npy", EPOCH), out.getvalue())
@@ -173,6 +182,8 @@ def _put(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
 
 def _members(data: bytes, policy: str) -> dict[str, NDArray[Any]]:
     """Every array of the archive by name. Members are stored, not deflated, so none is larger than the file."""
+    import zipfile
+
     members: dict[str, NDArray[Any]] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -9,7 +9,6 @@ Refuses to do: storing values (``settings_store.py``), carrying them out.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import typing
 from collections.abc import Mapping, Sequence
@@ -82,6 +81,8 @@ class RuntimeTable:
         for name, value in values.items():
             setting = self.settings.get(name)
             if setting is None:
+                import difflib
+
                 close = difflib.get_close_matches(name, list(self.settings), n=1)
                 hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(self.settings)}"
                 raise InvalidValue(f"{name[:64]}: cannot be changed while running; {hint}")

@@ -25,6 +25,7 @@ import structlog
 
 from shared.errors import ConfigError, LeadershipLost, StoreFenced
 from shared.runtime.liveness import Liveness
+from shared.runtime.resident import forget_start
 
 log = structlog.get_logger()
 
@@ -107,6 +108,7 @@ class Service:
         if not self.ready:
             gc.collect()
             gc.freeze()
+            forget_start()
             self.ready = True
             log.info("service_ready")
 

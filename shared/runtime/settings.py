@@ -11,9 +11,7 @@ names the file.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-import tomllib
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -191,6 +189,8 @@ def describe(cls: type) -> list[tuple[Leaf, str]]:
 
 
 def _from_file(file: Path, known: Mapping[str, Leaf]) -> dict[str, tuple[Any, str]]:
+    import tomllib
+
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -238,6 +238,8 @@ def _from_environment(
 
 
 def _nearest(key: str, names: Mapping[str, Any] | Sequence[str], prefix: str = "") -> str:
+    import difflib
+
     close = difflib.get_close_matches(key, list(names), n=1, cutoff=0.5)
     return f"; did you mean {prefix}{close[0]}?" if close else "; see --help for the known ones"
 

@@ -48,7 +48,8 @@ class StaticVerdict:
 
 @dataclass(slots=True)
 class Feasibility:
-    """The verdict for one class: ``mask [rows]`` is complete up to table stamp ``seen``."""
+    """The verdict for one class: ``mask [rows]`` is complete up to table stamp ``seen``. ``static_mask`` may be other
+    classes' too: nobody writes to it."""
 
     pod_class: PodClass
     static: StaticVerdict
