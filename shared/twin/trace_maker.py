@@ -7,8 +7,8 @@ Pure: the randomness comes in. It refuses to pass for measured work: figures on 
 
 from __future__ import annotations
 
-from random import Random
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from shared.errors import ConfigError
 from shared.twin.trace_cells import MILLI_PER_DEVICE, NODE_COLUMNS, POD_COLUMNS
@@ -19,6 +19,21 @@ DRAWS = 16
 """Tries per pod: once little is left, most shapes are too large."""
 FILL = 0.85
 """Share of every resource that the pods ask for at most, so that nearly all of them find a place."""
+
+
+T = TypeVar("T")
+
+
+class Draws(Protocol):
+    """What of ``random.Random`` is used here."""
+
+    def choice(self, among: Sequence[T], /) -> T:
+        """One of them."""
+        ...
+
+    def choices(self, among: Sequence[T], weights: Sequence[float], *, k: int = 1) -> list[T]:
+        """``k`` of them, by weight, with repetition."""
+        ...
 
 
 class _NodeShape(NamedTuple):
@@ -53,7 +68,7 @@ POD_SHAPES = (
 """Weight, then the choices of a pod: milli-cores, MiB, devices, thousandths of each."""
 
 
-def make_trace(rng: Random, *, nodes: int, pods: int) -> tuple[str, str]:
+def make_trace(rng: Draws, *, nodes: int, pods: int) -> tuple[str, str]:
     """(node list, pod list) as CSV. Fewer pods than asked for where more would fill the nodes beyond ``FILL``.
 
     ``ConfigError``: more than anybody would read.
