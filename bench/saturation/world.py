@@ -197,6 +197,7 @@ class CoreWorld:
     def _patch(self, patch: wanted.PatchCondition) -> None:
         self.patches += 1
         if patch.uid not in self.pods:
+            self.post(seen.ConditionWritten(patch.uid), PATCH_S)
             return
         self.told.setdefault(patch.uid, self.now)
         changes: dict[str, object] = {"condition": ("False", patch.reason, patch.message)}
@@ -205,6 +206,7 @@ class CoreWorld:
         self._change(patch.uid, PATCH_S, **changes)
         if patch.nominated:
             self.post(seen.NominationStored(patch.uid, patch.nominated), PATCH_S)
+        self.post(seen.ConditionWritten(patch.uid), PATCH_S)
 
     def _ask(self, agent: str, message: Offer | ViewUpdate) -> None:
         core, cpu = self._agents[agent], time.thread_time()

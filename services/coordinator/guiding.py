@@ -37,6 +37,10 @@ DISTINCT_SHARE, DISTINCT_SLACK, MOST_DISTINCT = 2, 16, 1024
 all lie in one domain that is full after the first unit."""
 
 
+KEPT = 1024
+"""Templates and groups for which something is kept, some bytes per node each."""
+
+
 class Guiding:
     """Guidance per template, kept until anything that it rests on changes."""
 
@@ -154,7 +158,8 @@ class Guiding:
     def _renew(self) -> None:
         state = self._state
         stamp = (state.cache.table.clock, state.cluster.index.version, state.objects_version)
-        if stamp != self._stamp:
+        kept = len(self._guidance) + len(self._prefiltered)
+        if stamp != self._stamp or kept > KEPT:
             self._stamp = stamp
             self._guidance.clear()
             self._prefiltered.clear()

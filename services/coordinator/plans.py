@@ -127,8 +127,9 @@ class Ledger:
         self._send(self.plans[plan.plan_id])
 
     def has_room(self) -> bool:
-        """Whether another plan may be opened (backpressure)."""
-        return sum(not plan.again for plan in self.plans.values()) < self.state.settings.plans_in_flight
+        """Whether another plan of placements may be opened (backpressure); evictions hold up nobody."""
+        placing = sum(1 for plan in self.plans.values() if plan.plan.placements and not plan.again)
+        return placing < self.state.settings.plans_in_flight
 
     def change_binder(self, event: BinderChanged) -> None:
         """Another leader of the binders: every open plan goes to it at once."""

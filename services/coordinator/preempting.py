@@ -44,7 +44,7 @@ from shared.scheduling.preemption import (
     importance,
     select_victims,
 )
-from shared.scheduling.queue import Place
+from shared.scheduling.queue import ClusterEvent, Place
 from shared.scheduling.waiting import Group, group_key
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
 
@@ -291,9 +291,10 @@ class Preemptor:
         uid = group.first(1)[0]
         pod = state.queue.entries[uid].pod
         if self._finds_room(pod):
-            del self._searches[search.key]
-            self._tell_all(search, "")
-            state.queue.rouse(uid, state.now)
+            message = search.untold.pop(uid, "")
+            if message:
+                self._notices.tell(pod, UNSCHEDULABLE, message)
+            state.queue.rouse(uid, state.now, ClusterEvent.POD_DELETED)  # the others of the group search on
             return
         while search.found:
             best = best_candidates(search.found)
@@ -311,15 +312,12 @@ class Preemptor:
         self._tell_all(search, unavailable_message(search.nodes, dict(reasons)))
 
     def _tell_all(self, search: _Search, preemption: str) -> None:
-        """The members that wait to hear: what keeps them, and what came of the search ("": some node takes them)."""
+        """The members that wait to hear: what keeps them, and what came of the search."""
         for uid, message in search.untold.items():
             entry = self._state.queue.entries.get(uid)
             if entry is None or entry.place is not Place.UNSCHEDULABLE:
                 continue
-            if preemption:
-                self._give_up(entry.pod, message, preemption)
-            else:
-                self._notices.tell(entry.pod, UNSCHEDULABLE, message)
+            self._give_up(entry.pod, message, preemption)
 
     def _give_up(self, pod: Pod, message: str, preemption: str) -> None:
         """Preemption does not help: an older nomination ends."""
@@ -359,6 +357,8 @@ class Preemptor:
         waiting = entry is not None and entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF)
         if entry is None or not waiting or self._finds_room(entry.pod):
             del self._nominations[uid]  # it goes somewhere else, perhaps; parked again, it is considered again
+            state = self._state
+            state.queue.rouse(uid, state.now, ClusterEvent.POD_DELETED)
             return
         known.stored = True
         self._evict(known, known.victims)
