@@ -71,9 +71,9 @@ Tried = tuple[Candidate | None, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Search:
-    """A search under way for a group that waited all the time. ``rows`` not yet tried, in the order to try them, ``due``
-    the same as a set; ``reasons``: why the others do not help; ``untold``: members that are to be told the end, with
-    what keeps them."""
+    """A search under way for a group that waited all the time. ``rows`` not yet tried, in the order to try them,
+    ``due`` the same as a set; ``reasons``: why the others do not help; ``untold``: members that are to be told the end,
+    with what keeps them."""
 
     group: Group
     nodes: int
