@@ -73,11 +73,12 @@ Tried = tuple[Candidate | None, tuple[str, ...]]
 class _Search:
     """A search under way for a group that waited all the time. ``rows`` not yet tried, in the order to try them,
     ``due`` the same as a set; ``reasons``: why the others do not help; ``untold``: members that are to be told the end,
-    with what keeps them."""
+    with what keeps them; ``whole``: all nodes that may be opened are still to be added."""
 
     group: Group
     nodes: int
     limit: int
+    whole: bool
     rows: deque[int] = field(default_factory=deque)
     due: set[int] = field(default_factory=set)
     found: list[Candidate] = field(default_factory=list)
@@ -147,7 +148,7 @@ class Preemptor:
             if not found.rows:
                 self._give_up(pod, message, unavailable_message(self._nodes, dict(found.reasons)))
                 return
-            search = self._begin(group, found.rows, found.reasons)
+            search = self._begin(group)
         search.untold[pod.uid] = message
 
     def look_again(self, group: Group, row: int | None) -> None:
@@ -155,11 +156,13 @@ class Preemptor:
         pod, search = group.pod, self._search_for(group)
         if pod.nominated_node or not self._may_preempt(pod):
             return  # one that is nominated is tried again once nobody leaves for it any more
-        rows = self._guiding.openable(pod).rows if row is None else [row]
-        if search is not None:
-            search.add(rows)
-        elif rows:
-            self._begin(group, rows, Counter())
+        if row is None and not self._guiding.openable(pod).rows:
+            return
+        search = search or self._begin(group, whole=False)
+        if row is None:
+            search.whole = True
+        else:
+            search.add([row])
 
     @property
     def _nodes(self) -> int:
@@ -171,20 +174,27 @@ class Preemptor:
         search = self._searches.get(group.key)
         return search if search is not None and search.group is group else None
 
-    def _begin(self, group: Group, rows: list[int], reasons: Counter[str]) -> _Search:
-        """A new search: where the fewest and least important pods would do comes first, else from a random node on."""
+    def _begin(self, group: Group, *, whole: bool = True) -> _Search:
+        """A new search, that costs little until its turn comes."""
         state, key, pod = self._state, group.key, group.pod
         limit = max(FEWEST_CANDIDATES, self._nodes // CANDIDATE_SHARE)
-        search = _Search(group, self._nodes, limit, reasons=reasons.copy())
-        start = int(state.rng.random() * len(rows))
-        price = self._state.cluster.index.removable.least_price(pod)
-        search.add(sorted(rows[start:] + rows[:start], key=price.__getitem__))
+        search = _Search(group, self._nodes, limit, whole)
         state.stats.preemption_searches += 1
         if key not in self._searches:
             self._begun += 1
             heapq.heappush(self._order, (-pod.priority, self._begun, key))
         self._searches[key] = search
         return search
+
+    def _look_everywhere(self, pod: Pod, search: _Search) -> int:
+        """Where the fewest and least important pods would do comes first, else from a random node on; returns the
+        work it was."""
+        found, search.whole = self._guiding.openable(pod), False
+        search.reasons = search.reasons or found.reasons.copy()
+        start = int(self._state.rng.random() * len(found.rows))
+        price = self._state.cluster.index.removable.least_price(pod)
+        search.add(sorted(found.rows[start:] + found.rows[:start], key=price.__getitem__))
+        return KNOWN_PER_DRY_RUN + len(found.rows) // 64
 
     def _waits(self, pod: Pod) -> bool:
         """Whether somebody is already leaving for the pod: on its nominated node, or asked to in this term.
@@ -231,6 +241,8 @@ class Preemptor:
                 heapq.heappop(self._order)
                 del self._searches[key]
                 continue
+            if search.whole:
+                left -= self._look_everywhere(group.pod, search)
             while search.rows and left > 0 and not enough(search.found, search.limit):
                 left -= self._try(group.pod, search, search.next_row())
             if not search.rows or enough(search.found, search.limit):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from services.coordinator.events import ControlSeen, NodeUpserted, ObjectChanged, Tick
+from services.coordinator.events import ControlSeen, NodeUpserted, ObjectChanged, PodUpserted, Tick
 from services.coordinator.state import CoreSettings
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
@@ -165,3 +165,13 @@ def test_groups_that_wait_are_gone_over_once_a_turn_however_many_objects_and_nod
     volumes = [ObjectChanged("csinodes", node.name, {"driver": 3}) for node in nodes]
     scene.deliver(*volumes, *[NodeUpserted(node) for node in nodes])
     assert Passes.count == 1
+
+
+def test_searches_hold_nodes_only_once_their_turn_comes() -> None:
+    """Pods with labels of their own are groups of their own: each with all nodes would be pods times nodes."""
+    scene = full(40)
+    pods = [make_pod(f"w{n}").cpu("3").priority(5).set(labels={"name": f"w{n}"}).pod() for n in range(30)]
+    scene.deliver(*[PodUpserted(pod) for pod in pods])
+    searches = scene.core.preemptor._searches.values()
+    assert len(searches) > 20
+    assert sum(len(search.rows) for search in searches) <= 40
