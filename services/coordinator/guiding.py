@@ -115,7 +115,8 @@ class Guiding:
 
     def openable(self, pod: Pod) -> Openable:
         """The nodes that evicting may open for the pod, which none takes, as everything stands now."""
-        prefiltered, key = self.prefiltered(pod), group_key(pod)
+        prefiltered = self.prefiltered(pod)
+        key = _alike(prefiltered)
         known = self._openable.get(key)
         if known is None:
             state = self._state
@@ -149,7 +150,8 @@ class Guiding:
 
     def diagnosis(self, pod: Pod) -> Diagnosis:
         """Why no node takes the pod, over all nodes."""
-        prefiltered, key = self.prefiltered(pod), group_key(pod)
+        prefiltered = self.prefiltered(pod)
+        key = _alike(prefiltered)
         known = self._diagnoses.get(key)
         if known is None:
             known = self._diagnoses[key] = diagnose(self._state.cluster, self._state.feasibility, prefiltered)
@@ -186,6 +188,14 @@ def template_of(pod: Pod) -> Hashable:
     own = pod.uid if pod.nominated_node else ""
     labels = tuple(sorted(pod.labels.items()))
     return pod.namespace, labels, pod.relations, pod.owner, pod.images, pod.priority, own, pod.pod_class
+
+
+def _alike(prefiltered: Prefiltered) -> Hashable:
+    """Pods of which all nodes say the same: where no rule looks at more than the node, whatever their labels are."""
+    pod = prefiltered.pod
+    if prefiltered.rules or prefiltered.rejection is not None or prefiltered.named is not None or pod.nominated_node:
+        return group_key(pod)
+    return pod.pod_class, pod.priority
 
 
 def distinct_for(units: int, extra: int) -> int:

@@ -71,12 +71,14 @@ Tried = tuple[Candidate | None, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Search:
-    """A search under way for a group. ``rows`` not yet tried, in the order to try them, ``due`` the same as a set;
-    ``reasons``: why the others do not help; ``untold``: members that are to be told the end, with what keeps them."""
+    """A search under way for a group that waited all the time. ``rows`` not yet tried, in the order to try them,
+    ``due`` the same as a set; ``reasons``: why the others do not help; ``untold``: members that are to be told the end,
+    with what keeps them; ``whole``: all nodes that may be opened are still to be added."""
 
-    key: Hashable
+    group: Group
     nodes: int
     limit: int
+    whole: bool
     rows: deque[int] = field(default_factory=deque)
     due: set[int] = field(default_factory=set)
     found: list[Candidate] = field(default_factory=list)
@@ -139,43 +141,60 @@ class Preemptor:
             self._tell(pod, message, TERMINATING)
             return
         self._nominations.pop(pod.uid, None)
-        search = self._searches.get(group_key(pod))
+        group = self._state.queue.waiting.groups[group_key(pod)]
+        search = self._search_for(group)
         if search is None:
             found = self._guiding.openable(pod)
             if not found.rows:
                 self._give_up(pod, message, unavailable_message(self._nodes, dict(found.reasons)))
                 return
-            search = self._begin(pod, found.rows, found.reasons)
+            search = self._begin(group)
         search.untold[pod.uid] = message
 
     def look_again(self, group: Group, row: int | None) -> None:
         """Something changed on a node (None: somewhere) by which evicting there may help parked pods now."""
-        pod, search = group.pod, self._searches.get(group.key)
+        pod, search = group.pod, self._search_for(group)
         if pod.nominated_node or not self._may_preempt(pod):
             return  # one that is nominated is tried again once nobody leaves for it any more
-        rows = self._guiding.openable(pod).rows if row is None else [row]
-        if search is not None:
-            search.add(rows)
-        elif rows:
-            self._begin(pod, rows, Counter())
+        if row is None and not self._guiding.openable(pod).rows:
+            return
+        search = search or self._begin(group, whole=False)
+        if row is None:
+            search.whole = True
+        else:
+            search.add([row])
 
     @property
     def _nodes(self) -> int:
         return len(self._state.cache.table.row_of)
 
-    def _begin(self, pod: Pod, rows: list[int], reasons: Counter[str]) -> _Search:
-        """A new search: where the fewest and least important pods would do comes first, else from a random node on."""
-        state, key = self._state, group_key(pod)
+    def _search_for(self, group: Group) -> _Search | None:
+        """The search under way. One for the same pods before they were roused and parked again does not count: what
+        changed in between was offered to nobody."""
+        search = self._searches.get(group.key)
+        return search if search is not None and search.group is group else None
+
+    def _begin(self, group: Group, *, whole: bool = True) -> _Search:
+        """A new search, that costs little until its turn comes."""
+        state, key, pod = self._state, group.key, group.pod
         limit = max(FEWEST_CANDIDATES, self._nodes // CANDIDATE_SHARE)
-        search = _Search(key, self._nodes, limit, reasons=reasons.copy())
-        start = int(state.rng.random() * len(rows))
-        price = self._state.cluster.index.removable.least_price(pod)
-        search.add(sorted(rows[start:] + rows[:start], key=price.__getitem__))
+        search = _Search(group, self._nodes, limit, whole)
         state.stats.preemption_searches += 1
+        if key not in self._searches:
+            self._begun += 1
+            heapq.heappush(self._order, (-pod.priority, self._begun, key))
         self._searches[key] = search
-        self._begun += 1
-        heapq.heappush(self._order, (-pod.priority, self._begun, key))
         return search
+
+    def _look_everywhere(self, pod: Pod, search: _Search) -> int:
+        """Where the fewest and least important pods would do comes first, else from a random node on; returns the
+        work it was."""
+        found, search.whole = self._guiding.openable(pod), False
+        search.reasons = search.reasons or found.reasons.copy()
+        start = int(self._state.rng.random() * len(found.rows))
+        price = self._state.cluster.index.removable.least_price(pod)
+        search.add(sorted(found.rows[start:] + found.rows[:start], key=price.__getitem__))
+        return KNOWN_PER_DRY_RUN + len(found.rows) // 64
 
     def _waits(self, pod: Pod) -> bool:
         """Whether somebody is already leaving for the pod: on its nominated node, or asked to in this term.
@@ -217,16 +236,20 @@ class Preemptor:
         left = DRY_RUNS_PER_TURN * KNOWN_PER_DRY_RUN
         while self._searches and left > 0:
             key = self._order[0][2]
-            search, group = self._searches.get(key), self._state.queue.waiting.groups.get(key)
-            if search is None or group is None:
+            search, group = self._searches[key], self._state.queue.waiting.groups.get(key)
+            if group is not search.group:
                 heapq.heappop(self._order)
-                self._searches.pop(key, None)
+                del self._searches[key]
                 continue
+            if search.whole:
+                left -= self._look_everywhere(group.pod, search)
             while search.rows and left > 0 and not enough(search.found, search.limit):
                 left -= self._try(group.pod, search, search.next_row())
             if not search.rows or enough(search.found, search.limit):
                 left -= KNOWN_PER_DRY_RUN
                 self._conclude(group, search)
+                if key not in self._searches:
+                    heapq.heappop(self._order)
 
     def _may_preempt(self, pod: Pod) -> bool:
         """Whether there is anybody of lower priority whom the pod might evict."""
@@ -302,11 +325,13 @@ class Preemptor:
             search.found.remove(chosen)
             row = state.cache.table.row_of.get(chosen.node_name)
             again = self._candidate(pod, row)[0] if row is not None else None
-            if again is not None and again.violations <= chosen.violations:
+            if again is not None and again.violations > chosen.violations and not state.settings.preemption_strict:
+                search.found.append(again)  # its budget was used up meanwhile: another node may do better
+            elif again is not None and again.violations <= chosen.violations:
                 message = search.untold.pop(uid, "") or failure_message(self._guiding.diagnosis(pod))
                 self._nominate(pod, again, message)
                 return
-        del self._searches[search.key]
+        del self._searches[group.key]
         tried = sum(search.reasons.values())
         reasons = search.reasons + Counter({NOT_HELPFUL: max(0, search.nodes - tried)})
         self._tell_all(search, unavailable_message(search.nodes, dict(reasons)))
@@ -335,6 +360,8 @@ class Preemptor:
             self._nominations.pop(other.uid, None)
             state.cluster.withdraw_nomination(other.uid)
             self._notices.clear_nomination(other)
+            state.queue.renominate(other.uid, replace(other, nominated_node=""))
+            state.queue.rouse(other.uid, state.now)
         nominated = replace(pod, nominated_node=node)
         state.queue.renominate(pod.uid, nominated)
         state.cluster.nominate(nominated)

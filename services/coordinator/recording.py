@@ -45,7 +45,7 @@ PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 TINY = 1e-6
 """So much less than a whole token is a whole one: times are floats."""
 
-COMBINED = frozenset({"combined"})
+COMBINED = "combined"
 
 Key: TypeAlias = tuple[str, str, frozenset[str]]
 
@@ -134,7 +134,8 @@ class Recorder:
             if now >= series.first_at + COMBINE_S:
                 del self._groups[group]
                 note = f"(combined from similar events of {series.count} pods) {series.event.note}"[:1024]
-                series.event = replace(series.event, note=note, kind=COMBINED)
+                # an earlier one of the same pod and reason may still be out: no two are the same event
+                series.event = replace(series.event, note=note, kind=frozenset({COMBINED, str(self.combined)}))
                 series.count = 1
                 return series
             break  # they are in the order in which they began

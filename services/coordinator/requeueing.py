@@ -37,6 +37,9 @@ WORK_PER_TURN = 400
 JUDGED_IN_FULL = 15
 """The same for one group on all nodes."""
 
+LOOKED_UP = 64
+"""Groups that are only noted, or looked up, in one unit of work."""
+
 ROUSED_AT_ONCE = 16
 """Members of a group that one change wakes at most where the room is not counted; the next follow them."""
 
@@ -84,6 +87,8 @@ class Requeuer:
         self._nodes: dict[str, _Change] = {}
         self._pods: dict[Hashable, tuple[Pod, ClusterEvent]] = {}
         self._groups: dict[int, ClusterEvent] = {}
+        self._objects: dict[ClusterEvent, set[str]] = {}
+        self._budgets = self._joined = False
         self._unjudged: deque[str] = deque()
         self._roused: dict[str, _Roused] = {}
         self._concerned: dict[Hashable, tuple[tuple[int, int], list[int]]] = {}
@@ -97,12 +102,11 @@ class Requeuer:
             return
         self._nodes[node_name] = _Change(event)
         if event in OF_DOMAINS:
-            self._judge_related(event)
+            self.object_changed(event, node_name)
             for pod in self._state.cluster.index.pods_on(node_name):
                 if pod.relations is not None and pod.relations.anti_affinity:
                     self.pod_changed(pod, event)
-        if event is ClusterEvent.NODE_ADDED:
-            self._unjudged = deque(queue.unjudged)
+        self._joined |= event is ClusterEvent.NODE_ADDED
 
     def pod_changed(self, pod: Pod, event: ClusterEvent) -> None:
         """A pod that stands, or stood, came, went or changed: other pods' rules may mean it, and its own others."""
@@ -112,31 +116,19 @@ class Requeuer:
             self._pods[pod.namespace, labels, relations.anti_affinity, relations.claims] = pod, event
 
     def object_changed(self, event: ClusterEvent, key: str) -> None:
-        """A claim, volume, storage class, CSINode or namespace changed; ``key``: the claim's, or the object's name."""
+        """A claim, volume, storage class, CSINode, namespace or domain changed; ``key``: the claim's, or the name."""
         if event is ClusterEvent.NAMESPACE_LABELS:
             self._concerned.clear()
-        for group in list(self._state.queue.waiting.related.values()):
-            relations = group.pod.relations or NO_RELATIONS
-            if event is ClusterEvent.CLAIM_CHANGED:
-                helped = any(f"{group.pod.namespace}/{claim.name}" == key for claim in relations.claims)
-            elif event in OF_VOLUMES:
-                helped = bool(relations.claims)
-            else:
-                helped = True
-            if helped:
-                self._groups[group.number] = event
+        if self._state.queue.waiting.related:
+            self._objects.setdefault(event, set()).add(key)
 
     def budgets_changed(self) -> None:
         """Evictions may be allowed that were not; only where budgets are never broken does that matter."""
-        if self._state.settings.preemption_strict:
-            lowest = min(self._state.cluster.index.priorities, default=0)
-            for group in self._state.queue.waiting:
-                if group.pod.priority > lowest:
-                    self._groups[group.number] = ClusterEvent.POD_LABELS
+        self._budgets = self._state.settings.preemption_strict
 
     def agents_joined(self) -> None:
         """There is somebody to ask again."""
-        self._unjudged = deque(self._state.queue.unjudged)
+        self._joined = True
 
     def attempt_ended(self, uid: str, node_name: str = "") -> None:
         """The attempt to place a pod ended on this node, or nowhere: what it was roused for goes to the next."""
@@ -144,7 +136,7 @@ class Requeuer:
         if roused is None:
             return
         if roused.node_name and (roused.node_name != node_name or not roused.counted):
-            self._nodes.setdefault(roused.node_name, _Change(ClusterEvent.POD_DELETED))
+            self._nodes[roused.node_name] = _Change(ClusterEvent.POD_DELETED)  # from its first group on, once more
         elif not roused.node_name:
             group = self._state.queue.waiting.groups.get(roused.key)
             if group is not None:
@@ -165,8 +157,10 @@ class Requeuer:
             self._nodes.clear()
             self._pods.clear()
             self._groups.clear()
+            self._objects.clear()
+            self._budgets = False
             return
-        left = WORK_PER_TURN
+        left = WORK_PER_TURN - self._find_helped()
         while left > 0 and self._pods:
             key = next(iter(self._pods))
             pod, event = self._pods.pop(key)
@@ -180,11 +174,34 @@ class Requeuer:
 
     def _rouse_unjudged(self) -> None:
         state = self._state
+        if self._joined:
+            self._unjudged, self._joined = deque(state.queue.unjudged), False
         for _ in range(min(len(self._unjudged), UNJUDGED_AT_ONCE)):
             state.stats.woken += state.queue.rouse(self._unjudged.popleft(), state.now, ClusterEvent.AGENT_JOINED)
 
-    def _judge_related(self, event: ClusterEvent) -> None:
-        self._groups.update(dict.fromkeys(self._state.queue.waiting.related, event))
+    def _find_helped(self) -> int:
+        """Note the groups that changed objects, domains or budgets may have helped: one pass, however many changed."""
+        waiting, work = self._state.queue.waiting, 0
+        if self._budgets:
+            self._budgets, work = False, len(waiting.groups) // LOOKED_UP
+            lowest = min(self._state.cluster.index.priorities, default=0)
+            for group in waiting:
+                if group.pod.priority > lowest:
+                    self._groups[group.number] = ClusterEvent.POD_LABELS
+        if not self._objects:
+            return work
+        changed, self._objects = self._objects, {}
+        claims = changed.pop(ClusterEvent.CLAIM_CHANGED, set())
+        of_volumes = next((event for event in changed if event in OF_VOLUMES), None)
+        of_all = next((event for event in changed if event not in OF_VOLUMES), None)
+        for number, group in waiting.related.items():
+            own = (group.pod.relations or NO_RELATIONS).claims
+            event = of_all or (of_volumes if own else None)
+            if event is None and any(f"{group.pod.namespace}/{claim.name}" in claims for claim in own):
+                event = ClusterEvent.CLAIM_CHANGED
+            if event is not None:
+                self._groups[number] = event
+        return work + len(waiting.related) // LOOKED_UP
 
     def _find_concerned(self, key: Hashable, pod: Pod, event: ClusterEvent) -> int:
         """Note the groups whose rules mean the pod, or which its own rules mean."""
@@ -203,7 +220,7 @@ class Requeuer:
             group = waiting.numbered(number)
             if group is not None and (number in waiting.related or group.pod.priority > lowest):
                 self._groups[number] = event
-        return work
+        return work + len(known[1]) // LOOKED_UP
 
     def _concerns(self, pod: Pod, group: Group) -> bool:
         """A group that only its nodes keep away may still be kept from evicting by the anti-affinity of others."""

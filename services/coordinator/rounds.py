@@ -93,6 +93,7 @@ class Rounds:
     def start(self) -> bool:
         """Offer the next units, if there are any, everybody needed is ready and scheduling is not paused."""
         state = self._state
+        self.cut_short = False
         state.queue.flush(state.now)
         if self.current is not None or state.paused is not None or not state.queue.has_active():
             return False
@@ -121,7 +122,6 @@ class Rounds:
         groups: dict[int, Group] = {}
         class_of: dict[int, int] = {}
         nowhere: dict[Hashable, bool] = {}
-        self.cut_short = False
         while len(class_of) < settings.batch_units and state.queue.has_active():
             if work >= WORK_PER_TURN:
                 self.cut_short = True
@@ -134,6 +134,7 @@ class Rounds:
             candidate = self._lanes.takes(pod.uid)
             known = self._classes.of(pod.pod_class, self._lanes.key(pod, template, candidate=candidate))
             if known.size_bytes > MAX_CLASS_BYTES:
+                work += 1
                 self._refusals.too_large(pod, known.size_bytes)
                 continue
             if judged not in nowhere:

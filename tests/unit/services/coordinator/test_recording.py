@@ -172,3 +172,23 @@ def test_what_is_remembered_of_written_events_is_bounded() -> None:
     recorder.add(failed_scheduling("p0"), now)
     recorder.add(failed_scheduling(f"p{SERIES_KEPT}"), now)
     assert [series.count for series in write_all(recorder, now + 1)] == [1, 2]
+
+
+def test_two_combined_events_that_begin_with_the_same_pod_are_out_at_the_same_time() -> None:
+    recorder = Recorder()
+
+    def seen(uid: str, kind: str) -> EmitEvent:
+        kinds = frozenset({kind})
+        return EmitEvent(uid, "default", uid, "1", "Warning", "FailedScheduling", "Scheduling", "no node", kind=kinds)
+
+    for number in range(CAPACITY):
+        recorder.add(seen(f"uid-{number}", "full"), 0.0)
+    out = []
+    for turn, kind in enumerate(("cpu", "memory")):
+        assert not recorder.add(seen("uid-x", kind), turn * COMBINE_S)
+        out.append(recorder.next((turn + 1) * COMBINE_S))
+    assert [series is not None and series.event.uid for series in out] == ["uid-x", "uid-x"]
+    for series in out:
+        assert series is not None
+        recorder.written(series, 20.0)
+    assert recorder.waiting == CAPACITY
