@@ -147,7 +147,8 @@ class CoreWorld:
         while self.now < end:
             self.run(self.now + 0.1)
             places = {entry.place.value for entry in self.core.state.queue.entries.values()}
-            if not places & {"active", "in_flight", "backoff"} and not self.core.preemptor.busy:
+            quiet = not self.core.preemptor.busy and not self.core.notices.waiting
+            if quiet and not places & {"active", "in_flight", "backoff"}:
                 return True
         return False
 
