@@ -26,13 +26,13 @@ MAX_ANSWER_BYTES = 8 << 20
 def named_pod(pod: str, namespace: str) -> tuple[str, str]:
     """(namespace, name) of ``POD -n NAMESPACE`` or ``NAMESPACE/POD``. ``ConfigError``: it is neither, or both.
 
-    With a namespace the pod may be written as kubectl writes it, ``pod/NAME``; without one, ``POD`` is in ``default``.
+    The pod may be written as kubectl writes it, ``pod/NAME``; without a namespace it is in ``default``.
     """
     before, slash, name = pod.rpartition("/")
     if not name or "/" in before or (slash and not before):
         raise ConfigError(f"{pod!r} is not NAMESPACE/POD, nor POD with -n; write default/web-0, or web-0 -n default")
     if not namespace:
-        return before or DEFAULT_NAMESPACE, name
+        return (DEFAULT_NAMESPACE if before in ("", *POD_WORDS) else before), name
     if before not in ("", namespace, *POD_WORDS):
         raise ConfigError(f"-n: {pod!r} names the namespace {before} already; leave one of them out")
     return namespace, name

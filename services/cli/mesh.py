@@ -152,6 +152,13 @@ def _learning(settings: MeshSettings) -> list[str]:
     return flags if settings.speed == 1.0 else [*flags, *DEMO_LEARNING]
 
 
+def _unsynced(view: MeshView, leader: str) -> str:
+    """Why the leader has not listed the cluster, as far as it says: that another mesh has the cluster, for one."""
+    record = view.processes.get(f"coordinator/{leader}")
+    told = "; ".join(record.warnings) if record is not None else ""
+    return f"the leading coordinator has not synced{': ' if told else ''}{told}"
+
+
 class Mesh:
     """A running mesh: its processes and what etcd says of it."""
 
@@ -205,7 +212,7 @@ class Mesh:
         if not status or not status.get("leading"):
             return "the leading coordinator does not answer"
         if not status.get("synced"):
-            return "the leading coordinator has not synced"
+            return _unsynced(view, view.coordinator.record.identity)
         if len(status.get("agents") or ()) < self.settings.agents:
             return "the leading coordinator does not know all agents yet"
         if not (status.get("binder") or {}).get("url"):

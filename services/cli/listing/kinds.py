@@ -71,7 +71,7 @@ class Kind:
     def lines(self, items: Sequence[Json], *, wide: bool = False, headers: bool = True) -> list[str]:
         """The table, or that there is nothing in it."""
         if not items:
-            return [self.empty] if self.empty else []
+            return [self.empty] if self.empty and headers else []
         columns = [column for column in self.columns if _fits(column, items, wide)]
         rows = [[(column.text or column.value)(item) for column in columns] for item in items]
         found = table([TableColumn(column.title, right=column.right) for column in columns], rows)

@@ -70,7 +70,10 @@ class Wanted:
         if self.output in DOCUMENTS:
             return [document_text(self.kind.document(items, found.beside), self.output)]
         above = [*head(found), ""] if head is not None and self.headers else []
-        lines = self.kind.lines(items, wide=self.output == "wide", headers=self.headers)
+        if not items and self._narrows and self.headers:
+            lines = [f"none in namespace {self.namespace}"]
+        else:
+            lines = self.kind.lines(items, wide=self.output == "wide", headers=self.headers)
         return [*above, *lines] if lines else above[:-1]
 
     def line(self, found: Found) -> list[str]:

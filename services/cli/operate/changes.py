@@ -27,6 +27,7 @@ CHANGES = Kind(
         text("ROLE", "role"),
         text("ROUTE", "route"),
         text("TARGET", "target"),
+        text("RESULT", "result"),
         text("REASON", "reason"),
         text("REQUEST", "request_id", wide=True),
     ),

@@ -73,7 +73,15 @@ def pending(
             answer["items"], {name: part for name, part in answer.items() if name not in ("items", "continue")}
         )
 
-    show_list(connector(server), look, wanted, watch=watch, head=lambda found: pending_lines(found.beside))
+    narrowed = bool(wanted.namespace or reason or of_class or priority is not None)
+    head = chosen_lines if narrowed else lambda found: pending_lines(found.beside)
+    show_list(connector(server), look, wanted, watch=watch, head=head)
+
+
+def chosen_lines(found: Found) -> list[str]:
+    """How many of those that wait are in the groups asked for; what helps all of them would not be about these."""
+    pods = sum(int(group.get("pods") or 0) for group in found.items)
+    return [f"{pods} of {found.beside.get('pods', 0)} waiting pods, in {len(found.items)} groups"]
 
 
 def pending_lines(found: Json) -> list[str]:

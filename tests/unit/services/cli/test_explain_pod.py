@@ -154,7 +154,8 @@ def test_what_cannot_be_asked_is_one_line_and_exit_code_2(
         ("web-0", "a", ("a", "web-0")),
         ("pod/web-0", "a", ("a", "web-0")),
         ("a/web-0", "a", ("a", "web-0")),
-        ("pod/web-0", "", ("pod", "web-0")),
+        ("pod/web-0", "", ("default", "web-0")),
+        ("pod/web-0", "pod", ("pod", "web-0")),
     ],
 )
 def test_a_pod_is_named_as_kubectl_names_it(pod: str, namespace: str, found: tuple[str, str]) -> None:

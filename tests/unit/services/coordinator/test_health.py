@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click import Context, Group
 from msgspec.structs import replace
 
+from services.cli.app import conclave
 from services.coordinator.events import ControlSeen, PointerSeen
 from services.coordinator.health import BAD, DEGRADED, OK, RULES, Signals, Verdicts
 from services.coordinator.history import COUNTED, LEVELS, MOST_RESOURCES, STEP_S, STEPS, History
@@ -53,6 +56,16 @@ def test_what_is_wrong_is_a_finding_with_value_threshold_and_remedy(code: str) -
     assert finding.message
     assert finding.remedy
     assert finding.runbook.endswith(f"#{finding.alert.lower()}")
+
+
+def test_a_remedy_names_commands_that_there_are() -> None:
+    named = [words.split() for rule in RULES for words in re.findall(r"conclave ([a-z-]+(?: [a-z-]+)?)", rule.remedy)]
+    assert ["policy", "show"] in named
+    for first, *rest in named:
+        command = conclave.get_command(Context(conclave), first)
+        assert command is not None, first
+        if isinstance(command, Group):
+            assert command.get_command(Context(command), " ".join(rest)) is not None, (first, rest)
 
 
 def test_every_rule_is_tried_here_and_has_an_alert() -> None:

@@ -52,7 +52,13 @@ ANSWERS: dict[str, Any] = {
     "GET /v1/queue": {"counts": COUNTS, "items": QUEUE, "continue": ""},
     "GET /v1/units": {"items": [], "continue": ""},
     "GET /v1/decisions": {"items": DECISIONS},
-    "GET /v1/audit": {"items": [{"number": 4, "time": "t", "by": "ann"}], "continue": ""},
+    "GET /v1/audit": {
+        "items": [
+            {"number": 5, "time": "t", "by": "ann", "route": "POST /v1/policies/promote", "result": "invalid_request"},
+            {"number": 4, "time": "t", "by": "ann", "route": "POST /v1/policies/promote", "result": "ok"},
+        ],
+        "continue": "",
+    },
     "GET /v1/policies": {"items": [{"name": "fgd", "version": 1, "sha256": "", "role": "", "percent": 0, "from": ""}]},
     "GET /v1/pending": {
         "pods": 2,
@@ -81,7 +87,7 @@ LISTS = [
     (["queue"], "QueuedPod", "pod/p1"),
     (["units"], "Unit", ""),
     (["decisions"], "Decision", "pod/d1"),
-    (["changes"], "Change", "change/4"),
+    (["changes"], "Change", "change/5"),
     (["pending"], "PendingGroup", "pendinggroup/NodeResourcesFit/a/0/c1"),
     (["policy", "list"], "Policy", "policy/fgd@1"),
     (["settings"], "Setting", "setting/batch_units"),
@@ -171,6 +177,26 @@ def test_pending_says_what_would_help_above_the_groups(asked: Asked) -> None:
         "2 pods of 1 classes wait, 1 more wait for their scheduling gates", "  lets in 2 of 2: add a node like n1",
     ]  # fmt: skip
     assert lines[-1].split()[:6] == ["NodeResourcesFit", "a", "0", "c1", "2", "3.0s"]
+
+
+def test_a_part_of_what_waits_is_told_as_a_part(asked: Asked) -> None:
+    """What helps all that wait says nothing of those who were asked for; each group has its own."""
+    for part in (["-n", "a"], ["--reason", "NodeResourcesFit"], ["--class", "c1"], ["--priority", "0"]):
+        lines = asked.lines("pending", *part)
+        assert lines[:2] == ["2 of 2 waiting pods, in 1 groups", ""], part
+
+
+def test_nothing_in_a_namespace_is_not_nothing_at_all(asked: Asked) -> None:
+    assert asked.lines("decisions", "-n", "none-such") == ["none in namespace none-such"]
+    assert asked.lines("queue", "-n", "none-such")[-1] == "none in namespace none-such"
+    assert asked.lines("decisions", "-n", "none-such", "--no-headers") == []
+    assert asked.lines("units", "--no-headers") == []
+    assert asked.document("decisions", "-n", "none-such")["items"] == []
+
+
+def test_a_refused_change_does_not_look_like_one_that_was_made(asked: Asked) -> None:
+    header, *rows = asked.lines("changes")
+    assert [row[header.index("RESULT") :].split()[0] for row in rows] == ["invalid_request", "ok"]
 
 
 def test_a_label_that_is_sorted_by_is_asked_for(asked: Asked) -> None:

@@ -150,9 +150,9 @@ def test_histories_show_who_changed_what_and_why() -> None:
     assert SETTINGS_CHANGES.lines([record])[1].split() == ["3", AT, "admin:ann", "batch_units=64", "slow"]
     change = {
         "number": 9, "time": AT, "by": "ann", "role": "operator", "route": "POST /v1/scheduling/pause", "target": "",
-        "reason": "r", "request_id": "q",
+        "result": "ok", "reason": "r", "request_id": "q",
     }  # fmt: skip
-    assert CHANGES.lines([change])[1] == f"     9  {AT}  ann  operator  POST /v1/scheduling/pause  -       r"
+    assert CHANGES.lines([change])[1] == f"     9  {AT}  ann  operator  POST /v1/scheduling/pause  -       ok      r"
     assert CHANGES.lines([change], wide=True)[1].endswith("  q")
 
 
