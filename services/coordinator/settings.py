@@ -49,7 +49,7 @@ class CoordinatorSettings(ProcessSettings):
     """A round goes on without agents that are silent for so long."""
     preemption_pdb: Literal["best-effort", "strict"] = "best-effort"
     """Whether preemption may violate a disruption budget when no other victims would do, as kube-scheduler does."""
-    api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 16
+    api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 48
     """Conditions of pending pods in flight to the API server; fewer while it says that it has too much to do."""
     notice_repeat_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
     """A pending pod's message that differs in its counts alone is not written again before so long; a new reason is."""

@@ -63,7 +63,7 @@ class CoreSettings:
     """Class definitions an agent is made to remember before it is told to forget them."""
     rebalance_share: float = 0.25
     """Nodes are dealt anew when the largest general partition exceeds the mean by this share (plus 8)."""
-    notices_in_flight: int = 16
+    notices_in_flight: int = 48
     """Conditions of pending pods on their way to the API server at a time; fewer while it is throttled or silent."""
     notice_repeat_s: float = 60.0
     """A pending pod's message that differs in its counts alone is not written again before so long."""

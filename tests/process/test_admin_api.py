@@ -118,7 +118,8 @@ async def test_what_operators_said_holds_after_the_leader_is_killed(
         assert found == {("coordinator", leader): False, ("coordinator", standby): True}
         _, audit = await asking.ask(leader, "GET", "/v1/audit")
         assert [(item["by"], item["target"]) for item in audit["items"]] == [
-            ("operator-1", "scheduling"), ("admin-1", "batch_units"), ("operator-1", "node-1"), ("admin-1", "scheduling"),
+            ("operator-1", "scheduling"), ("admin-1", "batch_units"), ("operator-1", "node-1"),
+            ("admin-1", "scheduling"),
         ]  # fmt: skip
         lines = [json.loads(line) for line in (tmp_path / f"{standby}.log").read_text().splitlines()]
         assert [line["result"] for line in lines if line.get("event") == "admin_change"] == ["ok"]
