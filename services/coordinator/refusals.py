@@ -78,12 +78,11 @@ class Refusals:
         if group.lists or group.unknown or not (missing or unowned):
             self._lost(unit)
             return
-        self._notices.tell(
-            pod,
-            UNSCHEDULABLE,
-            f"nodes that would take the pod are not answered for: {unowned} node(s) have no agent, "
-            f"{missing} agent(s) did not answer.",
+        why = [f"{unowned} node(s) have no agent"] * bool(unowned) + [f"{missing} agent(s) did not answer"] * bool(
+            missing
         )
+        text = f"nodes that would take the pod are not answered for: {', '.join(why)}."
+        self._notices.tell(pod, UNSCHEDULABLE, text)
         state.attempted(pod.uid, "error")
         self._retry(pod.uid)
 
