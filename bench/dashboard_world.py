@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shared.twin.workload import node_json, pod_json
+from shared.experiments.traces.workload import node_json, pod_json
 from tests.process.mesh import Mesh
 
 TOKEN = "operator-token-for-the-bench"

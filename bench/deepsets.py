@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shared.evaluation.placement_rollout import choose, policy_decider
-from shared.policy.deepsets import DEEP_SETS_POLICIES, DeepSetsPolicy, shipped_deep_sets
+from shared.experiments.environments.placement import PlacementEnv
+from shared.experiments.environments.placement_scenarios import moving_latency, training_scenario
+from shared.experiments.evaluation.worlds.placement_rollout import choose, policy_decider
+from shared.policy.deepsets.features import FEATURE_COUNT
+from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy, shipped_deep_sets
 from shared.policy.observation import Observation
-from shared.scheduling.node_features import FEATURE_COUNT
-from shared.twin.placement_env import PlacementEnv
-from shared.twin.placement_scenarios import moving_latency, training_scenario
 
 CALLS = 1_000
 SIZES = (3, 10, 100, 1_000, 5_000)

@@ -23,9 +23,9 @@ from shared.model.labels import LabelSelector, selector_of_labels
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm, Relations, SpreadConstraint, WeightedTerm
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.evaluation import Evaluator
-from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.cycle.evaluation import Evaluator
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.state.cluster_state import ClusterState
 
 RUNS = 1000
 STANDING = 20_000

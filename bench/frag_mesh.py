@@ -14,16 +14,16 @@ import sys
 import time
 from pathlib import Path
 
+from shared.experiments.traces.gpu_trace import GpuNodes, parse_gpu_nodes, parse_gpu_pods, submission
 from shared.model.constraints import PodClass, Requirement, SelectorTerm
 from shared.model.gpu import ANY_MODEL, GpuRequest
 from shared.model.node import Node
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, PODS
-from shared.policy.frag import GPU_MODEL_LABEL, MIB, GpuPolicy
+from shared.policy.frag.policy import GPU_MODEL_LABEL, MIB, GpuPolicy
 from shared.policy.ranking import Ranker
 from shared.policy.registry import make_policy
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.node_table import NodeTable
-from shared.twin.gpu_trace import GpuNodes, parse_gpu_nodes, parse_gpu_pods, submission
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.state.node_table import NodeTable
 
 DATA = Path(os.environ.get("CONCLAVE_SHARED", "../shared")) / "data" / "openb"
 

@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
 from shared.ports import Store
 from shared.wire.keys import Keys
 from tests.process.mesh import Mesh, bindings_per_uid

@@ -6,7 +6,7 @@ import time
 
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from shared.runtime.hops import PARENTS, Hops, Tracer
+from shared.runtime.observe.hops import PARENTS, Hops, Tracer
 
 UNITS = 20_000
 

@@ -22,15 +22,15 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
 from shared.election.record import LeaderRecord
 from shared.ports import Store
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
-from shared.runtime.leadership import Leadership
-from shared.runtime.lease_thread import LeaseThread
-from shared.runtime.membership import Membership
-from shared.runtime.prefix_watch import follow_prefix
+from shared.runtime.lease.leadership import Leadership
+from shared.runtime.lease.membership import Membership
+from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from shared.runtime.records.prefix_watch import follow_prefix
 
 PARTS = ("nothing", "leadership", "membership", "two_watches", "all")
 

@@ -18,9 +18,9 @@ from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.policy.ranking import Ranker
 from shared.policy.registry import POLICIES, make_policy
-from shared.scheduling.cache import ClusterCache
-from shared.scheduling.conflicts import check_placement
-from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.cycle.conflicts import check_placement
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.state.cache import ClusterCache
 
 RUNS = 1000
 

@@ -22,10 +22,10 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
-from shared.adapters.kube_api import KubeClient
+from shared.adapters.kube.api import KubeClient
 from shared.kube.resources import PODS
 from shared.ports import BindRequest
-from shared.runtime.metrics import rss_bytes
+from shared.runtime.observe.metrics import rss_bytes
 
 
 def typical_pod(number: int) -> dict[str, Any]:

@@ -23,10 +23,10 @@ from typing import Any
 import aiohttp
 import uvloop
 
-from shared.adapters.credentials import TokenFile
-from shared.adapters.peer_client import PeerClient
-from shared.runtime.http import Authenticator, Caller, PeerRoute, build_app, listen
-from shared.runtime.metrics import Metrics, Quantiles
+from shared.adapters.peers.client import PeerClient
+from shared.adapters.peers.credentials import TokenFile
+from shared.runtime.http.listener import Authenticator, Caller, PeerRoute, build_app, listen
+from shared.runtime.observe.metrics import Metrics, Quantiles
 
 
 async def serve(token_file: Path) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
-from shared.scheduling.cluster_state import ClusterState
+from shared.scheduling.state.cluster_state import ClusterState
 
 
 def node(number: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ Nothing is chosen here: every seed counts.
 
 from __future__ import annotations
 
-import shared.runtime.one_core  # noqa: F401  first: it must be set before numpy is loaded
+import shared.runtime.process.one_core  # noqa: F401  first: it must be set before numpy is loaded
 
 # isort: split
 import argparse
@@ -29,16 +29,16 @@ import click
 
 from bench.training_seeds_frag import gains, goals_of
 from bench.training_seeds_tables import SHIPPED, TABLES, lines_of
-from services.cli.output_file import write_whole
-from services.cli.weights_files import read_weights
-from services.learner.frag_trainer import POD_LIST, data_folder
+from services.cli.terminal.output_file import write_whole
+from services.cli.train.weights_files import read_weights
+from services.learner.frag.trainer import POD_LIST, data_folder
 from shared.errors import ConclaveError
-from shared.evaluation import deepsets, openb, thesis
-from shared.evaluation.results import SuiteResult, from_json, silent
-from shared.evaluation.seeds import TEST_SEEDS, parse_seeds
-from shared.evaluation.suites import SuiteInput
-from shared.policy.deepsets import DEEP_SETS_POLICIES, DeepSetsPolicy
-from shared.policy.frag_value import NAME as FRAG
+from shared.experiments.evaluation.results import SuiteResult, from_json, silent
+from shared.experiments.evaluation.seeds import TEST_SEEDS, parse_seeds
+from shared.experiments.evaluation.suites import deepsets, openb, thesis
+from shared.experiments.evaluation.suites.suites import SuiteInput
+from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
+from shared.policy.frag.value import NAME as FRAG
 from shared.policy.weights import WeightsFile, shipped
 
 SEEDS = "1001-1004"

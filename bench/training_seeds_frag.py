@@ -12,12 +12,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from services.learner.frag_cases import Case
-from services.learner.frag_trainer import data_folder, read_lists
-from services.learner.frag_training import check_cases
-from shared.evaluation.published_fgd import NOT_BELOW_FGD
-from shared.evaluation.results import Goal, Metric
-from shared.policy.frag_value import LAYERS, PRICES
+from services.learner.frag.cases import Case
+from services.learner.frag.trainer import data_folder, read_lists
+from services.learner.frag.training import check_cases
+from shared.experiments.evaluation.results import Goal, Metric
+from shared.experiments.evaluation.suites.published_fgd import NOT_BELOW_FGD
+from shared.policy.frag.value import LAYERS, PRICES
 from shared.policy.weights import WeightsFile
 
 GAIN = "/gain_130"

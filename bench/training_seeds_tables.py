@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from shared.evaluation.results import Goal, Metric, SuiteResult
-from shared.evaluation.statistics import mean, sample_sd
+from shared.experiments.evaluation.results import Goal, Metric, SuiteResult
+from shared.experiments.evaluation.statistics import mean, sample_sd
 
 SHIPPED = "shipped"
 STRETCH = "stretch"

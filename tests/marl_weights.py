@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from shared.policy.marl_features import FEATURES
+from shared.policy.marl.features import FEATURES
 from shared.policy.weights import Card, WeightsFile, decode, encode
 
 

@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 
 from bench.saturation.load import LOW, STANDING, URGENT
-from shared.adapters.kube_config import KubeConfig
+from shared.adapters.kube.config import KubeConfig
 
 NAMESPACE = "conclave-bench"
 AT_ONCE = 32

@@ -19,10 +19,10 @@ import msgspec
 
 from bench.idle import cpu_s, descendants, rss_mb
 from bench.saturation.figures import quantile
-from services.cli.mesh import free_ports
-from services.cli.mesh_view import read_mesh
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
+from services.cli.etcd.mesh_view import read_mesh
+from services.cli.local.mesh import free_ports
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
 from shared.wire.keys import Keys
 
 READY_S = 180.0

@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 
 from services.agent.core import AgentCore
-from services.coordinator import events as seen
-from services.coordinator import instructions as wanted
-from services.coordinator.core import EVENTS_PER_TURN, Core
+from services.coordinator.core import events as seen
+from services.coordinator.core import instructions as wanted
+from services.coordinator.core.core import EVENTS_PER_TURN, Core
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.model.pod import Pod

@@ -109,7 +109,7 @@ def settings() -> str:
     from services.binder.settings import BinderSettings
     from services.coordinator.settings import CoordinatorSettings
     from services.learner.settings import LearnerSettings
-    from shared.runtime.process import ProcessSettings
+    from shared.runtime.process.process import ProcessSettings
 
     kinds = {
         "coordinator": CoordinatorSettings,
@@ -131,7 +131,7 @@ def settings() -> str:
 
 def described(kind: type) -> list[tuple[Any, str]]:
     """Leaves with their texts."""
-    from shared.runtime.settings import describe
+    from shared.runtime.process.settings import describe
 
     return [(leaf, text) for leaf, text in describe(kind)]
 
@@ -226,11 +226,11 @@ def registries() -> dict[str, list[Any]]:
     from services.agent.core import AgentCore
     from services.agent.shell import AgentShell
     from services.binder.admin import Admin as BinderAdmin
-    from services.coordinator.admin import Admin as CoordinatorAdmin
-    from services.coordinator.scheduler_metrics import SchedulerMetrics
+    from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
+    from services.coordinator.inspect.metrics import SchedulerMetrics
     from services.learner.shell import LearnerShell
     from shared.policy.registry import make_policy
-    from shared.runtime.metrics import Metrics
+    from shared.runtime.observe.metrics import Metrics
 
     made = {name: Metrics(name) for name in ("coordinator", "agent", "binder", "learner")}
     CoordinatorAdmin("c").register(made["coordinator"])
@@ -255,8 +255,8 @@ def registries() -> dict[str, list[Any]]:
 
 def counter_texts(service: str) -> dict[str, str]:
     """What the counters of a term mean: the docstrings of their fields."""
-    from services.binder.state import Stats as BinderStats
-    from services.coordinator.stats import Stats as CoordinatorStats
+    from services.binder.core.state import Stats as BinderStats
+    from services.coordinator.core.counters import Stats as CoordinatorStats
 
     match service:
         case "coordinator":
@@ -296,7 +296,7 @@ def messages() -> str:
     order = [*wire.KINDS.values(), *parts_of(wire, set(kinds)), *parts_of(residents, set())]
     parts = [struct_section(kind, f"kind {kinds[kind]}" if kind in kinds else "part") for kind in order]
     text = plain(wire.__doc__) + f"\nMajor version: {wire.VERSION}."
-    return page("Messages between services", "`shared/wire/messages.py` and `residents.py`", text, *parts)
+    return page("Messages between services", "`shared/wire/messages.py` and `inventory.py`", text, *parts)
 
 
 def parts_of(module: Any, but: set[type]) -> list[type]:
@@ -350,8 +350,8 @@ def etcd_keys() -> str:
 def rest() -> str:
     """Every route of the admin API, from its own OpenAPI document."""
     from docs.reference.rest import sections
-    from services.coordinator.api import openapi
-    from services.coordinator.api.table import ROUTES
+    from services.coordinator.http import openapi
+    from services.coordinator.http.table import ROUTES
 
     text = (
         "On the coordinator's admin listener (`--admin-listen`), for callers with a token or a certificate of the "

@@ -24,13 +24,12 @@ from shared.election.lease import LeaseSettings
 from shared.errors import ConfigError
 from shared.policy.guard import GuardSettings
 from shared.policy.registry import make_policy, ref_of
-from shared.runtime.http import build_app
-from shared.runtime.lease_thread import LeaseThread
-from shared.runtime.membership import Membership
-from shared.runtime.metrics import Metrics
-from shared.runtime.policy_store import follow_pointer, get_weights
-from shared.runtime.prefix_watch import follow_prefix
-from shared.runtime.process import (
+from shared.runtime.http.listener import build_app
+from shared.runtime.lease.membership import Membership
+from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.health import Warnings
+from shared.runtime.process.process import (
     START_TIMEOUT_S,
     hops_of,
     identity,
@@ -43,8 +42,9 @@ from shared.runtime.process import (
     store_opener,
     url_of,
 )
-from shared.runtime.service import Service
-from shared.runtime.standing import Warnings
+from shared.runtime.process.service import Service
+from shared.runtime.records.policies import follow_pointer, get_weights
+from shared.runtime.records.prefix_watch import follow_prefix
 from shared.version import compatible
 from shared.wire.messages import VERSION
 from shared.wire.records import AgentRecord, LearnerRecord, decode_record, encode_record

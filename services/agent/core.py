@@ -20,15 +20,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from services.agent.experience import Experience, ExperienceSettings
-from services.agent.lanes import Lane, Lanes
 from services.agent.replica import Replica
 from services.agent.residents import Residents
+from services.agent.variants import Lane, Lanes
 from shared.errors import WireError
 from shared.model.constraints import PodClass
 from shared.policy.guard import GuardSettings, no_clock
-from shared.policy.node_samples import sample_of
 from shared.policy.observation import Policy, Rng
-from shared.scheduling.slot_sets import unpack
+from shared.policy.usage.node_samples import sample_of
+from shared.scheduling.state.slot_sets import unpack
 from shared.wire.messages import (
     VERSION,
     Answer,

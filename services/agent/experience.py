@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.model.constraints import PodClass
-from shared.policy.class_usage import PARTS
-from shared.policy.lenses import Floats, Lens, lens_of
-from shared.policy.marl_features import PodView, node_view
+from shared.policy.explain.lenses import Floats, Lens, lens_of
+from shared.policy.marl.features import PodView, node_view
+from shared.policy.marl.reward import BALANCE_UNIT, MOST_COST
 from shared.policy.observation import Observation, Policy
-from shared.policy.reward import BALANCE_UNIT, MOST_COST
-from shared.policy.utilisation import UtilisationStore
-from shared.scheduling.node_table import PODS_COLUMN, IntArray, NodeTable
+from shared.policy.usage.class_usage import PARTS
+from shared.policy.usage.utilisation import UtilisationStore
+from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 from shared.wire.messages import Transition
 
 HIGHEST = 4

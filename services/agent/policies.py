@@ -5,7 +5,7 @@
 Whatever cannot be had or is refused (absent, wrong digest, schema, shape, version) changes nothing: the active policy
 stays, and the failure is told with every answer until the pointer changes. When etcd is away, what is here goes on.
 
-Refuses to do: choosing (the pointer does), running policies (``lanes.py``).
+Refuses to do: choosing (the pointer does), running policies (``variants.py``).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from services.agent.lanes import Lanes
+from services.agent.variants import Lanes
 from shared.errors import ConfigError, StoreError
 from shared.policy.guard import Failure
 from shared.policy.observation import Policy
 from shared.policy.registry import load_policy
-from shared.policy.rollout import Stage
+from shared.policy.rollout.rollout import Stage
 from shared.wire.records import PolicyPointer, PolicyRef
 
 log = structlog.get_logger()

@@ -15,7 +15,7 @@ import numpy as np
 
 from shared.errors import WireError
 from shared.model.node import Node
-from shared.scheduling.node_table import ABSENT, IntArray, NodeTable
+from shared.scheduling.state.node_table import ABSENT, IntArray, NodeTable
 from shared.wire.messages import NodeRow, NodeUsage, View
 
 SOMEBODY = "an operator"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from services.agent.core import AgentCore
-from shared.adapters.peer_client import PeerClient
+from shared.adapters.peers.client import PeerClient
 from shared.errors import PeerError, PeerRejected, WireError
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Transition, Transitions, TransitionsAck

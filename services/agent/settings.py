@@ -1,4 +1,4 @@
-"""Settings of an agent. The machinery is in ``shared.runtime.settings``."""
+"""Settings of an agent. The machinery is in ``shared.runtime.process.settings``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from shared.runtime.process import ProcessSettings
+from shared.runtime.process.process import ProcessSettings
 
 
 @dataclass(frozen=True, kw_only=True)

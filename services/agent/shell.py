@@ -3,7 +3,7 @@
 Judging runs on the event loop: a batch takes about a millisecond, less than handing it to a thread and back would.
 A term that is higher than any seen is believed only when etcd names it: a message alone, once believed, would lock the
 true coordinator out (I4). That costs one read per new leader.
-Refuses to do: deciding (``core.py``), authentication and limits (``shared.runtime.http``).
+Refuses to do: deciding (``core.py``), authentication and limits (``shared.runtime.http.listener``).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import structlog
 
 from services.agent.core import AgentCore
 from shared.errors import ConfigError, StoreError, WireError
-from shared.runtime.hops import Hops, cause_id
-from shared.runtime.http import Caller, PeerRoute, Refused
-from shared.runtime.metrics import Metrics
+from shared.runtime.http.listener import Caller, PeerRoute, Refused
+from shared.runtime.observe.hops import Hops, cause_id
+from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
 from shared.wire.messages import Decisions, Offer, ViewUpdate
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shared.runtime.lean  # noqa: F401  first: it keeps the process small
+import shared.runtime.process.lean  # noqa: F401  first: it keeps the process small
 
 # isort: split
 import sys
@@ -12,9 +12,9 @@ import structlog
 from services.binder.app import main
 from services.binder.settings import BinderSettings
 from shared.errors import ConfigError
-from shared.runtime.logging import configure
-from shared.runtime.process import identity, read_settings
-from shared.runtime.service import EXIT_CONFIG, run_service
+from shared.runtime.observe.logging import configure
+from shared.runtime.process.process import identity, read_settings
+from shared.runtime.process.service import EXIT_CONFIG, run_service
 
 
 def run() -> int:

@@ -1,7 +1,8 @@
 """The binder's HTTP face: plans for the leader, figures for operators.
 
 A standby refuses plans with 421 ``not_leader``: who leads is in etcd, and whoever asks here has old news. Read-only
-otherwise; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http``. It shows no pod's spec and no label.
+otherwise; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http.listener``. It shows no pod's spec and no
+label.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import msgspec
 from aiohttp import web
 from prometheus_client import Histogram
 
+from services.binder.core.state import Stats
 from services.binder.shell import Shell
-from services.binder.state import Stats
 from shared.election.record import decode_record
-from shared.runtime.http import Authenticator, Caller, PeerRoute, Refused, guarded
-from shared.runtime.leadership import Leadership
-from shared.runtime.metrics import Metrics
+from shared.runtime.http.listener import Authenticator, Caller, PeerRoute, Refused, guarded
+from shared.runtime.lease.leadership import Leadership
+from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
 from shared.wire.messages import Plan
 

@@ -14,25 +14,27 @@ from typing import Any
 import structlog
 
 from services.binder.admin import Admin
-from services.binder.core import BinderCore
+from services.binder.core.core import BinderCore
+from services.binder.io.sources import node_events, object_events, pod_events
 from services.binder.settings import BinderSettings
 from services.binder.shell import Shell
-from services.binder.sources import node_events, object_events, pod_events
-from shared.adapters.kube_api import KubeClient
-from shared.adapters.kube_config import KubeConfig
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost
 from shared.kube.resources import NODES, PODS
 from shared.kube.scheduling_kinds import STORAGE_KINDS, SchedulingKind
 from shared.ports import Store
-from shared.runtime.failpoints import Failpoints
-from shared.runtime.hops import Hops
-from shared.runtime.http import build_app
-from shared.runtime.leadership import Leadership
-from shared.runtime.lease_thread import LeaseThread
-from shared.runtime.metrics import Metrics
-from shared.runtime.process import (
+from shared.runtime.http.listener import build_app
+from shared.runtime.kube.reflector import Reflector
+from shared.runtime.lease.leadership import Leadership
+from shared.runtime.lease.registration import listed
+from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.observe.hops import Hops
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.failpoints import Failpoints
+from shared.runtime.process.process import (
     await_store,
     check_etcd,
     hops_of,
@@ -46,9 +48,7 @@ from shared.runtime.process import (
     store_opener,
     url_of,
 )
-from shared.runtime.reflector import Reflector
-from shared.runtime.registration import listed
-from shared.runtime.service import Service, boottime
+from shared.runtime.process.service import Service, boottime
 from shared.wire.records import MemberRecord
 
 log = structlog.get_logger()

@@ -1,4 +1,4 @@
-"""Settings of a binder. The machinery is in ``shared.runtime.settings``."""
+"""Settings of a binder. The machinery is in ``shared.runtime.process.settings``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from services.binder.state import CoreSettings
-from shared.runtime.lease_thread import LEADER_HUNG_AFTER_S
-from shared.runtime.process import ProcessSettings, SchedulerName
+from services.binder.core.state import CoreSettings
+from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
+from shared.runtime.process.process import ProcessSettings, SchedulerName
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,9 @@ from typing import Any
 import structlog
 from prometheus_client import Histogram
 
-from services.binder.api_calls import ApiCalls, Validity
-from services.binder.core import BinderCore
-from services.binder.events import Event, PlanReceived, Tick
-from services.binder.instructions import (
+from services.binder.core.core import BinderCore
+from services.binder.core.events import Event, PlanReceived, Tick
+from services.binder.core.instructions import (
     Answer,
     Bind,
     Commit,
@@ -34,13 +33,14 @@ from services.binder.instructions import (
     Refuse,
     Stop,
 )
-from services.binder.store_calls import StoreCalls
+from services.binder.io.api_calls import ApiCalls, Validity
+from services.binder.io.store_calls import StoreCalls
 from shared.errors import LeadershipLost, StoreError, StoreFenced
 from shared.ports import Clock, KubeApi, Store
-from shared.runtime.failpoints import Failpoints
-from shared.runtime.hops import Hops
-from shared.runtime.http import Refused
-from shared.runtime.metrics import Quantiles
+from shared.runtime.http.listener import Refused
+from shared.runtime.observe.hops import Hops
+from shared.runtime.observe.metrics import Quantiles
+from shared.runtime.process.failpoints import Failpoints
 from shared.wire.keys import Keys
 from shared.wire.messages import Plan, PlanResult
 

@@ -11,7 +11,7 @@ Exit codes, stable:
 
 from __future__ import annotations
 
-import shared.runtime.one_core  # noqa: F401  first: it must be set before numpy is loaded
+import shared.runtime.process.one_core  # noqa: F401  first: it must be set before numpy is loaded
 
 # isort: split
 import errno

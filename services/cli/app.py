@@ -11,10 +11,12 @@ import click
 
 from services.cli.audit import audit
 from services.cli.completion import completion
-from services.cli.context import context
-from services.cli.demo import demo
-from services.cli.evaluate import evaluate
-from services.cli.explain import explain
+from services.cli.demo.command import demo
+from services.cli.etcd.policy import policy
+from services.cli.etcd.status import status
+from services.cli.explain.command import explain
+from services.cli.local.run import run
+from services.cli.local.up import up
 from services.cli.operate.changes import changes
 from services.cli.operate.decisions import decisions
 from services.cli.operate.dump import dump
@@ -25,14 +27,12 @@ from services.cli.operate.pending import pending
 from services.cli.operate.queue import queue, units
 from services.cli.operate.scheduling import drain, pause, resume
 from services.cli.operate.settings import settings
-from services.cli.operate.top import top
-from services.cli.pki import pki
-from services.cli.policy import policy
-from services.cli.run import run
-from services.cli.status import status
-from services.cli.train import train
-from services.cli.twin import twin
-from services.cli.up import up
+from services.cli.operate.top.command import top
+from services.cli.pki.command import pki
+from services.cli.server.context import context
+from services.cli.train.command import train
+from services.cli.train.evaluate import evaluate
+from services.cli.twin.command import twin
 from services.cli.version import version
 from services.cli.wire import wire
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from shared.audit.audit import audit as recompute
+from shared.audit.log import Entry, read_entries
 from shared.errors import ConfigError
-from shared.twin.audit import audit as recompute
-from shared.twin.audit_log import Entry, read_entries
 
 
 def entries_of(path: Path) -> Iterator[Entry]:

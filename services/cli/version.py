@@ -35,7 +35,7 @@ def _library(name: str) -> str:
 
 
 def _etcd() -> str:
-    from shared.runtime.embedded_etcd import find_etcd
+    from shared.runtime.process.embedded_etcd import find_etcd
 
     try:
         binary = find_etcd()

@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from services.coordinator import control, measuring, pointer
-from services.coordinator.admin import Admin
-from services.coordinator.cluster_identity import ClusterIdentity
-from services.coordinator.cluster_lease import ClusterLease, mesh_id
-from services.coordinator.core import Core
-from services.coordinator.events import Event
-from services.coordinator.kube_writes import KubeWrites
-from services.coordinator.peers import Peers
-from services.coordinator.scheduler_metrics import SchedulerMetrics
-from services.coordinator.settings import CoordinatorSettings
-from services.coordinator.shell import Shell
-from services.coordinator.sources import (
+from services.coordinator.core.core import Core
+from services.coordinator.core.events import Event
+from services.coordinator.health.monitor import Vitals
+from services.coordinator.http.peer_routes import Admin
+from services.coordinator.inspect.metrics import SchedulerMetrics
+from services.coordinator.io import control
+from services.coordinator.io.cluster_identity import ClusterIdentity
+from services.coordinator.io.cluster_lease import ClusterLease, mesh_id
+from services.coordinator.io.kube_writes import KubeWrites
+from services.coordinator.io.peers import Peers
+from services.coordinator.io.sources import (
     follow_agents,
     follow_binder,
     follow_inherited_intents,
@@ -37,26 +36,31 @@ from services.coordinator.sources import (
     object_events,
     pod_events,
 )
-from services.coordinator.totals import Totals
-from services.coordinator.vitals import Vitals
-from shared.adapters.kube_api import KubeClient
-from shared.adapters.kube_config import KubeConfig
-from shared.adapters.peer_client import PeerClient
+from services.coordinator.io.totals import Totals
+from services.coordinator.rollout import pointer
+from services.coordinator.settings import CoordinatorSettings
+from services.coordinator.shell import Shell
+from services.coordinator.usage import sampling as measuring
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
+from shared.adapters.peers.client import PeerClient
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost
 from shared.kube.resources import NAMESPACES, NODES, PODS
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
 from shared.ports import Store
-from shared.runtime.control_store import rfc3339
-from shared.runtime.failpoints import Failpoints
-from shared.runtime.hops import Hops
-from shared.runtime.http import build_app
-from shared.runtime.leadership import Leadership
-from shared.runtime.lease_thread import LeaseThread
-from shared.runtime.log_tail import LogTail
-from shared.runtime.metrics import Metrics
-from shared.runtime.process import (
+from shared.runtime.http.listener import build_app
+from shared.runtime.kube.reflector import Batch, Reflector
+from shared.runtime.lease.leadership import Leadership
+from shared.runtime.lease.registration import listed
+from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.observe.hops import Hops
+from shared.runtime.observe.log_tail import LogTail
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.failpoints import Failpoints
+from shared.runtime.process.health import Standing
+from shared.runtime.process.process import (
     await_store,
     check_etcd,
     hops_of,
@@ -71,14 +75,12 @@ from shared.runtime.process import (
     store_opener,
     url_of,
 )
-from shared.runtime.reflector import Batch, Reflector
-from shared.runtime.registration import listed
-from shared.runtime.service import Service, boottime
-from shared.runtime.standing import Standing
+from shared.runtime.process.service import Service, boottime
+from shared.runtime.records.control import rfc3339
 from shared.wire.records import MemberRecord
 
 if TYPE_CHECKING:
-    from services.coordinator.api.opening import AdminListener
+    from services.coordinator.http.opening import AdminListener
 
 log = structlog.get_logger()
 
@@ -207,9 +209,9 @@ async def _open_admin(
     service: Service, settings: CoordinatorSettings, admin: Admin, store: Store, metrics: Metrics, tail: LogTail | None
 ) -> AdminListener:
     """The admin API, whose modules are read only where it is asked for."""
-    from services.coordinator.api.desk import Desk
-    from services.coordinator.api.opening import open_admin
-    from services.coordinator.api.ui_files import ui_routes
+    from services.coordinator.http.desk import Desk
+    from services.coordinator.http.opening import open_admin
+    from services.coordinator.http.ui_files import ui_routes
 
     desk = Desk(
         service_id=admin.service_id,

@@ -1,4 +1,4 @@
-"""Settings of a coordinator. The machinery is in ``shared.runtime.settings``."""
+"""Settings of a coordinator. The machinery is in ``shared.runtime.process.settings``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from services.coordinator.state import LEAST_REQUEST_TIMEOUT_S, CoreSettings
-from shared.policy.judging import RolloutSettings
+from services.coordinator.core.state import LEAST_REQUEST_TIMEOUT_S, CoreSettings
 from shared.policy.registry import make_policy
-from shared.runtime.lease_thread import LEADER_HUNG_AFTER_S
-from shared.runtime.process import ProcessSettings, SchedulerName, split_address
-from shared.runtime.runtime_settings import RuntimeTable
+from shared.policy.rollout.judging import RolloutSettings
+from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
+from shared.runtime.process.process import ProcessSettings, SchedulerName, split_address
+from shared.runtime.process.runtime_settings import RuntimeTable
 
 
 @dataclass(frozen=True, kw_only=True)

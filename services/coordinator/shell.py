@@ -15,10 +15,9 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from services.coordinator import pointer
-from services.coordinator.core import EVENTS_PER_TURN, Core
-from services.coordinator.events import Event, Tick
-from services.coordinator.instructions import (
+from services.coordinator.core.core import EVENTS_PER_TURN, Core
+from services.coordinator.core.events import Event, Tick
+from services.coordinator.core.instructions import (
     EmitEvent,
     FetchPod,
     Instruction,
@@ -33,16 +32,17 @@ from services.coordinator.instructions import (
     StepDown,
     WritePointer,
 )
-from services.coordinator.kube_writes import KubeWrites
-from services.coordinator.pace import Pace
-from services.coordinator.peers import Peers
-from services.coordinator.pulse import Pulse
-from services.coordinator.scheduler_metrics import SchedulerMetrics
-from services.coordinator.window_ring import WindowRing
+from services.coordinator.health.pulse import Pulse
+from services.coordinator.inspect.metrics import SchedulerMetrics
+from services.coordinator.inspect.throughput import Pace
+from services.coordinator.io.kube_writes import KubeWrites
+from services.coordinator.io.peers import Peers
+from services.coordinator.rollout import pointer
+from services.coordinator.rollout.window_ring import WindowRing
 from shared.errors import LeadershipLost, StoreFenced, StoreUnknown
 from shared.ports import Clock, CreateRevisionIs, Put, Store
-from shared.runtime.failpoints import Failpoints
-from shared.runtime.metrics import Metrics
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.failpoints import Failpoints
 from shared.wire.keys import Keys
 
 log = structlog.get_logger()

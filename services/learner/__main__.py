@@ -6,7 +6,7 @@ codes: 0 trained, 2 bad input, 130 interrupted with a checkpoint kept.
 
 from __future__ import annotations
 
-import shared.runtime.one_core  # noqa: F401  first: it must be set before numpy is loaded
+import shared.runtime.process.one_core  # noqa: F401  first: it must be set before numpy is loaded
 
 # isort: split
 import sys
@@ -15,13 +15,13 @@ from pathlib import Path
 import click
 import torch
 
-from services.learner.deepsets_trainer import train_deep_sets
-from services.learner.frag_trainer import train_frag
-from services.learner.marl_trainer import train_marl
-from services.learner.request import Trainer, TrainRequest
-from services.learner.run_files import sole_run
+from services.learner.deepsets.trainer import train_deep_sets
+from services.learner.frag.trainer import train_frag
+from services.learner.marl.trainer import train_marl
+from services.learner.training.request import Trainer, TrainRequest
+from services.learner.training.run_files import sole_run
 from shared.errors import ConclaveError
-from shared.evaluation.seeds import parse_seeds
+from shared.experiments.evaluation.seeds import parse_seeds
 
 TRAINERS: dict[str, Trainer] = {
     "ee": train_deep_sets,

@@ -21,15 +21,15 @@ from services.learner.settings import LearnerSettings
 from services.learner.shell import LearnerShell, OnLosses
 from shared.election.lease import LeaseSettings
 from shared.errors import ConfigError, StoreError
-from shared.evaluation.seeds import parse_seeds
-from shared.policy.marl_features import FEATURES
+from shared.experiments.evaluation.seeds import parse_seeds
+from shared.policy.marl.features import FEATURES
 from shared.ports import Store
-from shared.runtime.http import build_app
-from shared.runtime.lease_thread import LeaseThread
-from shared.runtime.membership import Membership
-from shared.runtime.metrics import Metrics
-from shared.runtime.policy_store import follow_pointer, get_weights, read_history
-from shared.runtime.process import (
+from shared.runtime.http.listener import build_app
+from shared.runtime.lease.membership import Membership
+from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.health import Warnings
+from shared.runtime.process.process import (
     await_store,
     identity,
     keys_of,
@@ -41,8 +41,8 @@ from shared.runtime.process import (
     store_opener,
     url_of,
 )
-from shared.runtime.service import Service
-from shared.runtime.standing import Warnings
+from shared.runtime.process.service import Service
+from shared.runtime.records.policies import follow_pointer, get_weights, read_history
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION
 from shared.wire.records import LearnerRecord, encode_record

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from shared.errors import ConfigError
-from shared.evaluation.thesis_deciders import Tally, policy_decider
-from shared.evaluation.thesis_session import Session
-from shared.policy.marl_dqn import MarlDqn
+from shared.experiments.evaluation.deciders.thesis import Tally, policy_decider
+from shared.experiments.evaluation.worlds.thesis_session import Session
+from shared.policy.marl.policy import MarlDqn
 from shared.policy.observation import Policy
-from shared.policy.utilisation import UtilisationStore
+from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile
 
 GateFunction = Callable[[WeightsFile, WeightsFile, Sequence[int]], float]

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from services.learner.dqn import DqnLearner, DqnSettings
-from services.learner.marl_networks import LinearStack
-from services.learner.replay import ReplayBuffer, transition_fields
+from services.learner.marl.networks import LinearStack
+from services.learner.training.dqn import DqnLearner, DqnSettings
+from services.learner.training.replay import ReplayBuffer, transition_fields
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import Card, WeightsFile

@@ -9,10 +9,10 @@ import msgspec
 
 from shared.errors import ConclaveError
 from shared.policy.numbering import numbered, refs_of
-from shared.policy.rollout import Change, Stage, publish, to_stage
+from shared.policy.rollout.rollout import Change, Stage, publish, to_stage
 from shared.policy.weights import WeightsFile, decode, digest, encode
 from shared.ports import Store
-from shared.runtime.policy_store import read_history, read_pointer, write_change
+from shared.runtime.records.policies import read_history, read_pointer, write_change
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyRef
 

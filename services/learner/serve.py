@@ -11,9 +11,9 @@ import structlog
 
 from services.learner.settings import LearnerSettings
 from shared.errors import ConfigError
-from shared.runtime.logging import configure
-from shared.runtime.process import identity, read_settings
-from shared.runtime.service import EXIT_CONFIG, run_service
+from shared.runtime.observe.logging import configure
+from shared.runtime.process.process import identity, read_settings
+from shared.runtime.process.service import EXIT_CONFIG, run_service
 
 
 def run() -> int:

@@ -1,4 +1,4 @@
-"""Settings of the learner service. The machinery is in ``shared.runtime.settings``."""
+"""Settings of the learner service. The machinery is in ``shared.runtime.process.settings``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from shared.policy.registry import LEARNED
-from shared.runtime.process import ProcessSettings
+from shared.runtime.process.process import ProcessSettings
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 

@@ -31,9 +31,9 @@ from services.learner.online import OnlineTrainer
 from services.learner.publishing import Publisher
 from shared.errors import ConclaveError, StoreError
 from shared.policy.weights import WeightsFile, decode
-from shared.runtime.caller_limits import CallerLimit
-from shared.runtime.http import Caller, PeerRoute, Refused
-from shared.runtime.metrics import Metrics
+from shared.runtime.http.caller_limits import CallerLimit
+from shared.runtime.http.listener import Caller, PeerRoute, Refused
+from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, encode
 from shared.wire.codec import decode as decode_message
 from shared.wire.messages import VERSION, Transitions, TransitionsAck

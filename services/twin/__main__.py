@@ -22,17 +22,17 @@ from services.twin.api.server import TwinServer
 from services.twin.audit import FLUSH_EVERY_S, AuditFile
 from services.twin.bootstrap import make_registry
 from services.twin.certificate import make_server_tls
+from services.twin.controllers.garbage_collector import GarbageCollector
+from services.twin.controllers.kubelet import Kubelets
+from services.twin.controllers.volumes import VolumeController
+from services.twin.controllers.workloads import WorkloadController
 from services.twin.faults import FaultPlan
-from services.twin.garbage_collector import GarbageCollector
 from services.twin.kubeconfig import kubeconfig_text, write_atomically
-from services.twin.kubelet import Kubelets
 from services.twin.metrics_api import node_metrics
 from services.twin.registry.registry import TwinRegistry
 from services.twin.request_log import RequestLog
-from services.twin.volume_controller import VolumeController
-from services.twin.workload_controller import WorkloadController
 from shared.errors import ConfigError
-from shared.runtime import logging
+from shared.runtime.observe import logging
 
 _ALONE = (
     "no kubelets and no controllers are played: Deployments and Jobs make no pods, bound pods stay Pending;"

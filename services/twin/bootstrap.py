@@ -7,8 +7,8 @@ from random import Random
 
 from services.twin.custom.controller import CustomResources
 from services.twin.kinds import all_strategies, bootstrap_objects
+from services.twin.registry.access.reviews import review_strategies
 from services.twin.registry.registry import TwinRegistry
-from services.twin.registry.reviews import review_strategies
 from services.twin.registry.status import Json
 
 _NAMESPACES = ("kube-system", "kube-public", "default", "kube-node-lease")

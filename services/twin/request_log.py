@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from services.twin.registry.rbac import Attributes
+from services.twin.registry.access.rbac import Attributes
 
 LIMIT = 65_536
 """Combinations kept: more than all kinds times verbs, for a dozen users. A scan of random paths ends here."""

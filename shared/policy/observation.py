@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import NO_NORMS, Norms, PodClass
-from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 
 
 class Rng(Protocol):

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.policy.guard import Guard, fault_of
 from shared.policy.observation import Observation, Policy, Rng, Verdicts
-from shared.scheduling.feasibility import FeasibilityCache, class_limit
+from shared.scheduling.cycle.feasibility import FeasibilityCache, class_limit
 from shared.scheduling.filters.gpu_devices import gpu_milli_of
-from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 
 INFEASIBLE = -np.inf
 

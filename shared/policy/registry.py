@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from shared.errors import ConfigError
-from shared.policy.deepsets import DEEP_SETS_POLICIES, DeepSetsPolicy
-from shared.policy.frag import FragPolicy, best_fit, fgd
-from shared.policy.frag_value import NAME as FRAG
+from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
+from shared.policy.frag.policy import FragPolicy, best_fit, fgd
+from shared.policy.frag.value import NAME as FRAG
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
-from shared.policy.marl_dqn import NAME, MarlDqn
+from shared.policy.marl.policy import NAME, MarlDqn
 from shared.policy.observation import Policy
 from shared.policy.weights import WeightsFile, decode, shipped, shipped_names
 from shared.wire.records import PolicyRef

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shared.model.pod import Pod
-from shared.scheduling.feasibility import Rejection
-from shared.scheduling.framework import Code
+from shared.scheduling.cycle.feasibility import Rejection
+from shared.scheduling.cycle.framework import Code
 
 NAME = "SchedulingGates"
 UNSUPPORTED = "ConclaveUnsupported"

@@ -12,8 +12,8 @@
 Order: priority first, then arrival. Backoff 1 s doubling to 10 s, as kube-scheduler; a pod that was roused is taken out
 of its backoff when nobody of its priority or above is active (kube-scheduler: when nobody is active at all). A pod is
 parked only when no node takes it at that moment, and whatever changes that rouses it (the coordinator's
-``requeueing.py``): no wake-up is lost. Parked pods are held by group (``waiting.py``), so an event costs by whom it may
-help, not by how many wait.
+``requeueing.py``): no wake-up is lost. Parked pods are held by group (``parked_groups.py``), so an event costs by whom
+it may help, not by how many wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from shared.model.pod import Pod
-from shared.scheduling.waiting import Waiting, group_key
+from shared.scheduling.parked_groups import Waiting, group_key
 
 
 class Place(Enum):

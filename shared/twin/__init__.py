@@ -1,1 +1,1 @@
-"""The twin's pure core: the cluster model, workloads and traces, and the audit. Time and randomness come in."""
+"""The twin's pure core: the cluster model and the controllers it plays. Time and randomness come in."""

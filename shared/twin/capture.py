@@ -5,7 +5,7 @@ what each node really used. Times are seconds since the capture's start; what wa
 file is gzipped JSON with a schema number; one of another schema is refused by name, never guessed at. Kept of an object
 is what a scheduler reads; of annotations only those of ``conclave.io/``, since others may hold secrets.
 
-Pure: bytes in, values out. Who asks a cluster is ``services/cli/twin_capture.py``.
+Pure: bytes in, values out. Who asks a cluster is ``services/cli/twin/capture.py``.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.model.resources import parse_amount
-from shared.twin.audit_selectors import selects
+from shared.twin.plain_selectors import selects
 
 Json = dict[str, Any]
 

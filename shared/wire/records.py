@@ -55,7 +55,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     """Of Conclave; one of another major version is refused."""
     warnings: tuple[str, ...] = ()
-    """What people should mend about this process (``shared.runtime.standing``)."""
+    """What people should mend about this process (``shared.runtime.process.health``)."""
 
 
 class PolicyRef(msgspec.Struct, frozen=True):

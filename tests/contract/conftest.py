@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
-from shared.adapters.memory_etcd import MemoryEtcd
-from shared.adapters.memory_store import MemoryStore
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.memory import MemoryEtcd
+from shared.adapters.etcd.memory_store import MemoryStore
+from shared.adapters.etcd.store import EtcdStore
 from shared.ports import Store
 from tests.contract.store_world import World
 from tests.faults.etcd_process import EtcdProcess

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from shared.adapters.kube_api import KubeClient
-from shared.adapters.kube_watch import WatchPolicy
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.watch import WatchPolicy
 from tests.faults.scripted_api import ScriptedApi, StaticAccess
 
 PODS_PATH = "/api/v1/pods"

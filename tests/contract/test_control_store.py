@@ -9,16 +9,18 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
-from shared.adapters.memory_etcd import MemoryEtcd
-from shared.adapters.memory_store import MemoryStore
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.memory import MemoryEtcd
+from shared.adapters.etcd.memory_store import MemoryStore
+from shared.adapters.etcd.store import EtcdStore
 from shared.errors import Conflict, InvalidValue, StoreFenced
 from shared.ports import Compare, Delete, KeyValue, Op, Put, Store, TxnResult
-from shared.runtime import admin_records, control_store, settings_store
-from shared.runtime.admin_records import append_audit, read_audit, read_terms, write_term
-from shared.runtime.control_store import read_control, set_drained, set_paused
-from shared.runtime.settings_store import Value, change_settings, read_settings, read_settings_history
+from shared.runtime.records import admin as admin_records
+from shared.runtime.records import control as control_store
+from shared.runtime.records import settings as settings_store
+from shared.runtime.records.admin import append_audit, read_audit, read_terms, write_term
+from shared.runtime.records.control import read_control, set_drained, set_paused
+from shared.runtime.records.settings import Value, change_settings, read_settings, read_settings_history
 from shared.wire.keys import Keys
 from shared.wire.records import Drained, encode_record
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters import etcd_protocol
+from shared.adapters.etcd import protocol as etcd_protocol
 from shared.errors import ConfigError
 
 PROBE = """
 import sys
-from shared.adapters.etcd_protocol import load
+from shared.adapters.etcd.protocol import load
 protocol = load()
 assert load() is protocol
 compare = protocol.compare(key=b"k", target=protocol.compare.CREATE, result=protocol.compare.EQUAL, create_revision=7)

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import pytest
 import trustme
 
-from shared.adapters.kube_api import KubeClient
-from shared.adapters.kube_transport import watched_socket
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.transport import watched_socket
 from shared.errors import ConfigError, KubeRejected, KubeUnknown
 from shared.kube.resources import NODES, PODS
 from shared.ports import BindRequest

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.adapters import kube_watch
-from shared.adapters.kube_api import KubeClient
-from shared.adapters.kube_watch import WatchPolicy
+from shared.adapters.kube import watch as kube_watch
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.watch import WatchPolicy
 from shared.errors import KubeExpired, KubeRejected
 from shared.kube.resources import PODS, Bookmark, Deleted, Malformed, Upserted, WatchEvent
 from tests.contract.scripted_client import PODS_PATH, client_of

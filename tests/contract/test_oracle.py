@@ -14,12 +14,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from services.cli.explain_batch import answers
+from services.cli.explain.batch import answers
 from shared.kube.cluster_dump import ClusterDump
-from shared.scheduling import prefilter
-from shared.scheduling.cluster_load import incoming_pod, load_cluster
-from shared.scheduling.evaluation import Evaluator
-from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.cycle import prefilter
+from shared.scheduling.cycle.evaluation import Evaluator
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.filters import (
     interpod_affinity,
     topology_spread,
@@ -27,6 +26,7 @@ from shared.scheduling.filters import (
     volume_restrictions,
     volume_zone,
 )
+from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 
 SHARED = Path(os.environ.get("CONCLAVE_SHARED", Path(__file__).parents[2].parent / "shared"))
 CASES = SHARED / "oracle" / "cases.jsonl"

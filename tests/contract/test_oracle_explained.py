@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from shared.kube.cluster_dump import ClusterDump
-from shared.scheduling.cluster_load import incoming_pod, load_cluster
-from shared.scheduling.explanation import explain_nodes, verdicts
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.preemption import TERMINATING
-from shared.scheduling.preemption_explained import explain_preemption
-from shared.scheduling.whatif import FILTER, what_if
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.explain.explanation import explain_nodes, verdicts
+from shared.scheduling.explain.preemption import explain_preemption
+from shared.scheduling.explain.whatif import FILTER, what_if
+from shared.scheduling.preemption.preemption import TERMINATING
+from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 
 SHARED = Path(os.environ.get("CONCLAVE_SHARED", Path(__file__).parents[2].parent / "shared"))
 CASES = SHARED / "oracle" / "cases.jsonl"

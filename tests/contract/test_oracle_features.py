@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from services.cli.explain_batch import answers
-from shared.scheduling import feasibility
+from services.cli.explain.batch import answers
+from shared.scheduling.cycle import feasibility
 from shared.scheduling.filters import FILTERS
 from shared.scheduling.filters.declared_features import NAME
 

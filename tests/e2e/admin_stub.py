@@ -11,7 +11,7 @@ from typing import Self
 
 from aiohttp import web
 
-from services.coordinator.api.ui_files import ui_routes
+from services.coordinator.http.ui_files import ui_routes
 from tests.e2e.admin_figures import Figures, Json
 
 TOKEN = "token-of-the-stub"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from services.coordinator.api.ui_files import FOLDER
+from services.coordinator.http.ui_files import FOLDER
 from tests.e2e.admin_stub import TOKEN, Stub
 from tests.e2e.browser import Tab, chromium, load, needs_chromium, opened
 from tests.e2e.page_checks import low_contrast, overflow, structure_faults

@@ -16,13 +16,13 @@ import uuid
 
 import structlog
 
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
 from shared.election.record import LeaderRecord
 from shared.errors import StoreUnknown
 from shared.ports import CreateRevisionIs, Put
-from shared.runtime.leadership import Leadership
-from shared.runtime.lease_thread import LEADER_HUNG_AFTER_S, LeaseThread
+from shared.runtime.lease.leadership import Leadership
+from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S, LeaseThread
 
 
 async def main() -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from shared.errors import ConfigError
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
 
 T = TypeVar("T")
 

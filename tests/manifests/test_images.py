@@ -19,11 +19,11 @@ from tests.manifests.rendering import ROOT
 IMAGES = ("agent", "coordinator", "binder", "twin", "cli", "etcd", "learner")
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LOADS = {
-    "agent": ["services.agent.app", "shared.adapters.etcd_store", "uvloop"],
-    "coordinator": ["services.coordinator.app", "uvloop", "shared.adapters.etcd_store", "kubernetes.aio.config"],
-    "binder": ["services.binder.app", "uvloop", "shared.adapters.etcd_store", "kubernetes.aio.config"],
+    "agent": ["services.agent.app", "shared.adapters.etcd.store", "uvloop"],
+    "coordinator": ["services.coordinator.app", "uvloop", "shared.adapters.etcd.store", "kubernetes.aio.config"],
+    "binder": ["services.binder.app", "uvloop", "shared.adapters.etcd.store", "kubernetes.aio.config"],
     "twin": ["services.twin.__main__", "uvloop"],
-    "cli": ["shared.adapters.etcd_store", "kubernetes.aio.config", "rich", "services.cli.up_run"],
+    "cli": ["shared.adapters.etcd.store", "kubernetes.aio.config", "rich", "services.cli.local.up_run"],
 }
 """What a service loads beside the command line, late imports included."""
 

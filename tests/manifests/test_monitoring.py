@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.adapters.identity import SERVICE_ROLES, identity_of
+from shared.adapters.peers.identity import SERVICE_ROLES, identity_of
 from tests.manifests.rendering import ROOT, needs_kubectl, of_kind
 
 MONITORING = ROOT / "compose" / "monitoring"

@@ -1,8 +1,8 @@
 """Pods and containers start services with settings that exist: the services' own settings code reads them.
 
 What the kubelet or compose would put into the environment and on the command line goes through
-``shared.runtime.settings.load``, so a misspelt variable, a flag of another service or a path without its partner is
-found here, not in a crash loop.
+``shared.runtime.process.settings.load``, so a misspelt variable, a flag of another service or a path without its
+partner is found here, not in a crash loop.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from services.agent.settings import AgentSettings
 from services.binder.settings import BinderSettings
 from services.coordinator.settings import CoordinatorSettings
 from shared.errors import ConfigError
-from shared.runtime.process import ProcessSettings
-from shared.runtime.settings import load, parse_flags
+from shared.runtime.process.process import ProcessSettings
+from shared.runtime.process.settings import load, parse_flags
 from tests.manifests.rendering import BUILDS, MUTUAL_TLS, Json, needs_kubectl, of_kind, pod_templates
 from tests.manifests.test_compose import FILES, merged
 

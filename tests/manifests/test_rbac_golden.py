@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.coordinator.cluster_lease import lease_name
+from services.coordinator.io.cluster_lease import lease_name
 from tests.manifests.rbac_rules import grants, mismatches
 from tests.manifests.rendering import BUILDS, needs_kubectl, of_kind, pod_templates, rendered
 

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "twin-token-for-tests"

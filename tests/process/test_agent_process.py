@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import trustme
 
-from shared.adapters.credentials import client_tls
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
-from shared.adapters.peer_client import PeerClient
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
+from shared.adapters.peers.client import PeerClient
+from shared.adapters.peers.credentials import client_tls
 from shared.errors import PeerError, PeerRejected
 from shared.ports import Put
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Decisions, Offer

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
-from shared.runtime.failpoints import VARIABLE
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
+from shared.runtime.process.failpoints import VARIABLE
 from shared.wire.keys import Keys
 from tests.process.mesh import Mesh, bindings_per_uid
 

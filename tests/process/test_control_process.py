@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from services.coordinator.settings import RUNTIME_SETTINGS
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
-from shared.runtime.admin_records import read_terms
-from shared.runtime.control_store import set_drained, set_paused
-from shared.runtime.settings_store import change_settings
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
+from shared.runtime.records.admin import read_terms
+from shared.runtime.records.control import set_drained, set_paused
+from shared.runtime.records.settings import change_settings
 from shared.wire.keys import Keys
 from tests.process.mesh import Mesh, bindings_per_uid
 

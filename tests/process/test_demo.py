@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ConfigError
-from shared.runtime.embedded_etcd import find_etcd
-from shared.twin.workload import node_json, pod_json
+from shared.experiments.traces.workload import node_json, pod_json
+from shared.runtime.process.embedded_etcd import find_etcd
 
 try:
     find_etcd()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
 from shared.errors import ConfigError
 from shared.ports import Put
-from shared.runtime import embedded_etcd
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
+from shared.runtime.process import embedded_etcd
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
 
 pytestmark = [pytest.mark.etcd, pytest.mark.process]
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.pki_certificates import issue, make_authority, wanted_of
-from services.cli.pki_files import AuthorityFolder, HolderFolder
-from shared.adapters.etcd_auth import EtcdAuth
-from shared.adapters.etcd_channel import EtcdSettings, EtcdTls
-from shared.adapters.etcd_store import EtcdStore
+from services.cli.pki.certificates import issue, make_authority, wanted_of
+from services.cli.pki.files import AuthorityFolder, HolderFolder
+from shared.adapters.etcd.auth import EtcdAuth
+from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
+from shared.adapters.etcd.store import EtcdStore
 from shared.errors import ConfigError, StoreRejected
 from shared.ports import Put
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from shared.wire.etcd_roles import WRITES, EtcdUser, Grant, users_of
 from shared.wire.keys import Keys
 from tests.process.mesh import Mesh

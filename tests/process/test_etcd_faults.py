@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.etcd_channel import EtcdConnection, EtcdSettings, Member
-from shared.adapters.etcd_store import EtcdStore
+from shared.adapters.etcd.channel import EtcdConnection, EtcdSettings, Member
+from shared.adapters.etcd.store import EtcdStore
 from shared.errors import StoreRejected, StoreRolledBack, StoreUnknown
 from shared.ports import CreateRevisionIs, Put, WatchBatch
 from tests.faults.etcd_process import EtcdProcess

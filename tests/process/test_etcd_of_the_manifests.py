@@ -12,11 +12,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shared.adapters.etcd_channel import EtcdSettings, EtcdTls
-from shared.adapters.etcd_store import EtcdStore
+from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
+from shared.adapters.etcd.store import EtcdStore
 from shared.errors import StoreError
 from shared.ports import Put
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
 from tests.manifests.rendering import needs_kubectl, of_kind, tree
 from tests.manifests.test_compose import FILES, merged
 

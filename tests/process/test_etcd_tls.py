@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from shared.adapters.etcd_channel import EtcdSettings, EtcdTls
-from shared.adapters.etcd_store import EtcdStore
+from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
+from shared.adapters.etcd.store import EtcdStore
 from shared.errors import ConfigError, StoreUnknown
 from shared.ports import Put
 from tests.faults.etcd_process import EtcdProcess

@@ -11,7 +11,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from shared.model.pod import CAUSE_ANNOTATION
-from shared.runtime.hops import PARENTS
+from shared.runtime.observe.hops import PARENTS
 from tests.process.mesh import Mesh
 from tests.scenarios.world import World
 

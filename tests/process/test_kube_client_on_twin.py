@@ -14,17 +14,17 @@ from typing import Any
 import aiohttp
 import pytest
 
-from services.coordinator.instructions import EmitEvent
-from services.coordinator.kube_writes import KubeWrites
-from shared.adapters.kube_api import KubeClient
-from shared.adapters.kube_config import KubeConfig
-from shared.adapters.kube_watch import WatchPolicy
+from services.coordinator.core.instructions import EmitEvent
+from services.coordinator.io.kube_writes import KubeWrites
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
+from shared.adapters.kube.watch import WatchPolicy
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.resources import EVENTS, NODES, PODS, Deleted, Upserted
 from shared.ports import BindRequest
-from shared.runtime.reflector import Reflector, Synced
-from shared.runtime.service import boottime
-from shared.runtime.unscheduled import FIRST, NOTHING, mark_unscheduled
+from shared.runtime.kube.reflector import Reflector, Synced
+from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
+from shared.runtime.process.service import boottime
 
 pytestmark = pytest.mark.process
 

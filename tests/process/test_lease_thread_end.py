@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
 from shared.ports import Put, Store
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
-from shared.runtime.lease_thread import LeaseThread
+from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.pki_certificates import issue, make_authority, wanted_of
-from services.cli.pki_files import AuthorityFolder, HolderFolder
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
+from services.cli.pki.certificates import issue, make_authority, wanted_of
+from services.cli.pki.files import AuthorityFolder, HolderFolder
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
 from shared.ports import Put
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from shared.wire.keys import Keys
 from shared.wire.records import AgentRecord, encode_record
 from tests.process.mesh import ROOT

@@ -16,11 +16,11 @@ import aiohttp
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.pki_certificates import issue, make_authority, wanted_of
-from services.cli.pki_files import AuthorityFolder, HolderFolder
-from shared.adapters.credentials import client_tls
-from shared.adapters.identity import SERVICE_ROLES, identity_of
-from shared.adapters.peer_client import PeerClient
+from services.cli.pki.certificates import issue, make_authority, wanted_of
+from services.cli.pki.files import AuthorityFolder, HolderFolder
+from shared.adapters.peers.client import PeerClient
+from shared.adapters.peers.credentials import client_tls
+from shared.adapters.peers.identity import SERVICE_ROLES, identity_of
 from shared.errors import PeerRejected
 from shared.wire.codec import encode
 from shared.wire.messages import VERSION, Offer, Plan

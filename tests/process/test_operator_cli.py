@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.local_context import write_local
-from services.cli.mesh_view import mesh_of
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
-from shared.runtime.prefix_watch import follow_prefix
+from services.cli.etcd.mesh_view import mesh_of
+from services.cli.local.context import write_local
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
+from shared.runtime.records.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
 from tests.process.mesh import ROOT, Mesh
 

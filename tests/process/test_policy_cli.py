@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
-from shared.policy.rollout import first_pointer, publish, roll_back
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
+from shared.policy.rollout.rollout import first_pointer, publish, roll_back
 from shared.policy.weights import digest, encode
 from shared.ports import Put
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
-from shared.runtime.policy_store import (
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from shared.runtime.records.policies import (
     KEPT_WEIGHTS,
     follow_pointer,
     get_weights,

@@ -13,14 +13,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shared.adapters.etcd_channel import EtcdSettings
-from shared.adapters.etcd_store import EtcdStore
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
 from shared.model.pod import POLICY_ANNOTATION
-from shared.policy.rollout import BUILT_IN, Change, Stage, first_pointer, publish, to_stage
+from shared.policy.rollout.rollout import BUILT_IN, Change, Stage, first_pointer, publish, to_stage
 from shared.policy.weights import digest, encode
-from shared.runtime.policy_changes import promote
-from shared.runtime.policy_store import follow_pointer, read_history, read_pointer, read_windows, write_change
-from shared.runtime.prefix_watch import follow_prefix
+from shared.runtime.records.policies import follow_pointer, read_history, read_pointer, read_windows, write_change
+from shared.runtime.records.policy_changes import promote
+from shared.runtime.records.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 from tests.marl_weights import weights

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from tests.process.mesh import Mesh, bindings_per_uid
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shared.runtime.service import EXIT_CONFIG, EXIT_FAILED, EXIT_LEADERSHIP, EXIT_OK
+from shared.runtime.process.service import EXIT_CONFIG, EXIT_FAILED, EXIT_LEADERSHIP, EXIT_OK
 
 pytestmark = pytest.mark.process
 
@@ -23,7 +23,7 @@ PROLOGUE = """
 import asyncio, os, signal, sys, time
 from shared.errors import ConfigError, LeadershipLost, StoreFenced
 from shared.runtime import logging
-from shared.runtime.service import Service, run_service
+from shared.runtime.process.service import Service, run_service
 logging.configure("test", json=True)
 def say(word): print(word, flush=True)
 """
@@ -206,10 +206,10 @@ print(process.pid, flush=True)
 
 def test_a_bare_service_stays_within_50_mb_and_idles():
     code = """
-    import shared.adapters.peer_client, shared.runtime.http, shared.runtime.settings
-    from shared.adapters.peer_client import PeerClient
-    from shared.runtime.http import build_app, listen
-    from shared.runtime.metrics import Metrics, rss_bytes
+    import shared.adapters.peers.client, shared.runtime.http.listener, shared.runtime.process.settings
+    from shared.adapters.peers.client import PeerClient
+    from shared.runtime.http.listener import build_app, listen
+    from shared.runtime.observe.metrics import Metrics, rss_bytes
 
     async def main(service):
         listener = await listen(build_app(Metrics("test")))

@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 
-from services.cli.supervisor import Spec, Supervisor
+from services.cli.local.supervisor import Spec, Supervisor
 from shared.errors import ConfigError
 
 pytestmark = pytest.mark.process
@@ -119,7 +119,7 @@ async def test_stopped_children_stay_stopped(supervised):
 
 
 async def test_a_child_that_ignores_sigterm_is_killed(supervised, monkeypatch):
-    monkeypatch.setattr("services.cli.supervisor.STOP_S", 0.2)
+    monkeypatch.setattr("services.cli.local.supervisor.STOP_S", 0.2)
     supervisor, _ = supervised
     child = supervisor.start(spec(STUBBORN))
     await supervisor.ready(child, timeout_s=20)
@@ -130,7 +130,7 @@ async def test_a_child_that_ignores_sigterm_is_killed(supervised, monkeypatch):
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from services.cli.supervisor import Spec, Supervisor
+from services.cli.local.supervisor import Spec, Supervisor
 async def main():
     supervisor = Supervisor(Path(sys.argv[1]))
     child = supervisor.start(Spec("child", "s", (sys.executable, "-c", sys.argv[2])))

@@ -10,13 +10,13 @@ import sys
 
 import pytest
 
-from services.cli.train import EXIT_INTERRUPTED, run_child
+from services.cli.train.command import EXIT_INTERRUPTED, run_child
 
 pytestmark = pytest.mark.process
 
 PARENT = """
 import sys
-from services.cli.train import run_child
+from services.cli.train.command import run_child
 sys.exit(run_child([sys.executable, "-c", sys.argv[1]], stop_s=float(sys.argv[2])))
 """
 OBEDIENT = """

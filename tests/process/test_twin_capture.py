@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from shared.adapters.kube_api import KubeClient
-from shared.adapters.kube_config import KubeConfig
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
+from shared.experiments.traces.workload import stress_pod, thesis_nodes
 from shared.kube.objects import Pod
 from shared.kube.resources import NODES, PODS, Upserted
 from shared.ports import BindRequest
 from shared.twin.capture import Capture, decode
-from shared.twin.workload import stress_pod, thesis_nodes
 from tests.fake_prometheus import FakePrometheus
 from tests.process.twin_process import RunningTwin, running_twin
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.twin.workload import node_json, pod_json
+from shared.experiments.traces.workload import node_json, pod_json
 from tests.process.twin_process import running_twin
 
 pytestmark = pytest.mark.process

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.kube_api import KubeClient
-from shared.adapters.kube_config import KubeConfig
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
 from shared.errors import KubeRejected
+from shared.experiments.traces.workload import node_json, pod_json
 from shared.kube.node_metrics import NodeMetric
 from shared.kube.resources import NODES, PODS
 from shared.ports import BindRequest
 from shared.twin.usage import USAGE_ANNOTATION
-from shared.twin.workload import node_json, pod_json
 from tests.process.twin_process import running_twin
 
 pytestmark = pytest.mark.process

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from shared.experiments.traces.workload import node_json, pod_json
 from shared.twin.usage import USAGE_ANNOTATION, Profile, Usage
-from shared.twin.workload import node_json, pod_json
 from tests.process.mesh import Mesh
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]

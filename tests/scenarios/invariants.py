@@ -1,7 +1,7 @@
 """What must hold at every instant of every scenario, as pure functions over the API server's accepted changes.
 
 A history is the audit's entries in order; a checker answers with one sentence per violation, nothing when all is well.
-The arithmetic is ``shared.twin.audit_rules``, which shares no code with the scheduler. Each checker has a test with a
+The arithmetic is ``shared.audit.rules``, which shares no code with the scheduler. Each checker has a test with a
 history that breaks it (``test_invariants.py``). They refuse to know services, etcd or our own figures.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.twin.audit import audit
-from shared.twin.audit_log import Entry
-from shared.twin.audit_rules import Amounts, NodeFacts, node_facts, pod_facts
+from shared.audit.audit import audit
+from shared.audit.log import Entry
+from shared.audit.rules import Amounts, NodeFacts, node_facts, pod_facts
 
 Json = dict[str, Any]
 Checker = Callable[[Sequence[Entry]], list[str]]

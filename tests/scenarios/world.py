@@ -22,7 +22,7 @@ from typing import Any
 
 import aiohttp
 
-from shared.twin.audit_log import Entry, read_entries
+from shared.audit.log import Entry, read_entries
 from tests.process.mesh import Mesh
 from tests.scenarios.invariants import ALWAYS, node_of, scheduled_condition
 

@@ -12,13 +12,13 @@ from random import Random
 from typing import Any
 
 from services.agent.core import AgentCore
-from services.binder.instructions import Bind, Commit, MarkPod
-from services.binder.state import CoreSettings as BinderSettings
-from services.coordinator import events as seen
-from services.coordinator import instructions as wanted
-from services.coordinator.core import Core
-from services.coordinator.kube_writes import KubeWrites
-from services.coordinator.state import CoreSettings as CoordinatorSettings
+from services.binder.core.instructions import Bind, Commit, MarkPod
+from services.binder.core.state import CoreSettings as BinderSettings
+from services.coordinator.core import events as seen
+from services.coordinator.core import instructions as wanted
+from services.coordinator.core.core import Core
+from services.coordinator.core.state import CoreSettings as CoordinatorSettings
+from services.coordinator.io.kube_writes import KubeWrites
 from shared.errors import WireError
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.resources import Deleted, Upserted

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.coordinator.steering import Steering
+from services.coordinator.core.operator_control import Steering
 from tests.sim.test_mesh_random_walk import Violation, Walk
 from tests.unit.services.binder.binder_checks import check_all
 

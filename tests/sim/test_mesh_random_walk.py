@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
-from services.binder.events import Tick as BinderTick
-from services.binder.state import CoreSettings
-from services.coordinator.events import ConditionFailed, Tick
-from services.coordinator.notices import Notices
+from services.binder.core.events import Tick as BinderTick
+from services.binder.core.state import CoreSettings
+from services.coordinator.core.events import ConditionFailed, Tick
+from services.coordinator.status.reporter import Notices
 from shared.errors import KubeRejected
 from shared.kube.convert import pod_from_api
-from shared.scheduling.conflicts import check_placement
+from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.queue import Place
 from tests.builders import make_node, make_pod
 from tests.sim.mesh_world import MeshWorld

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.events import NodeDeleted, ObjectChanged
+from services.coordinator.core.events import NodeDeleted, ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.filtering import rejection_of, run_filters
-from shared.scheduling.preemption import plan_preemption
-from shared.scheduling.prefilter import prefilter
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.filtering import rejection_of, run_filters
+from shared.scheduling.cycle.prefilter import prefilter
+from shared.scheduling.preemption.preemption import plan_preemption
 from shared.scheduling.queue import Place, QueueSettings
+from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 

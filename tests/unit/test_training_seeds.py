@@ -13,10 +13,10 @@ from bench.training_seeds import SEEDS, Length, result_of
 from bench.training_seeds_frag import flattened, goals_of
 from bench.training_seeds_tables import SHIPPED, TABLES, Row, lines_of, promised
 from services.learner.__main__ import TRAINERS
-from services.learner.frag_fit import arrays_of
-from shared.evaluation.results import Goal, Metric, SuiteResult
-from shared.evaluation.seeds import parse_seeds
-from shared.policy.deepsets import DEEP_SETS_POLICIES as DEEP_SETS
+from services.learner.frag.fit import arrays_of
+from shared.experiments.evaluation.results import Goal, Metric, SuiteResult
+from shared.experiments.evaluation.seeds import parse_seeds
+from shared.policy.deepsets.policy import DEEP_SETS_POLICIES as DEEP_SETS
 from shared.policy.weights import shipped
 
 

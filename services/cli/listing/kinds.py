@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.cli.tables import Column as TableColumn
-from services.cli.tables import table
+from services.cli.terminal.tables import Column as TableColumn
+from services.cli.terminal.tables import table
 
 Json = Mapping[str, Any]
 Of = Callable[[Json], Any]

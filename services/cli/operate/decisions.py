@@ -19,9 +19,9 @@ from services.cli.listing.wanted import Found, Wanted, document_text
 from services.cli.server.errors import ServerFailed
 from services.cli.server.events import Event, EventParser
 from services.cli.server.options import Connect, connector
-from services.cli.tables import number as amount
-from services.cli.tables import printable
-from services.cli.until_signal import until_signal
+from services.cli.terminal.tables import number as amount
+from services.cli.terminal.tables import printable
+from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:

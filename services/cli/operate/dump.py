@@ -18,10 +18,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from services.cli.output_file import check_writable
 from services.cli.server.errors import ServerFailed
 from services.cli.server.options import server_options, with_server
-from services.cli.tables import size
+from services.cli.terminal.output_file import check_writable
+from services.cli.terminal.tables import size
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from services.cli.server.options import server_options, with_server
-from services.cli.watching import output_option, tell
+from services.cli.terminal.watching import output_option, tell
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient

@@ -8,9 +8,9 @@ import click
 
 from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import Found, Wanted
-from services.cli.operate.status_lines import MEMBERS
+from services.cli.operate.lines.status import MEMBERS
 from services.cli.server.options import connector
-from services.cli.watching import watch_option
+from services.cli.terminal.watching import watch_option
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient

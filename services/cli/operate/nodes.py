@@ -9,10 +9,10 @@ import click
 
 from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import DOCUMENTS, Found, Wanted
-from services.cli.operate.completion_names import complete_nodes
-from services.cli.operate.node_lines import NODES, node_lines
+from services.cli.operate.lines.nodes import NODES, node_lines
+from services.cli.server.completion_names import complete_nodes
 from services.cli.server.options import connector
-from services.cli.watching import show, watch_option
+from services.cli.terminal.watching import show, watch_option
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient

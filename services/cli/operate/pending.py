@@ -11,8 +11,8 @@ from services.cli.listing.kinds import Json, Kind, number, shown, text
 from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import Found, Wanted
 from services.cli.server.options import connector
-from services.cli.tables import age, printable
-from services.cli.watching import watch_option
+from services.cli.terminal.tables import age, printable
+from services.cli.terminal.watching import watch_option
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient

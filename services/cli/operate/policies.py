@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from services.cli.policy_view import CHANGES, card_lines, history_lines, pointer_lines, window_lines
+from services.cli.etcd.policy_view import CHANGES, card_lines, history_lines, pointer_lines, window_lines
 from services.cli.server.options import at_target
 from services.cli.server.target import Target
-from services.cli.tables import printable
-from shared.policy.outcome import NEUTRAL
-from shared.runtime.policy_store import HistoryRecord
+from services.cli.terminal.tables import printable
+from shared.policy.rollout.outcome import NEUTRAL
+from shared.runtime.records.policies import HistoryRecord
 from shared.wire.records import PolicyPointer, PolicyWindow
 
 if TYPE_CHECKING:

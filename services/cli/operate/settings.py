@@ -16,10 +16,10 @@ import click
 from services.cli.listing.kinds import Json, Kind, number, text
 from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import DOCUMENTS, Found, Wanted
-from services.cli.operate.completion_names import complete_changes, complete_settings
 from services.cli.operate.scheduling import note_if_late, reason_option
+from services.cli.server.completion_names import complete_changes, complete_settings
 from services.cli.server.options import connector, server_options, with_server
-from services.cli.watching import output_option, tell
+from services.cli.terminal.watching import output_option, tell
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:

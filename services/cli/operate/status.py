@@ -1,14 +1,14 @@
-"""``conclave status`` through the admin API. Without a server, ``services.cli.status`` looks into etcd instead."""
+"""``conclave status`` through the admin API. Without a server, ``services.cli.etcd.status`` looks into etcd instead."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from services.cli.operate.status_lines import status_lines
+from services.cli.operate.lines.status import status_lines
 from services.cli.server.options import Connect
-from services.cli.tables import coloured
-from services.cli.watching import show
+from services.cli.terminal.tables import coloured
+from services.cli.terminal.watching import show
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient

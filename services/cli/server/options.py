@@ -13,7 +13,7 @@ import click
 
 from services.cli.server.contexts import Contexts, contexts_file, read_contexts
 from services.cli.server.target import Direct, Flags, Target, resolve, resolve_if_any
-from services.cli.until_signal import until_signal
+from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ async def opened(target: Target, *, timeout_s: float | None = None) -> AsyncIter
     """A client of ``target``. ``ConfigError``: a token, certificate or kubectl that cannot be used."""
     from services.cli.server.client import TIMEOUT_S, AdminClient, tls_context
     from services.cli.server.forward import forwarded, read_token
-    from shared.adapters.credentials import TokenFile
+    from shared.adapters.peers.credentials import TokenFile
 
     given = target.credentials
     token = TokenFile(given.token_file).authorization().removeprefix("Bearer ") if given.token_file else ""

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
-from services.twin.api.negotiation import PLAIN, YAML, Form
+from services.twin.api.requests.negotiation import PLAIN, YAML, Form
 from services.twin.registry.status import ApiError, Json
 
 GZIP_ABOVE_BYTES = 128 * 1024

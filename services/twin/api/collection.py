@@ -5,11 +5,12 @@ from __future__ import annotations
 from aiohttp import web
 
 from services.twin.api.answers import encode
-from services.twin.api.negotiation import not_acceptable
 from services.twin.api.pages import Page, read_page, selection_of
+from services.twin.api.requests.negotiation import not_acceptable
 from services.twin.api.resources import Call, context, delete_options
 from services.twin.api.streams import WatchStream, open_stream
-from services.twin.registry import deleting, tables
+from services.twin.registry import deleting
+from services.twin.registry.discovery import tables
 from services.twin.registry.list_options import ListOptions, parse_list_options
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind

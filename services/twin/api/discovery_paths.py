@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.twin.registry import discovery
+from services.twin.registry.discovery import discovery
 from services.twin.registry.registry import TwinRegistry
 
 _FIXED = ("/healthz", "/healthz/ping", "/livez", "/livez/ping", "/metrics", "/openapi/v2", "/openapi/v3")

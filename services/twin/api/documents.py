@@ -8,8 +8,8 @@ from aiohttp import web
 
 from services.twin.api import answers, discovery_paths
 from services.twin.api.answers import Answers
-from services.twin.api.negotiation import wants_aggregated_discovery
-from services.twin.registry import discovery, openapi, openapi_v2
+from services.twin.api.requests.negotiation import wants_aggregated_discovery
+from services.twin.registry.discovery import discovery, openapi, openapi_v2
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.status import Json, method_not_allowed, path_not_found
 

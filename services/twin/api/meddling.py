@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from services.twin.api import bodies
 from services.twin.api.answers import Answers
+from services.twin.api.requests import bodies
 from services.twin.faults import FaultPlan, FaultRule
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.status import ApiError, bad_request, method_not_allowed, path_not_found

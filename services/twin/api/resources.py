@@ -11,15 +11,17 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from services.twin.api import bodies
-from services.twin.api.access import Caller
 from services.twin.api.answers import Answers, encode
-from services.twin.api.duplicates import duplicate_fields
-from services.twin.api.negotiation import not_acceptable
-from services.twin.api.paths import ResourcePath
+from services.twin.api.requests import bodies
+from services.twin.api.requests.access import Caller
+from services.twin.api.requests.duplicates import duplicate_fields
+from services.twin.api.requests.negotiation import not_acceptable
+from services.twin.api.requests.paths import ResourcePath
 from services.twin.patches.json_patch import json_patch, merge_patch
 from services.twin.patches.strategic_patch import strategic_patch
-from services.twin.registry import applying, creating, deleting, tables, updating
+from services.twin.registry import creating, deleting, updating
+from services.twin.registry.apply import applying
+from services.twin.registry.discovery import tables
 from services.twin.registry.list_options import parse_revision, query_bool, query_list
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind

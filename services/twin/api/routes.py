@@ -8,8 +8,8 @@ route without the method 405. Custom resources have a handler that looks at the 
 from __future__ import annotations
 
 from services.twin.api.discovery_paths import is_builtin
-from services.twin.api.paths import ResourcePath
-from services.twin.registry.discovery import CONNECTS
+from services.twin.api.requests.paths import ResourcePath
+from services.twin.registry.discovery.discovery import CONNECTS
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (

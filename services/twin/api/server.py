@@ -18,14 +18,15 @@ from aiohttp import web
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from services.twin.api import answers, bodies, documents, meddling, resources
-from services.twin.api.access import Access, Witness, token_warning
+from services.twin.api import answers, documents, meddling, resources
 from services.twin.api.answers import Answers
 from services.twin.api.collection import delete_collection, list_objects, open_watch
 from services.twin.api.listening import Listener
-from services.twin.api.methods import AnyMethodServer
-from services.twin.api.negotiation import choose_form
-from services.twin.api.paths import parse_path
+from services.twin.api.requests import bodies
+from services.twin.api.requests.access import Access, Witness, token_warning
+from services.twin.api.requests.methods import AnyMethodServer
+from services.twin.api.requests.negotiation import choose_form
+from services.twin.api.requests.paths import parse_path
 from services.twin.api.resources import Call
 from services.twin.api.routes import find_kind
 from services.twin.api.streams import MIN_TIMEOUT_S, WatchStream

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from services.twin.api.negotiation import Form
 from services.twin.api.pages import wait_for_revision
-from services.twin.registry import tables
+from services.twin.api.requests.negotiation import Form
+from services.twin.registry.discovery import tables
 from services.twin.registry.list_options import ListOptions
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind

@@ -9,7 +9,7 @@ import copy
 from typing import Any
 
 from services.twin.custom import json_path
-from services.twin.kinds.typed import decode_body
+from services.twin.kinds.rules.typed import decode_body
 from services.twin.registry.status import internal, not_found
 from services.twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Subresource
 

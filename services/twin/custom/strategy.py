@@ -14,8 +14,8 @@ from services.twin.custom.rules import compile_rules, rule_errors
 from services.twin.custom.scale import scale_subresource
 from services.twin.custom.schema import UNCHECKED, blocks_rules, default, prune, validate
 from services.twin.custom.well_formed import well_formed
-from services.twin.kinds.codec import TYPES, DecodeError
-from services.twin.kinds.printing import AGE, NAME, age_of
+from services.twin.kinds.rules.codec import TYPES, DecodeError
+from services.twin.kinds.rules.printing import AGE, NAME, age_of
 from services.twin.registry.status import FieldError, bad_request, invalid
 from services.twin.registry.strategy import Column, KindInfo, RequestContext, Strategy, Subresource
 

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from services.twin.kinds.apps import (
-    ControllerRevisionStrategy,
-    DaemonSetStrategy,
-    DeploymentStrategy,
-    ReplicaSetStrategy,
-    ReplicationControllerStrategy,
-    StatefulSetStrategy,
-)
-from services.twin.kinds.autoscaling import AutoscalerStrategy, AutoscalerV1Strategy
-from services.twin.kinds.batch import CronJobStrategy, JobStrategy
 from services.twin.kinds.config import ConfigMapStrategy, SecretStrategy
 from services.twin.kinds.custom_definition import CustomResourceDefinitionStrategy
-from services.twin.kinds.disruption_budget import PodDisruptionBudgetStrategy
 from services.twin.kinds.event import CoreEventStrategy, EventStrategy
 from services.twin.kinds.lease import LeaseStrategy
-from services.twin.kinds.limit_ranges import LimitRangeStrategy
 from services.twin.kinds.namespace import NamespaceStrategy
 from services.twin.kinds.node import NodeStrategy
 from services.twin.kinds.node_resources import (
@@ -26,17 +14,29 @@ from services.twin.kinds.node_resources import (
     RuntimeClassStrategy,
 )
 from services.twin.kinds.plain import plain_strategies
-from services.twin.kinds.pod import BindingStrategy, PodStrategy
-from services.twin.kinds.priority_class import SYSTEM_CLASSES, PriorityClassStrategy
-from services.twin.kinds.quota import ResourceQuotaStrategy
+from services.twin.kinds.pod.pod import BindingStrategy, PodStrategy
+from services.twin.kinds.policy.disruption_budget import PodDisruptionBudgetStrategy
+from services.twin.kinds.policy.limit_ranges import LimitRangeStrategy
+from services.twin.kinds.policy.priority_class import SYSTEM_CLASSES, PriorityClassStrategy
+from services.twin.kinds.policy.quota import ResourceQuotaStrategy
 from services.twin.kinds.service import ServiceStrategy
 from services.twin.kinds.service_account import ServiceAccountStrategy
-from services.twin.kinds.storage import (
+from services.twin.kinds.storage.storage import (
     CSINodeStrategy,
     PersistentVolumeClaimStrategy,
     PersistentVolumeStrategy,
     StorageClassStrategy,
 )
+from services.twin.kinds.workload.apps import (
+    ControllerRevisionStrategy,
+    DaemonSetStrategy,
+    DeploymentStrategy,
+    ReplicaSetStrategy,
+    ReplicationControllerStrategy,
+    StatefulSetStrategy,
+)
+from services.twin.kinds.workload.autoscaling import AutoscalerStrategy, AutoscalerV1Strategy
+from services.twin.kinds.workload.batch import CronJobStrategy, JobStrategy
 from services.twin.registry.strategy import Json, Strategy
 
 _STRATEGIES: tuple[type[Strategy], ...] = (

@@ -10,9 +10,9 @@ import json
 from base64 import b64decode, b64encode
 from typing import Any
 
-from services.twin.kinds.names import check, config_key
-from services.twin.kinds.printing import columns, object_age
-from services.twin.kinds.typed import TypedStrategy
+from services.twin.kinds.rules.names import check, config_key
+from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, forbidden_field, invalid, required, too_long
 from services.twin.registry.strategy import KindInfo, RequestContext
 

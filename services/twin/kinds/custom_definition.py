@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.twin.kinds.names import check, dns_label_1035, dns_subdomain
-from services.twin.kinds.printing import columns
-from services.twin.kinds.typed import TypedStrategy
+from services.twin.kinds.rules.names import check, dns_label_1035, dns_subdomain
+from services.twin.kinds.rules.printing import columns
+from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, invalid, not_supported, required
 from services.twin.registry.strategy import Column, KindInfo, RequestContext
 

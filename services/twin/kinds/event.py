@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.twin.kinds.names import check, qualified_name
-from services.twin.kinds.printing import UNKNOWN, age_of
-from services.twin.kinds.typed import TypedStrategy
+from services.twin.kinds.rules.names import check, qualified_name
+from services.twin.kinds.rules.printing import UNKNOWN, age_of
+from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, invalid, required, unprocessable
 from services.twin.registry.strategy import Column, KindInfo, RequestContext
 

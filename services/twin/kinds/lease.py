@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.twin.kinds.printing import columns, object_age
-from services.twin.kinds.typed import TypedStrategy
+from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, forbidden_field, invalid, not_supported
 from services.twin.registry.strategy import KindInfo, RequestContext
 

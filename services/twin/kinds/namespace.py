@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.twin.kinds.names import check, qualified_name
-from services.twin.kinds.printing import columns, object_age
-from services.twin.kinds.typed import TypedStrategy
+from services.twin.kinds.rules.names import check, qualified_name
+from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, forbidden, invalid
 from services.twin.registry.strategy import NAME_LABEL, KindInfo, RequestContext, Subresource
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
-from services.twin.kinds.names import check, label_value, qualified_name
-from services.twin.kinds.pod_scheduling_rules import TAINT_EFFECTS
-from services.twin.kinds.printing import NONE, UNKNOWN, columns, object_age
-from services.twin.kinds.resource_rules import check_amount
-from services.twin.kinds.typed import TypedStrategy
+from services.twin.kinds.pod.scheduling_rules import TAINT_EFFECTS
+from services.twin.kinds.rules.names import check, label_value, qualified_name
+from services.twin.kinds.rules.printing import NONE, UNKNOWN, columns, object_age
+from services.twin.kinds.rules.resources import check_amount
+from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, duplicate, forbidden_field, invalid, not_supported, required
 from services.twin.registry.strategy import KindInfo, RequestContext
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.twin.kinds.names import check, dns_label
-from services.twin.kinds.printing import columns, object_age
-from services.twin.kinds.resource_rules import check_amount
-from services.twin.kinds.typed import TypedStrategy
+from services.twin.kinds.rules.names import check, dns_label
+from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.resources import check_amount
+from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, invalid, required
 from services.twin.registry.strategy import KindInfo, RequestContext
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from services.twin.kinds.codec import TYPES
-from services.twin.kinds.plain_tables import PLAIN_TABLES
-from services.twin.kinds.typed import TypedStrategy, blank_object
+from services.twin.kinds.rules.codec import TYPES
+from services.twin.kinds.rules.plain_tables import PLAIN_TABLES
+from services.twin.kinds.rules.typed import TypedStrategy, blank_object
 from services.twin.registry.strategy import DEFAULT_COLUMNS, NAME_PATH_SEGMENT, NAME_SUBDOMAIN, KindInfo, Strategy
 
 Json = dict[str, Any]

@@ -10,10 +10,10 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
-from services.twin.kinds.container_hooks import check_port_or_name
-from services.twin.kinds.names import check, check_labels, dns_label, dns_subdomain, port_number
-from services.twin.kinds.printing import NONE, columns, labels_text, object_age
-from services.twin.kinds.typed import TypedStrategy
+from services.twin.kinds.containers.hooks import check_port_or_name
+from services.twin.kinds.rules.names import check, check_labels, dns_label, dns_subdomain, port_number
+from services.twin.kinds.rules.printing import NONE, columns, labels_text, object_age
+from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, duplicate, forbidden_field, invalid, not_supported, required
 from services.twin.registry.strategy import NAME_LABEL_1035, KindInfo, RequestContext
 

@@ -11,8 +11,8 @@ from base64 import urlsafe_b64encode
 from datetime import UTC, datetime
 from typing import Any
 
-from services.twin.kinds.printing import columns, object_age
-from services.twin.kinds.typed import TypedStrategy, decode_body, expect_kind
+from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.typed import TypedStrategy, decode_body, expect_kind
 from services.twin.registry.status import bad_request, invalid, not_found, unprocessable
 from services.twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Subresource
 

@@ -9,8 +9,8 @@ import copy
 from typing import TYPE_CHECKING
 
 from services.twin.registry import metadata
-from services.twin.registry.field_owners import Owner
-from services.twin.registry.owning import owners_of_new
+from services.twin.registry.apply.field_owners import Owner
+from services.twin.registry.apply.owning import owners_of_new
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
     ApiError,

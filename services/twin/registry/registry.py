@@ -16,7 +16,7 @@ from random import Random
 from services.twin.patches.json_patch import merge_patch
 from services.twin.patches.strategic_patch import strategic_patch
 from services.twin.registry import creating, deleting, updating
-from services.twin.registry.owning import owners_after
+from services.twin.registry.apply.owning import owners_after
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import Json, not_found, path_not_found
 from services.twin.registry.store import Store

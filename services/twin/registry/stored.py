@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from services.twin.registry.field_owners import Owner, after_change, shown
+from services.twin.registry.apply.field_owners import Owner, after_change, shown
 
 Json = dict[str, Any]
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from services.twin.registry import creating, metadata
-from services.twin.registry.field_owners import Owner
+from services.twin.registry.apply.field_owners import Owner
+from services.twin.registry.apply.owning import owners_after, owners_after_sent
 from services.twin.registry.list_options import parse_revision
-from services.twin.registry.owning import owners_after, owners_after_sent
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
     MODIFIED_MESSAGE,

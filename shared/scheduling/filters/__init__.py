@@ -5,6 +5,7 @@ The last one is kube-scheduler's last of all: where it rejects, a rule that need
 
 from __future__ import annotations
 
+from shared.scheduling.cycle.framework import Filter
 from shared.scheduling.filters.declared_features import DeclaredFeatures
 from shared.scheduling.filters.gpu_devices import GpuDevices
 from shared.scheduling.filters.node_affinity import NodeAffinity
@@ -13,7 +14,6 @@ from shared.scheduling.filters.node_ports import NodePorts
 from shared.scheduling.filters.node_unschedulable import NodeUnschedulable
 from shared.scheduling.filters.resource_fit import ResourceFit
 from shared.scheduling.filters.taint_toleration import TaintToleration
-from shared.scheduling.framework import Filter
 
 FILTERS: tuple[Filter, ...] = (
     NodeUnschedulable(),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from shared.model.constraints import PodClass
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray, IntArray, NodeTable, Rows
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 
 
 def gpu_milli_of(pod_class: PodClass) -> int:

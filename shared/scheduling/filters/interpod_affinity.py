@@ -14,12 +14,12 @@ import numpy as np
 
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS, AffinityTerm
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.domains import codes_or_absent, domain_slots, per_domain
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import ABSENT, BoolArray, IntArray, NodeTable
-from shared.scheduling.pod_index import Matcher
-from shared.scheduling.pod_terms import anti_affinity_against, means, own_matcher
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.matching.domains import codes_or_absent, domain_slots, per_domain
+from shared.scheduling.matching.pod_terms import anti_affinity_against, means, own_matcher
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import ABSENT, BoolArray, IntArray, NodeTable
+from shared.scheduling.state.pod_index import Matcher
 
 NAME = "InterPodAffinity"
 AFFINITY = "node(s) didn't match pod affinity rules"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from shared.model.constraints import PodClass
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray, IntArray, NodeTable, Rows
-from shared.scheduling.selectors import selector_mask, terms_mask
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.matching.selectors import selector_mask, terms_mask
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 
 
 class NodeAffinity:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from shared.model.constraints import HostPort, PodClass
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray, IntArray, NodeTable, Rows
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the value Kubernetes uses, not an address we bind
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shared.model.constraints import PodClass, Taint
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray, IntArray, NodeTable, Rows
-from shared.scheduling.tolerance import NO_SCHEDULE, tolerated
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.matching.tolerance import NO_SCHEDULE, tolerated
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 

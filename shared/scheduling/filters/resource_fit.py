@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from shared.model.constraints import PodClass
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable, Rows
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable, Rows
 
 
 class ResourceFit:

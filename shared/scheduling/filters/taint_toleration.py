@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from shared.model.constraints import PodClass
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray, IntArray, NodeTable, Rows
-from shared.scheduling.tolerance import first_untolerated
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.matching.tolerance import first_untolerated
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 
 
 class TaintToleration:

@@ -19,11 +19,11 @@ import numpy as np
 from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.relations import SpreadConstraint
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.domains import codes_or_absent, domains_present, per_domain
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import ABSENT, BoolArray, IntArray, NodeTable
-from shared.scheduling.spread_domains import hard_constraints, included, pods_per_row
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.matching.domains import codes_or_absent, domains_present, per_domain
+from shared.scheduling.matching.spread_domains import hard_constraints, included, pods_per_row
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import ABSENT, BoolArray, IntArray, NodeTable
 
 NAME = "PodTopologySpread"
 SKEWED = "node(s) didn't match pod topology spread constraints"

@@ -13,11 +13,11 @@ import numpy as np
 from shared.model.cluster_objects import Claim
 from shared.model.pod import Pod
 from shared.model.relations import ClaimUse
-from shared.scheduling.cluster_state import ClusterState, Storage
-from shared.scheduling.feasibility import Rejection
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
-from shared.scheduling.volume_matching import affinity_mask, provisioning_mask, unmatched_claims, usable_volumes
+from shared.scheduling.cycle.feasibility import Rejection
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.matching.volumes import affinity_mask, provisioning_mask, unmatched_claims, usable_volumes
+from shared.scheduling.state.cluster_state import ClusterState, Storage
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 
 NAME = "VolumeBinding"
 UNREACHABLE = "node(s) didn't match PersistentVolume's node affinity"

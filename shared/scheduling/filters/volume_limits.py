@@ -14,10 +14,10 @@ import numpy as np
 from shared.model.cluster_objects import Claim
 from shared.model.pod import Pod
 from shared.model.resources import MAX_INT64
-from shared.scheduling.cluster_state import ClusterState, Storage
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
-from shared.scheduling.pod_index import PodIndex
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.state.cluster_state import ClusterState, Storage
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
+from shared.scheduling.state.pod_index import PodIndex
 
 NAME = "NodeVolumeLimits"
 TOO_MANY = "node(s) exceed max volume count"

@@ -14,10 +14,10 @@ import numpy as np
 
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS, DiskUse
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.feasibility import Rejection
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import BoolArray, IntArray, NodeTable
+from shared.scheduling.cycle.feasibility import Rejection
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 
 NAME = "VolumeRestrictions"
 DISK_IN_USE = "node(s) had no available disk"

@@ -12,11 +12,11 @@ import numpy as np
 
 from shared.model.cluster_objects import Claim, PersistentVolume
 from shared.model.pod import Pod
-from shared.scheduling.cluster_state import ClusterState, Storage
-from shared.scheduling.domains import codes_or_absent
-from shared.scheduling.feasibility import Rejection
-from shared.scheduling.framework import Code
-from shared.scheduling.node_table import ABSENT, BoolArray, IntArray, NodeTable
+from shared.scheduling.cycle.feasibility import Rejection
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.matching.domains import codes_or_absent
+from shared.scheduling.state.cluster_state import ClusterState, Storage
+from shared.scheduling.state.node_table import ABSENT, BoolArray, IntArray, NodeTable
 
 NAME = "VolumeZone"
 WRONG_ZONE = "node(s) had no available volume zone"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
-from shared.scheduling.node_table import CPU_COLUMN, MEMORY_COLUMN, IntArray, NodeTable, Rows
+from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, IntArray, NodeTable, Rows
 
 MAX_SCORE = 100
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from shared.scheduling.node_table import IntArray, NodeTable
+from shared.scheduling.state.node_table import IntArray, NodeTable
 
 MAX_SCORE = 100
 MIN_THRESHOLD_BYTES = 23 * 1024 * 1024

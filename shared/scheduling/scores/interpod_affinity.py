@@ -10,10 +10,10 @@ import numpy as np
 
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.domains import codes_or_absent, per_domain
-from shared.scheduling.node_table import ABSENT, IntArray
-from shared.scheduling.pod_terms import own_matcher, weighted_toward
+from shared.scheduling.matching.domains import codes_or_absent, per_domain
+from shared.scheduling.matching.pod_terms import own_matcher, weighted_toward
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import ABSENT, IntArray
 
 MAX_SCORE = 100
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from shared.model.constraints import NO_NORMS, Norms, PodClass
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.node_table import IntArray, NodeTable, Rows
-from shared.scheduling.selectors import term_mask
-from shared.scheduling.tolerance import PREFER_NO_SCHEDULE, untolerated_preferences
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.matching.selectors import term_mask
+from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, untolerated_preferences
+from shared.scheduling.state.node_table import IntArray, NodeTable, Rows
 
 MAX_SCORE = 100
 

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.pod import Pod
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.domains import codes_or_absent, domains_present, per_domain
-from shared.scheduling.node_table import ABSENT, BoolArray, IntArray
-from shared.scheduling.spread_domains import HOSTNAME, included, pods_per_row, soft_constraints
+from shared.scheduling.matching.domains import codes_or_absent, domains_present, per_domain
+from shared.scheduling.matching.spread_domains import HOSTNAME, included, pods_per_row, soft_constraints
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import ABSENT, BoolArray, IntArray
 
 MAX_SCORE = 100
 

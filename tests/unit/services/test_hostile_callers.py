@@ -24,15 +24,15 @@ from services.agent.core import AgentCore
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
 from services.binder.admin import Admin as BinderAdmin
-from shared.adapters.credentials import TokenFile
-from shared.adapters.peer_client import MEDIA_TYPE, ErrorBody, PeerClient
-from shared.adapters.traffic import MOST_OUTCOMES, Traffic
+from shared.adapters.peers.client import MEDIA_TYPE, ErrorBody, PeerClient
+from shared.adapters.peers.credentials import TokenFile
+from shared.adapters.peers.traffic import MOST_OUTCOMES, Traffic
 from shared.errors import PeerRejected
 from shared.policy.heuristics import KubeDefault
-from shared.runtime.caller_limits import MOST_CALLERS, CallerLimit, Callers
-from shared.runtime.http import Authenticator, Caller, Listener, PeerRoute, Refused, build_app, listen
-from shared.runtime.logging import configure
-from shared.runtime.metrics import Metrics
+from shared.runtime.http.caller_limits import MOST_CALLERS, CallerLimit, Callers
+from shared.runtime.http.listener import Authenticator, Caller, Listener, PeerRoute, Refused, build_app, listen
+from shared.runtime.observe.logging import configure
+from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, encode
 from shared.wire.messages import VERSION, Offer, Transitions
 

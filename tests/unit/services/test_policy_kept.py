@@ -6,16 +6,16 @@ import asyncio
 
 import pytest
 
-from services.coordinator.events import Event, PointerSeen
-from services.coordinator.pointer import follow
-from shared.adapters.memory_store import MemoryStore
+from services.coordinator.core.events import Event, PointerSeen
+from services.coordinator.rollout.pointer import follow
+from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import Conflict
 from shared.policy.registry import ref_of
-from shared.policy.rollout import Stage
+from shared.policy.rollout.rollout import Stage
 from shared.policy.weights import shipped_bytes
 from shared.ports import Delete, Put
-from shared.runtime.policy_changes import activate
-from shared.runtime.policy_store import get_weights, read_history
+from shared.runtime.records.policies import get_weights, read_history
+from shared.runtime.records.policy_changes import activate
 from shared.wire.keys import Keys
 
 

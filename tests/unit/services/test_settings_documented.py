@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shared.runtime.process import ProcessSettings, help_text
-from shared.runtime.settings import describe, effective, leaves, load
+from shared.runtime.process.process import ProcessSettings, help_text
+from shared.runtime.process.settings import describe, effective, leaves, load
 
 SERVICES = ("agent", "binder", "coordinator", "learner")
 

@@ -11,10 +11,10 @@ from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
 from shared.errors import ConfigError, StoreUnknown, WireError
 from shared.policy.heuristics import KubeDefault
-from shared.runtime.http import Caller, Refused
-from shared.runtime.metrics import Metrics
-from shared.runtime.process import help_text
-from shared.runtime.settings import load
+from shared.runtime.http.listener import Caller, Refused
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.process import help_text
+from shared.runtime.process.settings import load
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Decisions, Offer, View, ViewAck, ViewUpdate
 

@@ -7,11 +7,11 @@ import pytest
 
 from services.agent.experience import Experience, ExperienceSettings, balance_of
 from shared.policy.heuristics import KubeDefault
-from shared.policy.marl_dqn import MarlDqn
-from shared.policy.marl_features import FEATURES, SUMMARY
-from shared.policy.node_samples import sample_of, shares_of
-from shared.policy.utilisation import UtilisationStore
-from shared.scheduling.cache import ClusterCache
+from shared.policy.marl.features import FEATURES, SUMMARY
+from shared.policy.marl.policy import MarlDqn
+from shared.policy.usage.node_samples import sample_of, shares_of
+from shared.policy.usage.utilisation import UtilisationStore
+from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights
 

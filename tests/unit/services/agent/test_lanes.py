@@ -7,16 +7,16 @@ from random import Random
 import numpy as np
 import pytest
 
-from services.agent.lanes import Lanes
 from services.agent.policies import PolicyLoader
+from services.agent.variants import Lanes
 from shared.errors import StoreUnknown
 from shared.policy.guard import Failure, GuardSettings, no_clock
 from shared.policy.heuristics import KubeDefault
-from shared.policy.marl_dqn import MarlDqn
+from shared.policy.marl.policy import MarlDqn
 from shared.policy.registry import LEARNED
-from shared.policy.rollout import Stage
+from shared.policy.rollout.rollout import Stage
 from shared.policy.weights import encode
-from shared.scheduling.cache import ClusterCache
+from shared.scheduling.state.cache import ClusterCache
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights

@@ -9,7 +9,7 @@ from services.agent.replica import Replica
 from shared.model.constraints import PodClass
 from shared.model.node import UNKNOWN_LATENCY
 from shared.model.resources import CPU, MEMORY
-from shared.policy.deepsets import shipped_deep_sets
+from shared.policy.deepsets.policy import shipped_deep_sets
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, ClassDefinition, NodeRow, NodeUsage, Offer, UnitGroup, View, ViewUpdate
 

@@ -11,11 +11,11 @@ from services.agent.core import AgentCore
 from services.agent.experience import Experience
 from services.agent.policies import PolicyLoader
 from services.agent.sender import Sender
-from shared.adapters.peer_client import PeerClient
+from shared.adapters.peers.client import PeerClient
 from shared.errors import PeerRejected
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Verdicts
-from shared.policy.rollout import Stage
+from shared.policy.rollout.rollout import Stage
 from shared.wire.messages import Transition
 from shared.wire.records import LearnerRecord, PolicyPointer
 from tests.unit.services.agent.test_experience import CLUSTER, POD, cluster

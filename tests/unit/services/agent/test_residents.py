@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from services.agent.replica import Replica
 from services.agent.residents import Residents
-from shared.policy.class_usage import LIMIT, OTHER, PARTS
-from shared.policy.utilisation import UtilisationStore
+from shared.policy.usage.class_usage import LIMIT, OTHER, PARTS
+from shared.policy.usage.utilisation import UtilisationStore
 from shared.wire.residents import Residents as Told
 from shared.wire.residents import WorkloadName, WorkloadUse
 

@@ -12,10 +12,10 @@ import pytest
 from services.agent import sender as sending
 from services.agent.core import AgentCore
 from services.agent.sender import Sender
-from shared.adapters.peer_client import PeerClient
+from shared.adapters.peers.client import PeerClient
 from shared.policy.heuristics import KubeDefault
-from shared.runtime.http import Caller, PeerRoute, Refused, build_app, listen
-from shared.runtime.metrics import Metrics
+from shared.runtime.http.listener import Caller, PeerRoute, Refused, build_app, listen
+from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Transition, Transitions, TransitionsAck
 from shared.wire.records import LearnerRecord

@@ -14,9 +14,8 @@ from random import Random
 
 import structlog
 
-from services.binder.api_calls import ApiCalls
-from services.binder.core import BinderCore
-from services.binder.events import (
+from services.binder.core.core import BinderCore
+from services.binder.core.events import (
     Event,
     IntentsListed,
     NodeDeleted,
@@ -29,7 +28,7 @@ from services.binder.events import (
     Synced,
     Tick,
 )
-from services.binder.instructions import (
+from services.binder.core.instructions import (
     Answer,
     Bind,
     Commit,
@@ -43,16 +42,17 @@ from services.binder.instructions import (
     Refuse,
     Stop,
 )
-from services.binder.state import CoreSettings
-from services.binder.store_calls import StoreCalls
-from shared.adapters.memory_etcd import MemoryEtcd
-from shared.adapters.memory_store import MemoryStore
+from services.binder.core.state import CoreSettings
+from services.binder.io.api_calls import ApiCalls
+from services.binder.io.store_calls import StoreCalls
+from shared.adapters.etcd.memory import MemoryEtcd
+from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import StoreUnknown
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.resources import Deleted, Upserted
 from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, Op, Put, TxnResult
-from shared.runtime.failpoints import Failpoints
-from shared.runtime.metrics import Quantiles
+from shared.runtime.observe.metrics import Quantiles
+from shared.runtime.process.failpoints import Failpoints
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Placement, Plan, PlanResult
 from shared.wire.records import Intent, decode_record

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.binder.instructions import Bind, Commit, MarkPod
-from services.binder.state import CoreSettings
+from services.binder.core.instructions import Bind, Commit, MarkPod
+from services.binder.core.state import CoreSettings
 from shared.errors import KubeRejected
 from shared.wire.messages import Outcome
 from tests.builders import make_node, make_pod

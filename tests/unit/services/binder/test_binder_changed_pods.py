@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.binder.instructions import Bind, Commit, ReadPod
+from services.binder.core.instructions import Bind, Commit, ReadPod
 from shared.wire.messages import Outcome
 from tests.builders import make_node, make_pod
 from tests.unit.services.binder.binder_checks import at_rest, outcome

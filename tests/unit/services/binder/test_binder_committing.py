@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.binder.committing import MAX_OPS, MAX_SENDS, Committer
-from services.binder.events import LookedUp, StoredIntent
-from services.binder.instructions import Bind, Commit, LookUp, ReadPod
-from services.binder.state import CoreSettings
+from services.binder.core.events import LookedUp, StoredIntent
+from services.binder.core.instructions import Bind, Commit, LookUp, ReadPod
+from services.binder.core.state import CoreSettings
+from services.binder.cycle.commit import MAX_OPS, MAX_SENDS, Committer
 from shared.ports import MAX_TXN_OPS, Delete, Put
 from shared.wire.keys import Keys
 from shared.wire.messages import Outcome

@@ -6,8 +6,8 @@ files of their own.
 
 from __future__ import annotations
 
-from services.binder.instructions import Bind, Commit
-from services.binder.state import CoreSettings
+from services.binder.core.instructions import Bind, Commit
+from services.binder.core.state import CoreSettings
 from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION
 from shared.wire.messages import Outcome
 from tests.builders import make_node, make_pod

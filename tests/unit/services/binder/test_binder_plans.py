@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.binder.instructions import Commit, LookUp
-from services.binder.state import CoreSettings
+from services.binder.core.instructions import Commit, LookUp
+from services.binder.core.state import CoreSettings
 from shared.wire.messages import Outcome
 from tests.unit.services.binder.binder_checks import at_rest, outcome
 from tests.unit.services.binder.binder_world import make_world

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.binder.state import CoreSettings
+from services.binder.core.state import CoreSettings
 from tests.builders import make_pod
 from tests.unit.services.binder.binder_checks import check_all
 from tests.unit.services.binder.binder_world import Binder, World, make_world, random_fault

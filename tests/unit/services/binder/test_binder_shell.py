@@ -9,20 +9,20 @@ from contextlib import asynccontextmanager
 import pytest
 
 from services.binder.admin import Admin
-from services.binder.core import BinderCore
-from services.binder.instructions import Bind
+from services.binder.core.core import BinderCore
+from services.binder.core.instructions import Bind
+from services.binder.core.state import CoreSettings
+from services.binder.io.sources import node_events, pod_events
 from services.binder.shell import Shell
-from services.binder.sources import node_events, pod_events
-from services.binder.state import CoreSettings
-from shared.adapters.memory_etcd import MemoryEtcd
-from shared.adapters.memory_store import MemoryStore
+from shared.adapters.etcd.memory import MemoryEtcd
+from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import ConclaveError, LeadershipLost, StoreFenced, StoreUnknown, WireError
 from shared.kube.resources import NODES, PODS
 from shared.ports import Compare, CreateRevisionIs, Delete, Op, Put, TxnResult
-from shared.runtime.failpoints import Failpoints
-from shared.runtime.http import Caller, Refused
-from shared.runtime.reflector import Reflector
-from shared.runtime.service import boottime
+from shared.runtime.http.listener import Caller, Refused
+from shared.runtime.kube.reflector import Reflector
+from shared.runtime.process.failpoints import Failpoints
+from shared.runtime.process.service import boottime
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Outcome, Placement, Plan, PlanResult

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.binder.events import IntentsListed, Source, Synced
-from services.binder.instructions import Bind, Commit, MarkPod, ReadPod
-from services.binder.state import CoreSettings
+from services.binder.core.events import IntentsListed, Source, Synced
+from services.binder.core.instructions import Bind, Commit, MarkPod, ReadPod
+from services.binder.core.state import CoreSettings
 from shared.ports import Put
 from shared.wire.messages import Outcome
 from tests.builders import make_node, make_pod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.binder.instructions import Bind, Commit, LookUp, MarkPod, ReadPod
+from services.binder.core.instructions import Bind, Commit, LookUp, MarkPod, ReadPod
 from shared.wire.messages import Outcome
 from tests.unit.services.binder.binder_checks import at_rest, outcome
 from tests.unit.services.binder.binder_world import make_world

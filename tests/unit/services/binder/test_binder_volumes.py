@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from services.binder.core import BinderCore
-from services.binder.events import (
+from services.binder.core.core import BinderCore
+from services.binder.core.events import (
     Committed,
     Event,
     IntentsListed,
@@ -18,9 +18,9 @@ from services.binder.events import (
     StoredIntent,
     Synced,
 )
-from services.binder.instructions import Answer, Bind, Commit, Instruction, MarkPod, PatchObject
-from services.binder.state import CoreSettings
-from services.binder.volumes import NOT_IN_TIME
+from services.binder.core.instructions import Answer, Bind, Commit, Instruction, MarkPod, PatchObject
+from services.binder.core.state import CoreSettings
+from services.binder.cycle.volumes import NOT_IN_TIME
 from shared.model.cluster_objects import Claim, PersistentVolume, StorageClass
 from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.pod import Pod

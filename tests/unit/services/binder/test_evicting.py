@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from services.binder.core import BinderCore
-from services.binder.events import Evicted, IntentsListed, PlanReceived, Source, Synced
-from services.binder.evicting import evict
-from services.binder.instructions import Answer, Evict
-from services.binder.state import CoreSettings
+from services.binder.core.core import BinderCore
+from services.binder.core.events import Evicted, IntentsListed, PlanReceived, Source, Synced
+from services.binder.core.instructions import Answer, Evict
+from services.binder.core.state import CoreSettings
+from services.binder.cycle.evict import evict
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.objects import Pod
 from shared.wire.keys import Keys

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from services.cli.demo_result import DemoResult, DemoSettings, build_result
-from services.cli.figures import StatsBook
-from services.cli.process_usage import ProcessUsage
-from services.cli.workload_source import load_workload
+from services.cli.demo.figures import StatsBook
+from services.cli.demo.result import DemoResult, DemoSettings, build_result
+from services.cli.demo.workload_source import load_workload
+from services.cli.local.process_usage import ProcessUsage
 from shared.errors import ConfigError
 from tests.unit.shared.twin.audit_history import History
 

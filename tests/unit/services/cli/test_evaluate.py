@@ -8,11 +8,11 @@ from types import ModuleType
 
 import pytest
 
-import shared.evaluation.suites as suites
+import shared.experiments.evaluation.suites.suites as suites
 from services.cli.__main__ import run
-from services.cli.run_progress import line_of
+from services.cli.terminal.progress import line_of
 from shared.errors import ConfigError
-from shared.evaluation.results import Goal, Metric, Paired, SuiteResult, from_json
+from shared.experiments.evaluation.results import Goal, Metric, Paired, SuiteResult, from_json
 
 HIGH, LOW = "high", "low"
 
@@ -71,8 +71,8 @@ def test_an_interrupted_evaluation_writes_nothing(coin, tmp_path, monkeypatch):
 
 
 def test_a_suite_that_is_not_built_in_is_named(monkeypatch):
-    monkeypatch.setattr(suites, "SUITES", {"x": suites.SuiteEntry("shared.evaluation.never_written", "x")})
-    with pytest.raises(ConfigError, match=r"shared\.evaluation\.never_written is missing"):
+    monkeypatch.setattr(suites, "SUITES", {"x": suites.SuiteEntry("shared.experiments.evaluation.never_written", "x")})
+    with pytest.raises(ConfigError, match=r"shared\.experiments\.evaluation\.never_written is missing"):
         suites.find_suite("x")
 
 

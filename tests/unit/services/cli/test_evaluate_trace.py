@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from services.cli import evaluate_trace
 from services.cli.__main__ import main, run
-from services.cli.evaluate_trace import evaluate_files
+from services.cli.train import evaluate_trace
+from services.cli.train.evaluate_trace import evaluate_files
 from shared.errors import ConfigError
-from shared.evaluation.rehearsal import Rehearsal
-from shared.evaluation.results import silent
+from shared.experiments.evaluation.results import silent
+from shared.experiments.evaluation.suites.rehearsal import Rehearsal
 from tests.placements_check import recompute
 from tests.small_trace import node_list, pod_list
 

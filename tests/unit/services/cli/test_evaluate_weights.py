@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.weights_files import read_weights
+from services.cli.train.weights_files import read_weights
 from shared.errors import ConfigError
-from shared.evaluation import deepsets, thesis
-from shared.evaluation.results import silent
-from shared.evaluation.suites import SuiteInput
-from shared.policy.deepsets import DeepSetsPolicy
+from shared.experiments.evaluation.results import silent
+from shared.experiments.evaluation.suites import deepsets, thesis
+from shared.experiments.evaluation.suites.suites import SuiteInput
+from shared.policy.deepsets.features import FEATURE_COUNT
+from shared.policy.deepsets.policy import DeepSetsPolicy
 from shared.policy.weights import MAX_BYTES, WeightsFile, encode, shipped, shipped_bytes
-from shared.scheduling.node_features import FEATURE_COUNT
 from tests.marl_weights import weights as hand_made
 from tests.small_trace import node_list, pod_list
 

@@ -8,11 +8,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from services.cli import explain_pod
 from services.cli.__main__ import run
-from services.cli.explain_text import lines_of, seconds
+from services.cli.explain import pod as explain_pod
+from services.cli.explain.text import lines_of, seconds
 from shared.errors import ConfigError
-from shared.runtime.process import ProcessSettings
+from shared.runtime.process.process import ProcessSettings
 
 PENDING: dict[str, Any] = {
     "pod": "default/big", "uid": "u", "state": "pending", "summary": "0/3 nodes are available: 3 Insufficient cpu.",

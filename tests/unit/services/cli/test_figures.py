@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.cli.figures import StatsBook, Timing, costs, problems, quantile
-from services.cli.process_usage import ProcessUsage
-from shared.twin.audit import AuditReport
-from shared.twin.audit_log import Entry
+from services.cli.demo.figures import StatsBook, Timing, costs, problems, quantile
+from services.cli.local.process_usage import ProcessUsage
+from shared.audit.audit import AuditReport
+from shared.audit.log import Entry
 
 
 def entry(verb: str, name: str, time_s: float) -> Entry:

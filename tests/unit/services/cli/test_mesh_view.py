@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from services.cli.mesh import MeshSettings, mesh_specs, write_tokens
-from services.cli.mesh_view import mesh_of
-from services.cli.status import lines_of
+from services.cli.etcd.mesh_view import mesh_of
+from services.cli.etcd.status import lines_of
+from services.cli.local.mesh import MeshSettings, mesh_specs, write_tokens
 from shared.election.record import LeaderRecord
 from shared.ports import KeyValue
 from shared.wire.keys import Keys

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from services.cli.mesh_view import MeshView, mesh_of
-from services.cli.mesh_warnings import warnings_of
-from services.cli.status import lines_of
+from services.cli.etcd.mesh_view import MeshView, mesh_of
+from services.cli.etcd.mesh_warnings import warnings_of
+from services.cli.etcd.status import lines_of
 from shared.election.record import LeaderRecord
 from shared.ports import KeyValue
 from shared.wire.keys import Keys

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from services.cli.output_file import check_distinct, check_writable, write_whole
+from services.cli.terminal.output_file import check_distinct, check_writable, write_whole
 from shared.errors import ConfigError
 
 

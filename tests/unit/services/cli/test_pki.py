@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from services.cli import pki_files
 from services.cli.__main__ import run
-from services.cli.pki_certificates import issue, make_authority, name_of, names_of, wanted_of
-from services.cli.pki_files import AuthorityFolder, HolderFolder, write_file
-from shared.adapters.identity import identity_of
+from services.cli.pki import files as pki_files
+from services.cli.pki.certificates import issue, make_authority, name_of, names_of, wanted_of
+from services.cli.pki.files import AuthorityFolder, HolderFolder, write_file
+from shared.adapters.peers.identity import identity_of
 from shared.errors import ConfigError
 
 NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.cli.report import grouped, table_rows, terminal_picture, write_png
-from shared.twin.timeline import Picture
+from services.cli.demo.report import grouped, table_rows, terminal_picture, write_png
+from shared.audit.timeline import Picture
 
 
 def picture(nodes: int, columns: int = 60) -> Picture:

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from services.cli.screen import ENTER, LEAVE, Screen, cut, frame
+from services.cli.terminal.screen import ENTER, LEAVE, Screen, cut, frame
 
 
 class Terminal(io.StringIO):

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from services.cli.tables import age, coloured, cpu, left, number, paint, right, share, size, table
+from services.cli.terminal.tables import age, coloured, cpu, left, number, paint, right, share, size, table
 
 
 def test_columns_line_up_and_numbers_stand_to_the_right() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.cli.up_run import await_alone, check_scheduler_name
-from shared.adapters.memory_etcd import MemoryEtcd
-from shared.adapters.memory_store import MemoryStore
+from services.cli.local.up_run import await_alone, check_scheduler_name
+from shared.adapters.etcd.memory import MemoryEtcd
+from shared.adapters.etcd.memory_store import MemoryStore
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
 from shared.ports import Put

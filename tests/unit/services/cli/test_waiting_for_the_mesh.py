@@ -8,10 +8,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from services.cli.mesh import Mesh, MeshSettings
-from services.cli.supervisor import Supervisor
-from shared.adapters.memory_etcd import MemoryEtcd
-from shared.adapters.memory_store import MemoryStore
+from services.cli.local.mesh import Mesh, MeshSettings
+from services.cli.local.supervisor import Supervisor
+from shared.adapters.etcd.memory import MemoryEtcd
+from shared.adapters.etcd.memory_store import MemoryStore
 from shared.election.record import LeaderRecord
 from shared.ports import Put
 from shared.wire.keys import Keys

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from services.agent.core import AgentCore
-from services.coordinator.core import Core
-from services.coordinator.events import (
+from services.coordinator.core.core import Core
+from services.coordinator.core.events import (
     AgentsChanged,
     BinderChanged,
     ConditionFailed,
@@ -38,7 +38,7 @@ from services.coordinator.events import (
     Tick,
     ViewAcked,
 )
-from services.coordinator.instructions import (
+from services.coordinator.core.instructions import (
     EmitEvent,
     FetchPod,
     Instruction,
@@ -48,14 +48,14 @@ from services.coordinator.instructions import (
     SendView,
     SetTimer,
 )
-from services.coordinator.state import CoreSettings
+from services.coordinator.core.state import CoreSettings
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy
-from shared.scheduling.cache import ClusterCache
-from shared.scheduling.conflicts import check_placement
-from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.cycle.conflicts import check_placement
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.gates import entry_rejection
+from shared.scheduling.state.cache import ClusterCache
 from shared.wire.codec import decode, encode
 from shared.wire.messages import (
     VERSION,

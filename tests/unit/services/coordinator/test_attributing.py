@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from services.cli.explain_text import lines_of
-from services.coordinator.attributing import reasons
+from services.cli.explain.text import lines_of
+from services.coordinator.inspect.attribution import reasons
 from shared.policy.heuristics import KubeDefault
-from shared.policy.marl_dqn import MarlDqn
+from shared.policy.marl.policy import MarlDqn
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights
 from tests.unit.services.coordinator.scene import Scene

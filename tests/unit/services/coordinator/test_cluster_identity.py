@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.coordinator.cluster_identity import ClusterIdentity
+from services.coordinator.io.cluster_identity import ClusterIdentity
 from shared.kube.objects import ObjectMeta
 
 UID = "6f0c1a2b-aaaa-bbbb-cccc-0123456789ab"

@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from services.coordinator.control import Following, follow_log_level, note_term
-from services.coordinator.events import ControlSeen, Event
+from services.coordinator.core.events import ControlSeen, Event
+from services.coordinator.io.control import Following, follow_log_level, note_term
 from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
-from shared.adapters.memory_etcd import MemoryEtcd
-from shared.adapters.memory_store import MemoryStore
+from shared.adapters.etcd.memory import MemoryEtcd
+from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import StoreFenced, StoreUnknown
 from shared.ports import Compare, Op, Put, TxnResult
-from shared.runtime.admin_records import read_terms
-from shared.runtime.control_store import set_drained, set_paused
-from shared.runtime.logging import current_level, set_level
-from shared.runtime.settings_store import change_settings
+from shared.runtime.observe.logging import current_level, set_level
+from shared.runtime.records.admin import read_terms
+from shared.runtime.records.control import set_drained, set_paused
+from shared.runtime.records.settings import change_settings
 from shared.wire.keys import Keys
 from shared.wire.records import RuntimeSettings, encode_record
 
@@ -138,7 +138,7 @@ class Lossy(MemoryStore):
 
 
 async def test_a_term_is_noted_once_although_answers_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.coordinator.control.RETRY_S", 0.0)
+    monkeypatch.setattr("services.coordinator.io.control.RETRY_S", 0.0)
     server = MemoryEtcd()
     term = server.txn([], [Put(KEYS.coordinator_leader, b"{}")]).revision
     store = Lossy(server)

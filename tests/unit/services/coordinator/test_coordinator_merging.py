@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from services.agent.core import AgentCore
-from services.coordinator import rounds
-from services.coordinator.losses import Losses
-from services.coordinator.merging import AgentAnswers, Unit, merge
-from services.coordinator.state import CoreSettings, State
+from services.coordinator.core.state import CoreSettings, State
+from services.coordinator.cycle import cycle as rounds
+from services.coordinator.cycle.losses import Losses
+from services.coordinator.cycle.merging import AgentAnswers, Unit, merge
 from shared.policy.observation import Observation, Verdicts
 from shared.wire.messages import Answer
 from tests.builders import make_node, make_pod

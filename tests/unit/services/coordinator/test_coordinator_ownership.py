@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.agent.replica import Replica
-from services.coordinator.ownership import REBALANCE_SLACK, Ownership
-from services.coordinator.views import ROWS_PER_PIECE, AgentView
-from shared.scheduling.node_table import NodeTable
+from services.coordinator.agents.ownership import REBALANCE_SLACK, Ownership
+from services.coordinator.agents.views import ROWS_PER_PIECE, AgentView
+from shared.scheduling.state.node_table import NodeTable
 from shared.wire.records import AgentRecord
 from tests.builders import make_node, make_pod
 

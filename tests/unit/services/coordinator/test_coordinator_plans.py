@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.coordinator.events import BinderChanged, PlanAnswered, PlanFailed
-from services.coordinator.instructions import FetchPod, PatchCondition, SendPlan, StepDown
+from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
+from services.coordinator.core.instructions import FetchPod, PatchCondition, SendPlan, StepDown
 from shared.scheduling.queue import Place
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod

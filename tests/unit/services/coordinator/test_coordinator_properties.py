@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from services.coordinator.events import (
+from services.coordinator.core.events import (
     AgentsChanged,
     BinderChanged,
     NodeDeleted,
@@ -26,11 +26,11 @@ from services.coordinator.events import (
     PlanFailed,
     PodUpserted,
 )
-from services.coordinator.requeueing import Requeuer
-from services.coordinator.state import CoreSettings
-from shared.scheduling.cache import recount
-from shared.scheduling.conflicts import check_placement
+from services.coordinator.core.state import CoreSettings
+from services.coordinator.cycle.requeueing import Requeuer
+from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.queue import ClusterEvent, Place
+from shared.scheduling.state.cache import recount
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 

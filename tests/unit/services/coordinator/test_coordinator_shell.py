@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 from services.agent.core import AgentCore
-from services.coordinator.admin import Admin
 from services.coordinator.app import Outside, lead
+from services.coordinator.http.peer_routes import Admin
 from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
-from shared.adapters.memory_store import MemoryStore
-from shared.adapters.traffic import Traffic
+from shared.adapters.etcd.memory_store import MemoryStore
+from shared.adapters.peers.traffic import Traffic
 from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost, PeerRejected, StoreFenced
 from shared.policy.heuristics import KubeDefault
 from shared.ports import BindRequest, Delete, Put
-from shared.runtime.failpoints import Failpoints
-from shared.runtime.metrics import Metrics
-from shared.runtime.settings_store import change_settings
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.failpoints import Failpoints
+from shared.runtime.records.settings import change_settings
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Offer, Outcome, PlacementResult, Plan, PlanResult, ViewUpdate

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.coordinator.events import IntentGone, IntentRecord, PodFetched
-from services.coordinator.instructions import FetchPod, SendOffer, SendPlan
+from services.coordinator.core.events import IntentGone, IntentRecord, PodFetched
+from services.coordinator.core.instructions import FetchPod, SendOffer, SendPlan
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from services.coordinator.evicted import REFUSED, Evicted, PastEviction
-from services.coordinator.explaining import explain, explain_gone
-from services.coordinator.recent import PastDecision, Recent
+from services.coordinator.inspect.decisions import PastDecision, Recent
+from services.coordinator.inspect.explain import explain, explain_gone
+from services.coordinator.preemption.evictions import REFUSED, Evicted, PastEviction
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 

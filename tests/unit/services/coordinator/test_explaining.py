@@ -7,12 +7,12 @@ from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from services.coordinator.admin import MAX_EXPLAINING, Admin
-from services.coordinator.explaining import explain
-from services.coordinator.recent import LIMIT, Considered, PastDecision, Recent
+from services.coordinator.http.peer_routes import MAX_EXPLAINING, Admin
+from services.coordinator.inspect.decisions import LIMIT, Considered, PastDecision, Recent
+from services.coordinator.inspect.explain import explain
 from shared.model.pod import POLICY_ANNOTATION
-from shared.runtime.http import Authenticator, build_app
-from shared.runtime.metrics import Metrics
+from shared.runtime.http.listener import Authenticator, build_app
+from shared.runtime.observe.metrics import Metrics
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 

@@ -13,13 +13,13 @@ from click import Context, Group
 from msgspec.structs import replace
 
 from services.cli.app import conclave
-from services.coordinator.events import ControlSeen, PointerSeen
-from services.coordinator.health import BAD, DEGRADED, OK, RULES, Signals, Verdicts
-from services.coordinator.history import COUNTED, LEVELS, MOST_RESOURCES, STEP_S, STEPS, History
-from services.coordinator.pace import Pace
-from services.coordinator.pulse import Pulse
-from services.coordinator.vitals import Vitals, register
-from shared.runtime.metrics import Metrics
+from services.coordinator.core.events import ControlSeen, PointerSeen
+from services.coordinator.health.history import COUNTED, LEVELS, MOST_RESOURCES, STEP_S, STEPS, History
+from services.coordinator.health.monitor import Vitals, register
+from services.coordinator.health.pulse import Pulse
+from services.coordinator.health.verdict import BAD, DEGRADED, OK, RULES, Signals, Verdicts
+from services.coordinator.inspect.throughput import Pace
+from shared.runtime.observe.metrics import Metrics
 from shared.wire.records import Paused, PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene

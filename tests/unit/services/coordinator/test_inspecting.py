@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.coordinator import inspecting
-from services.coordinator.events import ControlSeen, IntentRecord, NodeSample, NodesMeasured, PointerSeen
-from services.coordinator.inspecting import decisions, overview, queue_counts, queue_page, unit_page, units
-from services.coordinator.inspecting_nodes import (
+from services.coordinator.core.events import ControlSeen, IntentRecord, NodeSample, NodesMeasured, PointerSeen
+from services.coordinator.inspect import overview as inspecting
+from services.coordinator.inspect.decisions import PastDecision, Recent
+from services.coordinator.inspect.nodes import (
     DRAINED,
     UNOWNED,
     UNSCHEDULABLE,
@@ -20,8 +20,8 @@ from services.coordinator.inspecting_nodes import (
     node_shown,
     pods_on,
 )
-from services.coordinator.pace import Pace
-from services.coordinator.recent import PastDecision, Recent
+from services.coordinator.inspect.overview import decisions, overview, queue_counts, queue_page, unit_page, units
+from services.coordinator.inspect.throughput import Pace
 from shared.kube.label_selectors import parse_label_selector
 from shared.scheduling.queue import Place
 from shared.wire.records import Drained, PolicyPointer, PolicyRef

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from services.coordinator.events import ConditionFailed, ConditionWritten, Event, NominationStored, PodFetched
-from services.coordinator.instructions import EmitEvent, FetchPod, PatchCondition
-from services.coordinator.kube_writes import KubeWrites
-from services.coordinator.recording import EVENTS_BURST
+from services.coordinator.core.events import ConditionFailed, ConditionWritten, Event, NominationStored, PodFetched
+from services.coordinator.core.instructions import EmitEvent, FetchPod, PatchCondition
+from services.coordinator.io.kube_writes import KubeWrites
+from services.coordinator.status.event_recorder import EVENTS_BURST
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.ports import BindRequest
 from tests.builders import make_pod

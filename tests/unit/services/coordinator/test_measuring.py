@@ -7,12 +7,12 @@ import asyncio
 import numpy as np
 import pytest
 
-from services.coordinator.events import NodeSample, NodesMeasured, PointerSeen
-from services.coordinator.instructions import SendOffer
-from services.coordinator.measuring import follow, samples_of
+from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
+from services.coordinator.core.instructions import SendOffer
+from services.coordinator.usage.sampling import follow, samples_of
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.node_metrics import NodeMetric
-from shared.policy.marl_dqn import MarlDqn
+from shared.policy.marl.policy import MarlDqn
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights

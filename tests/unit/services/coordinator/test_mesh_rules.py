@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.coordinator.events import ObjectChanged
-from services.coordinator.instructions import PatchCondition
-from services.coordinator.state import CoreSettings
+from services.coordinator.core.events import ObjectChanged
+from services.coordinator.core.instructions import PatchCondition
+from services.coordinator.core.state import CoreSettings
 from shared.kube.cluster_dump import ClusterDump
 from shared.kube.convert import node_from_api
 from shared.kube.convert_relations import node_images
 from shared.model.pod import Pod
-from shared.scheduling.cluster_load import incoming_pod, load_cluster
+from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.coordinator.events import NodeUpserted
-from services.coordinator.intake import changes_of
-from services.coordinator.views import AgentView
-from shared.scheduling.node_table import NodeTable
+from services.coordinator.agents.views import AgentView
+from services.coordinator.core.events import NodeUpserted
+from services.coordinator.core.intake import changes_of
+from shared.scheduling.state.node_table import NodeTable
 from shared.wire.records import AgentRecord
 from tests.builders import make_node
 from tests.unit.services.coordinator.scene import Scene

@@ -7,9 +7,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.events import ConditionFailed
-from services.coordinator.instructions import EmitEvent, PatchCondition
-from services.coordinator.notices import (
+from services.coordinator.core.events import ConditionFailed
+from services.coordinator.core.instructions import EmitEvent, PatchCondition
+from services.coordinator.core.state import CoreSettings, State
+from services.coordinator.status.reporter import (
     MAX_BACKOFF_S,
     NOMINATION_TRIES,
     NOMINATIONS_MORE,
@@ -18,7 +19,6 @@ from services.coordinator.notices import (
     UNSCHEDULABLE,
     Notices,
 )
-from services.coordinator.state import CoreSettings, State
 from shared.model.pod import Pod
 from tests.builders import make_pod
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import pytest
 
-from services.coordinator.events import ControlSeen
-from services.coordinator.inspecting import queue_page
-from services.coordinator.pending import GROUPED, Judge, Picture, judge_of, painted
+from services.coordinator.core.events import ControlSeen
+from services.coordinator.inspect.overview import queue_page
+from services.coordinator.inspect.pending import GROUPED, Judge, Picture, judge_of, painted
 from shared.model.pod import Pod
 from shared.wire.records import Paused
 from tests.builders import make_node, make_pod

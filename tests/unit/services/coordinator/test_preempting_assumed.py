@@ -5,7 +5,7 @@ Its Binding may fail, or go to a next-best node; an eviction sent meanwhile woul
 
 from __future__ import annotations
 
-from services.coordinator.events import PlanAnswered
+from services.coordinator.core.events import PlanAnswered
 from shared.wire.messages import VERSION, Outcome, PlacementResult, Plan, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene

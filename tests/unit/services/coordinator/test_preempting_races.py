@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from services.coordinator.events import Event, NominationStored, ObjectChanged, PlanAnswered
-from services.coordinator.instructions import PatchCondition
+from services.coordinator.core.events import Event, NominationStored, ObjectChanged, PlanAnswered
+from services.coordinator.core.instructions import PatchCondition
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult

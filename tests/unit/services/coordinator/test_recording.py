@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.coordinator.instructions import EmitEvent
-from services.coordinator.recording import (
+from services.coordinator.core.instructions import EmitEvent
+from services.coordinator.status.event_recorder import (
     CAPACITY,
     COMBINE_S,
     EVENTS_BURST,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.guiding import Guiding
-from services.coordinator.instructions import SendOffer
-from services.coordinator.state import CoreSettings
+from services.coordinator.core.instructions import SendOffer
+from services.coordinator.core.state import CoreSettings
+from services.coordinator.cycle.constraints import Guiding
 from shared.scheduling.queue import Place
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places

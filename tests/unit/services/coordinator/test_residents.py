@@ -9,12 +9,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from services.coordinator import residents
-from services.coordinator.events import NodeDeleted, NodeSample, NodesMeasured, PointerSeen
-from services.coordinator.instructions import SendOffer
-from services.coordinator.residents import Residents
+from services.coordinator.core.events import NodeDeleted, NodeSample, NodesMeasured, PointerSeen
+from services.coordinator.core.instructions import SendOffer
+from services.coordinator.usage import inventory as residents
+from services.coordinator.usage.inventory import Residents
 from shared.model.pod import Pod
-from shared.policy.marl_dqn import MarlDqn
+from shared.policy.marl.policy import MarlDqn
 from shared.wire.codec import encode
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import PodBuilder, make_node, make_pod

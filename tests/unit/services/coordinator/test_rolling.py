@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from services.coordinator.events import ControlSeen, PointerSeen
-from services.coordinator.instructions import KeepWindow, Log, SendOffer, WritePointer
-from services.coordinator.state import CoreSettings
-from shared.policy.judging import RolloutSettings
+from services.coordinator.core.events import ControlSeen, PointerSeen
+from services.coordinator.core.instructions import KeepWindow, Log, SendOffer, WritePointer
+from services.coordinator.core.state import CoreSettings
 from shared.policy.observation import Verdicts
-from shared.policy.rollout import Stage, first_pointer, in_canary, promote, publish, to_stage
+from shared.policy.rollout.judging import RolloutSettings
+from shared.policy.rollout.rollout import Stage, first_pointer, in_canary, promote, publish, to_stage
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene

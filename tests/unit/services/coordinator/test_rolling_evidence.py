@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from services.coordinator.events import NodeSample, NodesMeasured, PointerSeen
-from services.coordinator.instructions import KeepWindow, SendOffer, WritePointer
+from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
+from services.coordinator.core.instructions import KeepWindow, SendOffer, WritePointer
 from shared.policy.registry import make_policy, ref_of
-from shared.policy.rollout import Stage, first_pointer, publish, to_stage
+from shared.policy.rollout.rollout import Stage, first_pointer, publish, to_stage
 from shared.wire.codec import decode, encode
 from shared.wire.messages import (
     VERSION,

@@ -7,9 +7,9 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.events import PlanAnswered
-from services.coordinator.scheduler_metrics import EVENT_LABELS, SchedulerMetrics
-from shared.runtime.metrics import Metrics
+from services.coordinator.core.events import PlanAnswered
+from services.coordinator.inspect.metrics import EVENT_LABELS, SchedulerMetrics
+from shared.runtime.observe.metrics import Metrics
 from shared.scheduling.queue import ClusterEvent, OwnEvent
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from services.coordinator import preempting
-from services.coordinator.events import ControlSeen, IntentsListed, NodeDeleted, Source, Synced
-from services.coordinator.explaining import explain
-from services.coordinator.instructions import PatchCondition, SendOffer, SendPlan, SetTimer
-from services.coordinator.state import CoreSettings
-from shared.policy.judging import RolloutSettings
+from services.coordinator.core.events import ControlSeen, IntentsListed, NodeDeleted, Source, Synced
+from services.coordinator.core.instructions import PatchCondition, SendOffer, SendPlan, SetTimer
+from services.coordinator.core.state import CoreSettings
+from services.coordinator.inspect.explain import explain
+from services.coordinator.preemption import search as preempting
+from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.queue import Place
 from shared.wire.messages import Eviction
 from shared.wire.records import Drained, Paused

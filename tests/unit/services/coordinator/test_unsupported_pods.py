@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.coordinator.explaining import explain
-from services.coordinator.instructions import EmitEvent, PatchCondition
+from services.coordinator.core.instructions import EmitEvent, PatchCondition
+from services.coordinator.inspect.explain import explain
 from shared.kube.convert_features import UNSUPPORTED
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places

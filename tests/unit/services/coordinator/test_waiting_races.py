@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from services.coordinator.events import ControlSeen, NodeUpserted, ObjectChanged, PodUpserted, Tick
-from services.coordinator.state import CoreSettings
+from services.coordinator.core.events import ControlSeen, NodeUpserted, ObjectChanged, PodUpserted, Tick
+from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
+from shared.scheduling.parked_groups import Group
 from shared.scheduling.queue import Place
-from shared.scheduling.waiting import Group
 from shared.wire.records import Paused
 from tests.builders import make_pod
 from tests.unit.services.coordinator.scene import check_overcommit, check_places

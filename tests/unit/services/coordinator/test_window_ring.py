@@ -7,12 +7,12 @@ import datetime as dt
 
 import pytest
 
-from services.coordinator import window_ring
-from services.coordinator.window_ring import WindowRing
-from shared.adapters.memory_store import MemoryStore
+from services.coordinator.rollout import window_ring
+from services.coordinator.rollout.window_ring import WindowRing
+from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import StoreFenced, StoreUnknown
 from shared.ports import Put
-from shared.runtime.policy_store import KEPT_WINDOWS, read_windows
+from shared.runtime.records.policies import KEPT_WINDOWS, read_windows
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyWindow
 

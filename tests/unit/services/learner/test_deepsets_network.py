@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from services.learner.deepsets_network import DeepSetsQ
-from shared.policy.deepsets import DeepSetsNetwork
+from services.learner.deepsets.network import DeepSetsQ
+from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES
+from shared.policy.deepsets.policy import DeepSetsNetwork
 from shared.policy.networks import deep_sets
 from shared.policy.weights import Card, WeightsFile
-from shared.scheduling.node_features import FEATURE_COUNT, FEATURES
 
 torch.set_num_threads(1)
 SIZES = (FEATURE_COUNT, 32, 32, 1)

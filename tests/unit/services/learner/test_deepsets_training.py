@@ -10,11 +10,11 @@ import torch
 from click.testing import CliRunner
 
 from services.learner.__main__ import TRAINERS, main
-from services.learner.deepsets_settings import DeepSetsSettings
-from services.learner.deepsets_training import DeepSetsRun
+from services.learner.deepsets.settings import DeepSetsSettings
+from services.learner.deepsets.training import DeepSetsRun
 from shared.errors import ConfigError
-from shared.evaluation.curves import parse_curves
-from shared.policy.deepsets import DeepSetsPolicy
+from shared.experiments.evaluation.report.curves import parse_curves
+from shared.policy.deepsets.policy import DeepSetsPolicy
 from shared.policy.weights import decode, encode
 
 torch.set_num_threads(1)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from services.learner.checkpoint import load_checkpoint, save_checkpoint, settings_digest
-from services.learner.dqn import DqnLearner, DqnSettings, TrainingDiverged, bootstrap_value, epsilon_greedy
-from services.learner.schedules import LinearSchedule
+from services.learner.training.checkpoint import load_checkpoint, save_checkpoint, settings_digest
+from services.learner.training.dqn import DqnLearner, DqnSettings, TrainingDiverged, bootstrap_value, epsilon_greedy
+from services.learner.training.schedules import LinearSchedule
 from shared.errors import ConfigError
 
 torch.set_num_threads(1)
@@ -183,7 +183,7 @@ FILL = """
 import resource, sys
 import numpy as np
 from pathlib import Path
-from services.learner.checkpoint import load_checkpoint, save_checkpoint
+from services.learner.training.checkpoint import load_checkpoint, save_checkpoint
 path = Path(sys.argv[1])
 save_checkpoint(path, {"a": np.zeros(4)}, digest="d")
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from services.learner import frag_training
-from services.learner.checkpoint import load_checkpoint, save_checkpoint
-from services.learner.frag_cases import Case, kind_of, part_of, pools_of, variant
-from services.learner.frag_fit import Experience, arrays_of, fit, scales_of
-from services.learner.frag_search import Search
-from services.learner.frag_trainer import train_frag, write_best
-from services.learner.frag_training import FragRun, Settings
-from services.learner.request import TrainRequest
+from services.learner.frag import training as frag_training
+from services.learner.frag.cases import Case, kind_of, part_of, pools_of, variant
+from services.learner.frag.fit import Experience, arrays_of, fit, scales_of
+from services.learner.frag.search import Search
+from services.learner.frag.trainer import train_frag, write_best
+from services.learner.frag.training import FragRun, Settings
+from services.learner.training.checkpoint import load_checkpoint, save_checkpoint
+from services.learner.training.request import TrainRequest
 from shared.errors import ConfigError
-from shared.evaluation.placement import run_episode
-from shared.evaluation.trace_run import play
-from shared.policy.frag_features import FEATURES, model_share
-from shared.policy.frag_value import SHAPES, UNPRICED, CostNet
-from shared.policy.gpu_scorers import Frag
+from shared.experiments.evaluation.worlds.placement import run_episode
+from shared.experiments.evaluation.worlds.trace_run import play
+from shared.policy.frag.features import FEATURES, model_share
+from shared.policy.frag.scorers import Frag
+from shared.policy.frag.value import SHAPES, UNPRICED, CostNet
 from shared.policy.weights import Card, WeightsFile, decode
 from tests.small_trace import small_trace
 
@@ -140,7 +140,7 @@ def tiny(monkeypatch) -> FragRun:
     trace = small_trace(nodes=4, pods=40)
     monkeypatch.setattr(frag_training, "VALIDATE_EVERY", 2)
     monkeypatch.setattr(frag_training, "VALIDATION_SEEDS", (500,))
-    monkeypatch.setattr("services.learner.frag_search.PAIRS", 1)
+    monkeypatch.setattr("services.learner.frag.search.PAIRS", 1)
     settings = Settings(seed=1000, steps=4, rounds=1, episodes=2, updates=20)
     return FragRun(trace.nodes, {"default": trace.pods}, settings)
 

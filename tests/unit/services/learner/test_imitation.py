@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from services.learner.deepsets_network import DeepSetsQ
-from services.learner.deepsets_settings import DeepSetsSettings
-from services.learner.deepsets_training import DeepSetsRun
-from services.learner.deepsets_warm_up import calibrate, decisions_to_imitate, spelled, warm_up, worth
-from services.learner.dqn import TrainingDiverged
-from services.learner.imitation import ImitationSettings, imitate
+from services.learner.deepsets.network import DeepSetsQ
+from services.learner.deepsets.settings import DeepSetsSettings
+from services.learner.deepsets.training import DeepSetsRun
+from services.learner.deepsets.warm_up import calibrate, decisions_to_imitate, spelled, warm_up, worth
+from services.learner.training.dqn import TrainingDiverged
+from services.learner.training.imitation import ImitationSettings, imitate
 from shared.errors import ConfigError
-from shared.evaluation.decisions import Decisions
+from shared.experiments.evaluation.decisions import Decisions
 from shared.twin.capture import encode
 from tests.captures import make_capture
 

@@ -11,15 +11,15 @@ from services.learner.core import LearnerCore
 from services.learner.online import OnlineTrainer
 from services.learner.publishing import Publisher, Unpublished
 from services.learner.shell import MOST_AGENTS, LearnerShell
-from shared.adapters.memory_store import MemoryStore
+from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import ConfigError
-from shared.policy.marl_features import FEATURES
-from shared.policy.rollout import Stage
+from shared.policy.marl.features import FEATURES
+from shared.policy.rollout.rollout import Stage
 from shared.policy.weights import encode as encode_weights
 from shared.ports import Put
-from shared.runtime.http import Caller
-from shared.runtime.metrics import Metrics
-from shared.runtime.policy_store import read_pointer
+from shared.runtime.http.listener import Caller
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.records.policies import read_pointer
 from shared.wire.codec import encode
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Transition, Transitions

@@ -9,17 +9,17 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from services.learner import marl_training
 from services.learner.__main__ import main
-from services.learner.dqn import DqnSettings
-from services.learner.marl_learner import AgentsLearner, AgentsSettings
-from services.learner.marl_networks import AgentsNetwork, SingleNetwork
-from services.learner.marl_rollout import Episode, gains, play, reward_of
-from services.learner.marl_settings import MarlSettings, settings_for
-from services.learner.marl_training import MarlRun
-from services.learner.vector import Workers
+from services.learner.marl import training as marl_training
+from services.learner.marl.learner import AgentsLearner, AgentsSettings
+from services.learner.marl.networks import AgentsNetwork, SingleNetwork
+from services.learner.marl.rollout import Episode, gains, play, reward_of
+from services.learner.marl.settings import MarlSettings, settings_for
+from services.learner.marl.training import MarlRun
+from services.learner.training.dqn import DqnSettings
+from services.learner.training.vector import Workers
 from shared.errors import ConfigError
-from shared.policy.marl_features import FEATURES
+from shared.policy.marl.features import FEATURES
 from shared.policy.networks import mlp
 
 INPUTS = len(FEATURES)

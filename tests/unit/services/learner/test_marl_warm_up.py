@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from services.learner import marl_warm_up
-from services.learner.imitation import ImitationSettings
-from services.learner.marl_settings import settings_for
-from services.learner.marl_training import MarlRun
-from services.learner.marl_warm_up import calibrate, decisions_to_imitate, warm_up
+from services.learner.marl import warm_up as marl_warm_up
+from services.learner.marl.settings import settings_for
+from services.learner.marl.training import MarlRun
+from services.learner.marl.warm_up import calibrate, decisions_to_imitate, warm_up
+from services.learner.training.imitation import ImitationSettings
 from shared.errors import ConfigError
-from shared.policy.marl_features import FEATURES
+from shared.policy.marl.features import FEATURES
 from shared.twin.capture import encode
 from tests.captures import make_capture
 

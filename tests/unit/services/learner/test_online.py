@@ -11,8 +11,8 @@ from services.learner import gate
 from services.learner.gate import balance_gate, gate_of
 from services.learner.online import OnlineTrainer
 from shared.errors import ConfigError
-from shared.policy.marl_dqn import MarlDqn
-from shared.policy.marl_features import FEATURES
+from shared.policy.marl.features import FEATURES
+from shared.policy.marl.policy import MarlDqn
 from shared.policy.weights import decode, encode
 from shared.wire.messages import Transition
 from tests.marl_weights import weights

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from services.learner.placement_gym import PlacementGym
-from shared.twin.placement_env import NodeSize, Scenario
-from shared.twin.placement_scenarios import moving_latency, replacing, waves
+from services.learner.environments.placement_gym import PlacementGym
+from shared.experiments.environments.placement import NodeSize, Scenario
+from shared.experiments.environments.placement_scenarios import moving_latency, replacing, waves
 
 
 @pytest.mark.parametrize("objective", ["ee", "lb", "el"])

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 import torch
 
-from services.learner.deepsets_network import DeepSetsQ
-from services.learner.dqn import DqnLearner, DqnSettings
+from services.learner.deepsets.network import DeepSetsQ
+from services.learner.training.dqn import DqnLearner, DqnSettings
 from shared.errors import ConfigError
-from shared.evaluation.placement_rollout import policy_decider, roll_out
-from shared.policy.deepsets import DeepSetsNetwork, DeepSetsPolicy
+from shared.experiments.environments.placement import NodeSize, PlacementEnv, Scenario
+from shared.experiments.environments.placement_rewards import REWARDS, Placement, ee_reward, place_and_judge
+from shared.experiments.environments.placement_scenarios import moving_latency, replacing
+from shared.experiments.evaluation.worlds.placement_rollout import policy_decider, roll_out
+from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, node_features
+from shared.policy.deepsets.policy import DeepSetsNetwork, DeepSetsPolicy
 from shared.policy.networks import deep_sets
 from shared.policy.ranking import Ranker
 from shared.policy.weights import Card, WeightsFile, decode
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.node_features import FEATURE_COUNT, FEATURES, node_features
-from shared.twin.placement_env import NodeSize, PlacementEnv, Scenario
-from shared.twin.placement_rewards import REWARDS, Placement, ee_reward, place_and_judge
-from shared.twin.placement_scenarios import moving_latency, replacing
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 
 torch.set_num_threads(1)
 SIZES = (FEATURE_COUNT, 16, 16, 1)

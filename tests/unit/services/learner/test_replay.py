@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.learner.replay import ReplayBuffer, transition_fields
+from services.learner.training.replay import ReplayBuffer, transition_fields
 from shared.errors import ConfigError
 
 FIELDS = transition_fields((3, 2), actions=3, members=3)

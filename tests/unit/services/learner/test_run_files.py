@@ -11,7 +11,14 @@ import sys
 
 import pytest
 
-from services.learner.run_files import checkpoint_of, open_folder, recording, sole_run, spelled_seeds, write_weights
+from services.learner.training.run_files import (
+    checkpoint_of,
+    open_folder,
+    recording,
+    sole_run,
+    spelled_seeds,
+    write_weights,
+)
 from shared.errors import ConfigError
 from shared.policy.weights import decode, encode
 from tests.marl_weights import weights
@@ -60,7 +67,7 @@ def test_a_run_begun_anew_keeps_no_figures_of_one_without_a_checkpoint(tmp_path)
 HOLD = """
 import sys
 from pathlib import Path
-from services.learner.run_files import sole_run
+from services.learner.training.run_files import sole_run
 with sole_run(Path(sys.argv[1])):
     print("at work", flush=True)
     sys.stdin.read()

@@ -9,9 +9,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
-from services.learner.twin_env import CentralEnv, NodeAgentsEnv
+from services.learner.environments.twin_env import CentralEnv, NodeAgentsEnv
 from shared.errors import ConfigError
-from shared.twin.thesis_env import NodeFault, ThesisSettings
+from shared.experiments.environments.thesis import NodeFault, ThesisSettings
 
 
 def test_parallel_view_passes_the_official_conformance_test() -> None:

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from services.twin.bootstrap import make_registry
-from services.twin.kubelet import Kubelets
-from services.twin.kubelet_objects import FAIL_ANNOTATION, node_seen, pod_seen, usage_of, with_taints
+from services.twin.controllers.kubelet import Kubelets
+from services.twin.controllers.kubelet_objects import FAIL_ANNOTATION, node_seen, pod_seen, usage_of, with_taints
 from services.twin.registry.registry import Accepted
-from shared.twin.audit_rules import Json
+from shared.audit.rules import Json
+from shared.experiments.traces.workload import node_json, pod_json
 from shared.twin.usage import FOREVER, USAGE_ANNOTATION, Profile, Usage
-from shared.twin.workload import node_json, pod_json
 
 
 class Cluster:

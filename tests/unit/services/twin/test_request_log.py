@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from services.twin.api.access import Access
-from services.twin.api.paths import parse_path
-from services.twin.registry.rbac import Attributes
+from services.twin.api.requests.access import Access
+from services.twin.api.requests.paths import parse_path
+from services.twin.registry.access.rbac import Attributes
 from services.twin.registry.status import ApiError
 from services.twin.request_log import RequestLog
 from tests.unit.services.twin.twin_scene import Scene

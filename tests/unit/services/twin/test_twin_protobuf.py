@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from services.twin.api import bodies
+from services.twin.api.requests import bodies
 from services.twin.protobuf.decoding import MAGIC, ProtobufError, decode, message, type_name
 
 DEPLOYMENT = base64.b64decode(

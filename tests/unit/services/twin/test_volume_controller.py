@@ -10,10 +10,10 @@ from random import Random
 from typing import Any
 
 from services.twin.bootstrap import make_registry
-from services.twin.volume_controller import CLAIMS, CLASSES, VOLUMES, VolumeController
-from shared.twin.audit_rules import Json
+from services.twin.controllers.volumes import CLAIMS, CLASSES, VOLUMES, VolumeController
+from shared.audit.rules import Json
+from shared.experiments.traces.workload import node_json
 from shared.twin.volumes import BIND_COMPLETED, PROVISION_ANNOTATION, SELECTED_NODE, ZONE
-from shared.twin.workload import node_json
 
 DRIVER = "csi.example.com"
 

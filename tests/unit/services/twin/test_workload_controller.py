@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from services.twin.bootstrap import make_registry
-from services.twin.garbage_collector import GarbageCollector
+from services.twin.controllers.garbage_collector import GarbageCollector
+from services.twin.controllers.workloads import DEPLOYMENTS, JOBS, SETS, WorkloadController
 from services.twin.registry.status import ApiError
-from services.twin.workload_controller import DEPLOYMENTS, JOBS, SETS, WorkloadController
 
 Json = dict[str, Any]
 TEMPLATE = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}

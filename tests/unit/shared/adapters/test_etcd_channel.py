@@ -9,8 +9,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from shared.adapters.etcd_channel import EtcdSettings, EtcdTls, Member, RollbackGuard, explain, split_endpoint
-from shared.adapters.etcd_watch import range_end, range_start
+from shared.adapters.etcd.channel import EtcdSettings, EtcdTls, Member, RollbackGuard, explain, split_endpoint
+from shared.adapters.etcd.watch import range_end, range_start
 from shared.errors import ConfigError, StoreRejected, StoreRolledBack, StoreUnknown
 
 CODE = grpc.StatusCode

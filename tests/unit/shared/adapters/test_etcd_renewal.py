@@ -14,8 +14,8 @@ import grpc.aio
 import pytest
 import trustme
 
-from shared.adapters.etcd_channel import EtcdConnection, EtcdSettings, EtcdTls
-from shared.adapters.etcd_protocol import method
+from shared.adapters.etcd.channel import EtcdConnection, EtcdSettings, EtcdTls
+from shared.adapters.etcd.protocol import method
 from shared.errors import StoreUnknown
 
 RANGE = method("KV", "Range")

@@ -12,9 +12,9 @@ import pytest
 import trustme
 import yaml
 
-from shared.adapters import kube_config
-from shared.adapters.kube_api import KubeClient
-from shared.adapters.kube_config import KubeConfig
+from shared.adapters.kube import config as kube_config
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
 from shared.errors import ConfigError
 from tests.faults.scripted_api import ScriptedApi, answer, failure
 

@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 import pytest
 
-from shared.adapters.memory_etcd import MemoryEtcd
-from shared.adapters.memory_store import MemoryStore
+from shared.adapters.etcd.memory import MemoryEtcd
+from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import StoreCompacted
 from shared.ports import CreateRevisionIs, Put
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from shared.adapters import credentials
-from shared.adapters.credentials import TokenFile
+from shared.adapters.peers import credentials
+from shared.adapters.peers.credentials import TokenFile
 from shared.errors import ConfigError
 
 OLD, NEW = "old-token-0123456789", "new-token-0123456789"

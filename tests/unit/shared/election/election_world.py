@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from shared.adapters.memory_etcd import MemoryEtcd
+from shared.adapters.etcd.memory import MemoryEtcd
 from shared.election.elector import Elector, ElectorState, Phase
 from shared.election.events import (
     Claim,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.model.node import UNKNOWN_LATENCY
-from shared.scheduling.node_table import NodeTable
+from shared.scheduling.state.node_table import NodeTable
 from tests.builders import make_node, make_pod
 
 

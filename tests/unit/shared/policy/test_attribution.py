@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.policy.attribution import attribute
+from shared.policy.explain.attribution import attribute
+from shared.policy.explain.lenses import Lens, lens_of
 from shared.policy.heuristics import KubeDefault
-from shared.policy.lenses import Lens, lens_of
-from shared.policy.marl_dqn import MarlDqn
-from shared.policy.marl_features import FEATURES
+from shared.policy.marl.features import FEATURES
+from shared.policy.marl.policy import MarlDqn
 from shared.policy.observation import Observation
 from shared.policy.weights import Card, WeightsFile
-from shared.scheduling.cache import ClusterCache
+from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 
 NAMES = ("free", "warm", "unused")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.policy import class_usage
-from shared.policy.class_usage import LIMIT, OTHER, ClassUsage
+from shared.policy.usage import class_usage
+from shared.policy.usage.class_usage import LIMIT, OTHER, ClassUsage
 
 REAL = np.array([[0.075, 0.005, 0.0, 0.0], [0.0125, 0.0026, 0.0, 0.04], [0.02, 0.0157, 0.05, 0.0]])
 REQUESTED = np.array([0.025, 0.0084, 0.0, 0.0])

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from shared.errors import ConfigError
-from shared.policy.deepsets import SCORE_STEP, DeepSetsPolicy
+from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES
+from shared.policy.deepsets.policy import SCORE_STEP, DeepSetsPolicy
 from shared.policy.networks import deep_sets_shapes
 from shared.policy.observation import Observation
 from shared.policy.ranking import Ranker
 from shared.policy.weights import Card, WeightsFile
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.node_features import FEATURE_COUNT, FEATURES
-from shared.scheduling.node_table import NodeTable
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.state.node_table import NodeTable
 from tests.builders import make_node, make_pod
 
 RNG = np.random.default_rng(0)

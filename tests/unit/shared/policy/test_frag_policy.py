@@ -7,16 +7,16 @@ import pytest
 
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest
-from shared.policy.frag import FragPolicy, GpuPolicy, best_fit, fgd, request_of
-from shared.policy.frag_features import FEATURES
-from shared.policy.frag_value import SHAPES, STEP
-from shared.policy.lenses import lens_of
+from shared.policy.explain.lenses import lens_of
+from shared.policy.frag.features import FEATURES
+from shared.policy.frag.policy import FragPolicy, GpuPolicy, best_fit, fgd, request_of
+from shared.policy.frag.value import SHAPES, STEP
 from shared.policy.observation import Observation
 from shared.policy.ranking import Ranker
 from shared.policy.registry import make_policy
 from shared.policy.weights import Card, WeightsFile
-from shared.scheduling.cache import ClusterCache
-from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 
 MODEL = "conclave.io/gpu-model"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from shared.model.gpu import GpuRequest, GpuStates
-from shared.policy.frag_features import FEATURES, model_share
-from shared.policy.frag_value import PRICES, SHAPES, UNPRICED, CostNet
-from shared.policy.fragmentation import typical_demand
+from shared.policy.frag.features import FEATURES, model_share
+from shared.policy.frag.fragmentation import typical_demand
+from shared.policy.frag.value import PRICES, SHAPES, UNPRICED, CostNet
 from shared.policy.weights import Card, WeightsFile
 
 PLAIN, SCARCE = 0, 1

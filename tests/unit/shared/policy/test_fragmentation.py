@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.learner.frag_kernel_value import features as loops
+from services.learner.frag.kernel_value import features as loops
+from shared.experiments.environments.gpu_cluster import GpuCluster
+from shared.experiments.traces.gpu_trace import empty_states, parse_gpu_nodes
 from shared.model.gpu import GpuRequest, fullest, options
-from shared.policy.frag_features import FEATURES, FragFeatures, model_share
-from shared.policy.frag_value import PRICES
-from shared.policy.fragmentation import Meeting, typical_demand
-from shared.twin.gpu_cluster import GpuCluster
-from shared.twin.gpu_trace import empty_states, parse_gpu_nodes
+from shared.policy.frag.features import FEATURES, FragFeatures, model_share
+from shared.policy.frag.fragmentation import Meeting, typical_demand
+from shared.policy.frag.value import PRICES
 from tests.small_trace import NODES_HEADER, small_trace
 
 HALF, WHOLE, TWO, PLAIN = (

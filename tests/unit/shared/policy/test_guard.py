@@ -10,7 +10,7 @@ import pytest
 from shared.policy.guard import Failure, Guard, GuardSettings
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Verdicts
-from shared.scheduling.cache import ClusterCache
+from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 
 SETTINGS = GuardSettings(deadline_s=0.05, patience=2, rest=3)

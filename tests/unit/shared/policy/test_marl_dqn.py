@@ -10,14 +10,14 @@ import pytest
 from shared.errors import ConfigError
 from shared.model.constraints import PodClass
 from shared.model.node import Node
-from shared.policy.marl_dqn import MarlDqn
-from shared.policy.marl_features import FEATURES, Observer, node_view, pod_view, summary
+from shared.policy.marl.features import FEATURES, Observer, node_view, pod_view, summary
+from shared.policy.marl.policy import MarlDqn
+from shared.policy.marl.single_dqn import SingleDqn, feature_names
 from shared.policy.networks import mlp_shapes
 from shared.policy.observation import Observation
-from shared.policy.single_dqn import SingleDqn, feature_names
-from shared.policy.utilisation import UtilisationStore
+from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.weights import Card, WeightsFile
-from shared.scheduling.node_table import NodeTable
+from shared.scheduling.state.node_table import NodeTable
 
 POD = PodClass(requests=(("cpu", 100), ("memory", 64 << 20)), workload="w")
 RNG = np.random.default_rng(0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.policy.outcome import GOALS, NEUTRAL, balance, packing, values
 from shared.policy.registry import HEURISTICS, LEARNED
-from shared.policy.room import Room
-from shared.scheduling.cache import ClusterCache
+from shared.policy.rollout.outcome import GOALS, NEUTRAL, balance, packing, values
+from shared.policy.rollout.room import Room
+from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 
 POD = make_pod().cpu("1").memory("1Gi").pod().pod_class

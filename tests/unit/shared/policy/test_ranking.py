@@ -12,9 +12,9 @@ from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Verdicts
 from shared.policy.ranking import Ranker
 from shared.policy.registry import POLICIES, make_policy
-from shared.scheduling.cache import ClusterCache
-from shared.scheduling.conflicts import fits
-from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.cycle.conflicts import fits
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.policy.reward import balance_potential, balance_reward, band, band_reward
+from shared.policy.marl.reward import balance_potential, balance_reward, band, band_reward
 
 
 @pytest.mark.parametrize(

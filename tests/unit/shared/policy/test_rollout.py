@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shared.errors import ConfigError
 from shared.policy.guard import Failure
-from shared.policy.judging import Kpi, RolloutSettings, Verdict, Window, judge
-from shared.policy.rollout import (
+from shared.policy.rollout.judging import Kpi, RolloutSettings, Verdict, Window, judge
+from shared.policy.rollout.rollout import (
     BUILT_IN,
     Rollout,
     Stage,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.policy.room import HALVED_AT, MOST_KNOWN, MOST_TYPICAL, Arrivals, Room
-from shared.scheduling.cache import ClusterCache
+from shared.policy.rollout.room import HALVED_AT, MOST_KNOWN, MOST_TYPICAL, Arrivals, Room
+from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 
 SMALL = make_pod().cpu("1").memory("1Gi").pod().pod_class

@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.evaluation.deepsets import run
-from shared.policy.deepsets import DEEP_SETS_POLICIES, DeepSetsPolicy, shipped_deep_sets
+from shared.experiments.environments.placement import PlacementEnv
+from shared.experiments.environments.placement_scenarios import moving_latency
+from shared.experiments.evaluation.suites.deepsets import run
+from shared.policy.deepsets.features import FEATURES
+from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy, shipped_deep_sets
 from shared.policy.observation import Observation
 from shared.policy.weights import Card, WeightsFile, shipped
-from shared.scheduling.node_features import FEATURES
-from shared.twin.placement_env import PlacementEnv
-from shared.twin.placement_scenarios import moving_latency
 
 
 @pytest.mark.parametrize("name", DEEP_SETS_POLICIES)

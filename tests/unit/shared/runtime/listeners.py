@@ -9,10 +9,10 @@ from typing import Any
 
 import trustme
 
-from shared.adapters.credentials import TokenFile
-from shared.adapters.peer_client import PeerClient
-from shared.runtime.http import Caller, Listener, PeerRoute, build_app, listen
-from shared.runtime.metrics import Metrics
+from shared.adapters.peers.client import PeerClient
+from shared.adapters.peers.credentials import TokenFile
+from shared.runtime.http.listener import Caller, Listener, PeerRoute, build_app, listen
+from shared.runtime.observe.metrics import Metrics
 
 TOKEN = "t" * 32
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import trustme
 
-from shared.adapters.peer_client import MEDIA_TYPE
-from shared.runtime.http import Caller, Listener, PeerRoute, build_app, listen
-from shared.runtime.metrics import Metrics
+from shared.adapters.peers.client import MEDIA_TYPE
+from shared.runtime.http.listener import Caller, Listener, PeerRoute, build_app, listen
+from shared.runtime.observe.metrics import Metrics
 
 LIMIT_S = 0.15
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: here\r\n"

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from shared.errors import ConfigError
-from shared.runtime.failpoints import Failpoints
+from shared.runtime.process.failpoints import Failpoints
 
 
 def test_without_the_variable_nothing_happens() -> None:
@@ -29,7 +29,7 @@ def test_a_pause_blocks_once_at_its_own_place() -> None:
 
 def test_a_kill_is_sudden_and_may_wait_for_its_time() -> None:
     code = (
-        "from shared.runtime.failpoints import Failpoints\n"
+        "from shared.runtime.process.failpoints import Failpoints\n"
         "points = Failpoints('x@3=kill')\n"
         "for number in range(5):\n    print(number, flush=True)\n    points.reach('x')\n"
     )

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from shared.adapters.peer_client import MEDIA_TYPE
+from shared.adapters.peers.client import MEDIA_TYPE
 from shared.errors import ConfigError, KubeUnknown, PeerRejected, PeerUnknown, StoreFenced, StoreUnknown, WireError
-from shared.runtime.http import Authenticator, Caller, PeerRoute, Refused, build_app, guarded, listen
-from shared.runtime.metrics import Metrics
+from shared.runtime.http.listener import Authenticator, Caller, PeerRoute, Refused, build_app, guarded, listen
+from shared.runtime.observe.metrics import Metrics
 from tests.unit.shared.runtime.listeners import calling, echo, serving, token_file
 
 

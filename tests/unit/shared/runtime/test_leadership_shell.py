@@ -10,17 +10,17 @@ from contextlib import aclosing
 
 import pytest
 
-from shared.adapters.memory_etcd import MemoryEtcd
-from shared.adapters.memory_store import MemoryStore
+from shared.adapters.etcd.memory import MemoryEtcd
+from shared.adapters.etcd.memory_store import MemoryStore
 from shared.election.elector import Elector
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError, StoreRolledBack, StoreUnknown
 from shared.ports import CreateRevisionIs, Delete, Put
-from shared.runtime.leadership import Leadership, observe_leader
-from shared.runtime.lease_thread import LEADER_HUNG_AFTER_S, LeaseThread
-from shared.runtime.membership import Membership
-from shared.runtime.prefix_watch import follow_prefix
+from shared.runtime.lease.leadership import Leadership, observe_leader
+from shared.runtime.lease.membership import Membership
+from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S, LeaseThread
+from shared.runtime.records.prefix_watch import follow_prefix
 
 KEY = "/c/coordinator/leader"
 FAST = LeaseSettings.for_ttl(1)

@@ -11,12 +11,12 @@ import pytest
 import structlog
 import trustme
 
-from shared.adapters import credentials
-from shared.adapters.credentials import TokenFile, client_tls, server_tls
-from shared.adapters.peer_client import MEDIA_TYPE
+from shared.adapters.peers import credentials
+from shared.adapters.peers.client import MEDIA_TYPE
+from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
 from shared.errors import ConfigError, PeerRejected, PeerUnknown
-from shared.runtime.http import Authenticator, PeerRoute, build_app, listen
-from shared.runtime.metrics import Metrics
+from shared.runtime.http.listener import Authenticator, PeerRoute, build_app, listen
+from shared.runtime.observe.metrics import Metrics
 from tests.unit.shared.runtime.listeners import TOKEN, Identities, calling, echo, serving, token_file
 
 
@@ -49,7 +49,7 @@ async def test_a_role_may_call_only_its_routes(tmp_path: Path):
 
 
 async def test_a_changed_token_file_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    monkeypatch.setattr("shared.adapters.peers.credentials.RECHECK_S", 0.0)
     tokens = token_file(tmp_path)
     async with (
         serving(PeerRoute("/v1/x", echo), authenticator=Authenticator(tokens)) as listener,
@@ -64,7 +64,7 @@ async def test_a_changed_token_file_is_followed(tmp_path: Path, monkeypatch: pyt
 def test_a_token_file_that_is_damaged_later_keeps_the_token_it_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str | None
 ):
-    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    monkeypatch.setattr("shared.adapters.peers.credentials.RECHECK_S", 0.0)
     tokens, file = token_file(tmp_path), tmp_path / "token"
     if damage is None:
         file.unlink()
@@ -79,7 +79,7 @@ def test_a_token_file_that_stays_unusable_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     """A token that was taken away stays good while the file is damaged: somebody must be told."""
-    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    monkeypatch.setattr("shared.adapters.peers.credentials.RECHECK_S", 0.0)
     tokens = token_file(tmp_path)
     (tmp_path / "token").write_text(damage)
     with structlog.testing.capture_logs() as lines:
@@ -94,7 +94,7 @@ def test_a_token_file_that_stays_unusable_is_told_once(
 def test_a_certificate_without_its_key_is_told_once_and_the_old_pair_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    monkeypatch.setattr("shared.adapters.peers.credentials.RECHECK_S", 0.0)
     identities = Identities(tmp_path)
     ours, other = identities.files("agent:a-0"), identities.files("agent:a-1")
     context = server_tls(**ours)
@@ -107,7 +107,7 @@ def test_a_certificate_without_its_key_is_told_once_and_the_old_pair_stays(
 
 
 def test_certificates_that_are_gone_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    monkeypatch.setattr("shared.adapters.peers.credentials.RECHECK_S", 0.0)
     files = Identities(tmp_path).files("agent:a-0")
     context = server_tls(**files)
     files["key_file"].unlink()
@@ -122,7 +122,7 @@ async def test_a_certificate_that_is_renamed_while_it_is_read_ends_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``ConfigError`` out of a connection attempt would end a leader, with the exit code that no restart follows."""
-    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    monkeypatch.setattr("shared.adapters.peers.credentials.RECHECK_S", 0.0)
     identities = Identities(tmp_path)
     ours, other = identities.files("agent:a-0"), identities.files("agent:a-1")
     client, load = client_tls(**identities.files("coordinator:c-0")), credentials._load
@@ -202,7 +202,7 @@ async def test_a_certificate_of_another_ca_gets_no_answer(tmp_path: Path):
 
 
 async def test_certificates_of_a_new_ca_are_followed_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    monkeypatch.setattr("shared.adapters.peers.credentials.RECHECK_S", 0.0)
     old = Identities(tmp_path)
     server_files, client_files = old.files("agent:a-0"), old.files("coordinator:c-0")
     async with serving(
@@ -222,7 +222,7 @@ async def test_certificates_of_a_new_ca_are_followed_without_a_restart(tmp_path:
 
 
 async def test_a_certificate_without_its_key_yet_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shared.adapters.credentials.RECHECK_S", 0.0)
+    monkeypatch.setattr("shared.adapters.peers.credentials.RECHECK_S", 0.0)
     identities = Identities(tmp_path)
     server_files, client_files = identities.files("agent:a-0"), identities.files("coordinator:c-0")
     async with serving(

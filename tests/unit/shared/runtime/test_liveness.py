@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from shared.errors import ConfigError
-from shared.runtime.liveness import Liveness
+from shared.runtime.process.liveness import Liveness
 from tests.unit.shared.runtime.test_leadership_shell import PATIENCE_S
 
 

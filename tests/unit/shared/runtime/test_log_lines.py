@@ -11,8 +11,8 @@ import pytest
 import structlog
 from aiohttp.http_exceptions import BadHttpMessage
 
-from shared.runtime.log_tail import LINE_CHARS, LogTail
-from shared.runtime.logging import MAX_VALUE_CHARS, RateLimit, configure, log_always
+from shared.runtime.observe.log_tail import LINE_CHARS, LogTail
+from shared.runtime.observe.logging import MAX_VALUE_CHARS, RateLimit, configure, log_always
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shared.adapters.memory_etcd import MemoryEtcd
-from shared.adapters.memory_store import MemoryStore
+from shared.adapters.etcd.memory import MemoryEtcd
+from shared.adapters.etcd.memory_store import MemoryStore
 from shared.ports import Put
-from shared.runtime.policy_changes import mesh_known
+from shared.runtime.records.policy_changes import mesh_known
 from shared.wire.keys import Keys
 
 KEYS = Keys.under("/mesh/")

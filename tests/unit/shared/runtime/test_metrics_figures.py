@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.traffic import Traffic
-from shared.runtime.metrics import Metrics, Quantiles
+from shared.adapters.peers.traffic import Traffic
+from shared.runtime.observe.metrics import Metrics, Quantiles
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=200), st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0]))

@@ -13,7 +13,7 @@ import pytest
 from shared.errors import KubeExpired, KubeUnknown
 from shared.kube.objects import ObjectMeta, Pod
 from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Upserted
-from shared.runtime.reflector import BATCH, Reflector, Synced
+from shared.runtime.kube.reflector import BATCH, Reflector, Synced
 
 
 def pod(name: str, version: int) -> Pod:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from shared.errors import ConfigError
-from shared.runtime.settings import MASK, describe, effective, load, parse_flags
+from shared.runtime.process.settings import MASK, describe, effective, load, parse_flags
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from services.cli.pki_certificates import issue, make_authority, wanted_of
-from services.cli.pki_files import AuthorityFolder, HolderFolder
-from shared.adapters.certificate_dates import dates_in, dates_of
-from shared.adapters.clock_skew import LOOK_EVERY_S, ClockSkew
-from shared.runtime.standing import Standing
+from services.cli.pki.certificates import issue, make_authority, wanted_of
+from services.cli.pki.files import AuthorityFolder, HolderFolder
+from shared.adapters.peers.certificate_dates import dates_in, dates_of
+from shared.adapters.peers.clock_skew import LOOK_EVERY_S, ClockSkew
+from shared.runtime.process.health import Standing
 
 NOW = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)
 DAY = 86_400.0
@@ -93,7 +93,7 @@ def test_of_several_cas_one_that_holds_is_enough(files: Path):
 
 
 def _pem(authority: object) -> tuple[bytes, ...]:
-    from services.cli.pki_certificates import pem_of
+    from services.cli.pki.certificates import pem_of
 
     return (pem_of(authority.certificate),)  # type: ignore[attr-defined]
 

@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import KubeRejected
 from shared.ports import BindRequest
-from shared.runtime.unscheduled import FIRST, NOTHING, Shown, mark_unscheduled
+from shared.runtime.kube.unscheduled import FIRST, NOTHING, Shown, mark_unscheduled
 from tests.builders import make_pod
 from tests.fake_kube import AsyncKube, FakeKube
 

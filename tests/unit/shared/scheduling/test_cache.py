@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared.scheduling.cache import ClusterCache, recount
+from shared.scheduling.state.cache import ClusterCache, recount
 from tests.builders import make_node, make_pod
 
 CPU = 0

@@ -10,11 +10,11 @@ from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.model.features import HOST_USERS, RESTART_ALL
 from shared.model.node import Node
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.conflicts import check_placement
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.filtering import diagnose, rejection_of, run_filters
-from shared.scheduling.prefilter import prefilter
+from shared.scheduling.cycle.conflicts import check_placement
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.filtering import diagnose, rejection_of, run_filters
+from shared.scheduling.cycle.prefilter import prefilter
+from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import PodBuilder, make_node, make_pod
 
 REASON = "node(s) didn't match Pod's required features"

@@ -11,13 +11,13 @@ import pytest
 
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
-from shared.scheduling.cluster_load import incoming_pod
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.evaluation import Evaluator
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.filtering import diagnose
-from shared.scheduling.prefilter import prefilter
-from shared.scheduling.whatif import what_if
+from shared.scheduling.cycle.evaluation import Evaluator
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.filtering import diagnose
+from shared.scheduling.cycle.prefilter import prefilter
+from shared.scheduling.explain.whatif import what_if
+from shared.scheduling.state.cluster_load import incoming_pod
+from shared.scheduling.state.cluster_state import ClusterState
 from tests.unit.shared.scheduling.random_clusters import SPACES, some_node, some_pod
 
 

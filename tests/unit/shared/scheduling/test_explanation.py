@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared.scheduling.amounts import amount_text
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.explanation import NAMES_SHOWN, Explanation, explain_nodes
-from shared.scheduling.feasibility import FeasibilityCache
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.explain.amounts import amount_text
+from shared.scheduling.explain.explanation import NAMES_SHOWN, Explanation, explain_nodes
+from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.scheduling.cache import ClusterCache
-from shared.scheduling.conflicts import NODE_GONE, check_placement, fits
-from shared.scheduling.feasibility import FEWEST_CLASSES, FeasibilityCache, unavailable_message
+from shared.scheduling.cycle.conflicts import NODE_GONE, check_placement, fits
+from shared.scheduling.cycle.feasibility import FEWEST_CLASSES, FeasibilityCache, unavailable_message
 from shared.scheduling.filters.node_unschedulable import CORDONED, DRAINED
+from shared.scheduling.state.cache import ClusterCache
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
 node_shapes = st.builds(

@@ -15,13 +15,13 @@ from shared.kube.convert import node_from_api, pod_from_api
 from shared.model.pod import Pod
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation
-from shared.scheduling.cluster_load import incoming_pod
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.guidance import Guidance, guidance_for
-from shared.scheduling.node_table import NodeTable
-from shared.scheduling.prefilter import prefilter
-from shared.scheduling.whatif import what_if
+from shared.scheduling.cycle.constraints import Guidance, guidance_for
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.prefilter import prefilter
+from shared.scheduling.explain.whatif import what_if
+from shared.scheduling.state.cluster_load import incoming_pod
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import NodeTable
 from tests.unit.shared.scheduling import naive_rules as naive
 from tests.unit.shared.scheduling.random_clusters import SPACES, some_cluster
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shared.model.node import Node
-from shared.scheduling.node_features import FEATURE_COUNT, FEATURES, node_features, node_load
-from shared.scheduling.node_table import NodeTable
+from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, node_features, node_load
+from shared.scheduling.state.node_table import NodeTable
 from tests.builders import make_node, make_pod
 
 POD = make_pod().cpu("1").memory("1Gi").pod().pod_class

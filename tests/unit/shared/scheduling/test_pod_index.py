@@ -12,9 +12,9 @@ from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.model.constraints import Requirement
 from shared.model.labels import LabelSelector, selector_of_labels
-from shared.scheduling import pod_index
-from shared.scheduling.node_table import NodeTable
-from shared.scheduling.pod_index import Matcher, PodIndex
+from shared.scheduling.state import pod_index
+from shared.scheduling.state.node_table import NodeTable
+from shared.scheduling.state.pod_index import Matcher, PodIndex
 from tests.unit.shared.scheduling.random_clusters import some_node, some_pod
 
 MATCHERS = [

@@ -13,12 +13,12 @@ from shared.model.cluster_objects import DisruptionBudget
 from shared.model.constraints import PodClass
 from shared.model.labels import LabelSelector, selector_of_labels
 from shared.model.pod import Pod
-from shared.scheduling import preemption
-from shared.scheduling.cluster_load import incoming_pod, load_cluster
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.preemption import Candidate, best_candidates, by_budget, plan_preemption
-from shared.scheduling.prefilter import prefilter
-from shared.scheduling.whatif import Outcome, what_if
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.prefilter import prefilter
+from shared.scheduling.explain.whatif import Outcome, what_if
+from shared.scheduling.preemption import preemption
+from shared.scheduling.preemption.preemption import Candidate, best_candidates, by_budget, plan_preemption
+from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from tests.unit.shared.scheduling.random_clusters import SPACES, some_cluster
 
 Json = dict[str, Any]

@@ -9,11 +9,11 @@ import pytest
 from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass
 from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.labels import selector_of_labels
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.explanation import explain_nodes
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.preemption import NEVER
-from shared.scheduling.preemption_explained import explain_preemption
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.explain.explanation import explain_nodes
+from shared.scheduling.explain.preemption import explain_preemption
+from shared.scheduling.preemption.preemption import NEVER
+from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import PodBuilder, make_node, make_pod
 
 ZONE = "topology.kubernetes.io/zone"

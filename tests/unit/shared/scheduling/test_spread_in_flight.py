@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from shared.model.pod import Pod
-from shared.scheduling.cluster_state import ClusterState
 from shared.scheduling.filters import topology_spread
 from shared.scheduling.filters.topology_spread import TopologySpread
+from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import make_node, make_pod
 
 ZONE = "topology.kubernetes.io/zone"

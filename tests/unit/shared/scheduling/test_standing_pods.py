@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from shared.scheduling.cluster_state import ClusterState
+from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import make_node, make_pod
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from shared.kube.cluster_dump import ClusterDump
-from shared.scheduling.cluster_load import incoming_pod, load_cluster
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.whatif import Outcome, what_if
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.explain.whatif import Outcome, what_if
+from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 
 Json = dict[str, Any]
 LATER = {"metadata": {"name": "later"}, "provisioner": "csi.x", "volumeBindingMode": "WaitForFirstConsumer"}

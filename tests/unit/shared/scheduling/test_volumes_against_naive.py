@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from shared.kube.cluster_dump import ClusterDump
-from shared.scheduling.cluster_load import incoming_pod, load_cluster
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.whatif import what_if
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.explain.whatif import what_if
+from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 
 Json = dict[str, Any]
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"

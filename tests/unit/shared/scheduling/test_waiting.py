@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 
 from shared.model.resources import PODS
-from shared.scheduling.cluster_state import ClusterState
-from shared.scheduling.curable import curable_rows, openable
-from shared.scheduling.dry_run import DryRun
-from shared.scheduling.feasibility import FeasibilityCache
-from shared.scheduling.filtering import diagnose, rejection_of, run_filters
-from shared.scheduling.framework import Code
-from shared.scheduling.preemption import select_victims
-from shared.scheduling.prefilter import prefilter
-from shared.scheduling.removable import MAX_LEVELS
-from shared.scheduling.waiting import Waiting, group_key
+from shared.scheduling.cycle.dry_run import DryRun
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.filtering import diagnose, rejection_of, run_filters
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.cycle.prefilter import prefilter
+from shared.scheduling.parked_groups import Waiting, group_key
+from shared.scheduling.preemption.preemption import select_victims
+from shared.scheduling.preemption.resolvable import curable_rows, openable
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.removable import MAX_LEVELS
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.shared.scheduling.random_clusters import some_cluster
 from tests.unit.shared.scheduling.test_rules_against_naive import asked, state_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shared.twin.audit import AuditReport, audit
-from shared.twin.audit_log import read_entries
-from shared.twin.workload import node_json, pod_json
+from shared.audit.audit import AuditReport, audit
+from shared.audit.log import read_entries
+from shared.experiments.traces.workload import node_json, pod_json
 
 Json = dict[str, Any]
 

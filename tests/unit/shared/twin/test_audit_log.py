@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shared.audit.log import read_entries
 from shared.errors import ConfigError
-from shared.twin.audit_log import read_entries
 from tests.unit.shared.twin.audit_history import History
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.twin.audit_ledger import ELIGIBILITY_GRACE_S
+from shared.audit.ledger import ELIGIBILITY_GRACE_S
 from tests.unit.shared.twin.audit_history import History
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.twin.audit_rules import (
+from shared.audit.rules import (
     amount,
     beyond_us,
     features_needed,

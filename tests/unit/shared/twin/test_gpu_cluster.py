@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from shared.experiments.environments.gpu_cluster import GpuCluster
+from shared.experiments.traces.gpu_trace import parse_gpu_nodes
 from shared.model.gpu import GpuRequest
-from shared.twin.gpu_cluster import GpuCluster
-from shared.twin.gpu_trace import parse_gpu_nodes
 from tests.small_trace import NODES_HEADER
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.twin.node_exporter import node_of, on_grid, query
+from shared.experiments.traces.node_exporter import node_of, on_grid, query
 
 NODES = {"n1": ("10.0.0.1", "host-1"), "n2": ("10.0.0.2", "fd00::2")}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.twin import node_load
-from shared.twin.node_load import NodeLoad, pattern_of
+from shared.experiments.environments import node_load
+from shared.experiments.environments.node_load import NodeLoad, pattern_of
 from shared.twin.usage import Utilisation, imbalance
 
 CPU_ONLY = np.array([0.6, 0.0, 0.0, 0.0])

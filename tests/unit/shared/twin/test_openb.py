@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.audit.rules import GPU_MILLI, pod_requests
 from shared.errors import ConfigError
-from shared.twin.audit_rules import GPU_MILLI, pod_requests
-from shared.twin.openb import parse_nodes, parse_pods
+from shared.experiments.traces.openb import parse_nodes, parse_pods
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shared.errors import ConfigError
-from shared.twin.placement_env import NodeSize, PlacementEnv, Scenario
-from shared.twin.placement_scenarios import moving_latency, replacing, training_scenario, waves
+from shared.experiments.environments.placement import NodeSize, PlacementEnv, Scenario
+from shared.experiments.environments.placement_scenarios import moving_latency, replacing, training_scenario, waves
 
 SMALL = NodeSize(cpu_millis=1_000)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.twin.placement_env import NodeSize, PlacementEnv, Scenario
-from shared.twin.placement_rewards import (
+from shared.experiments.environments.placement import NodeSize, PlacementEnv, Scenario
+from shared.experiments.environments.placement_rewards import (
     INFEASIBLE,
     Placement,
     Worth,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shared.errors import ConfigError
-from shared.twin.power import CURVES, energy_wh, linear
+from shared.experiments.environments.power import CURVES, energy_wh, linear
 
 # SPECpower_ssj2008 result power_ssj2008-20110406-00368: average active power at each target load
 PUBLISHED = {

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from shared.errors import ConfigError
-from shared.twin.thesis_env import NodeFault, ThesisEnv, ThesisSettings
-from shared.twin.thesis_workload import EnvPod, thesis_pods, usage_array
+from shared.experiments.environments.thesis import NodeFault, ThesisEnv, ThesisSettings
+from shared.experiments.environments.thesis_workload import EnvPod, thesis_pods, usage_array
+from shared.experiments.traces.workload import KINDS
 from shared.twin.usage import Usage
-from shared.twin.workload import KINDS
 
 
 def env_of(seed: int = 42, workload: str = "uniform", settings: ThesisSettings | None = None) -> ThesisEnv:

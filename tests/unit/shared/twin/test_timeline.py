@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.twin.audit_log import read_entries
-from shared.twin.timeline import Timeline
+from shared.audit.log import read_entries
+from shared.audit.timeline import Timeline
 from shared.twin.usage import USAGE_ANNOTATION, Profile, Usage
 from tests.unit.shared.twin.audit_history import History
 

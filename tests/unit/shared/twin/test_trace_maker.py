@@ -9,8 +9,8 @@ import pytest
 
 from services.cli.__main__ import run
 from shared.errors import ConfigError
-from shared.twin.openb import GPU_MILLI, parse_nodes, parse_pods
-from shared.twin.trace_maker import FILL, MOST_NODES, make_trace
+from shared.experiments.traces.maker import FILL, MOST_NODES, make_trace
+from shared.experiments.traces.openb import GPU_MILLI, parse_nodes, parse_pods
 
 SHIPPED = Path(__file__).parents[4] / "docs" / "examples" / "trace"
 

@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 
 from shared.errors import ConfigError
+from shared.experiments.traces.workload import arrivals, thesis_nodes
 from shared.twin.usage import USAGE_ANNOTATION, profile_from_json
-from shared.twin.workload import arrivals, thesis_nodes
 
 
 def kinds(seed: int) -> list[str]:

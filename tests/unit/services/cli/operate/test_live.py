@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.screen import ENTER, LEAVE
+from services.cli.terminal.screen import ENTER, LEAVE
 from tests.admin_server import AdminServer
 
 ROOT = Path(__file__).parents[5]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.cli.operate.overview_lines import overview_lines
+from services.cli.operate.lines.overview import overview_lines
 from services.cli.operate.pending import PENDING_GROUPS, pending_lines
 
 HELP = {"kind": "uncordon", "target": "", "text": "uncordon n0", "lets_in": 2, "of": 5}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.cli.keyboard import KeyParser
-from services.cli.operate.top_pages import Page, tabs
-from services.cli.operate.top_view import View
+from services.cli.operate.top.pages import Page, tabs
+from services.cli.operate.top.view import View
+from services.cli.terminal.keyboard import KeyParser
 
 NODES = [
     {

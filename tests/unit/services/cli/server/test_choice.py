@@ -10,7 +10,7 @@ import click
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.etcd_options import etcd_options
+from services.cli.etcd.options import etcd_options
 from services.cli.server.choice import chosen_server
 from services.cli.server.options import server_options
 from services.cli.server.target import Direct, Target

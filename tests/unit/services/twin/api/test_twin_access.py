@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.twin.api.access import Access, token_warning
-from services.twin.api.paths import parse_path
-from services.twin.registry.rbac import Attributes, allowed_by
+from services.twin.api.requests.access import Access, token_warning
+from services.twin.api.requests.paths import parse_path
+from services.twin.registry.access.rbac import Attributes, allowed_by
 from services.twin.registry.status import ApiError
 from tests.unit.services.twin.twin_scene import Scene
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.twin.api import bodies
-from services.twin.api.negotiation import choose_form, wants_aggregated_discovery
-from services.twin.api.paths import ResourcePath, parse_path
+from services.twin.api.requests import bodies
+from services.twin.api.requests.negotiation import choose_form, wants_aggregated_discovery
+from services.twin.api.requests.paths import ResourcePath, parse_path
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import ApiError
 from tests.unit.services.twin.twin_scene import Scene

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.twin.api.paths import parse_path
+from services.twin.api.requests.paths import parse_path
 from services.twin.api.routes import find_kind
 from services.twin.api.server import TwinServer
 from services.twin.registry.status import ApiError

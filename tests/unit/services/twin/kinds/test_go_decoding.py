@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from services.twin.kinds import all_strategies
-from services.twin.kinds.codec import TYPES, DecodeError
-from services.twin.kinds.typed import TypedStrategy
+from services.twin.kinds.rules.codec import TYPES, DecodeError
+from services.twin.kinds.rules.typed import TypedStrategy
 
 
 def decode(kind: str, obj: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from services.twin.kinds.node import NodeStrategy
-from services.twin.kinds.pod_table import pod_cells
-from services.twin.kinds.printing import human_duration
+from services.twin.kinds.pod.table import pod_cells
+from services.twin.kinds.rules.printing import human_duration
 
 Json = dict[str, Any]
 NOW_S = 1_767_225_600.0

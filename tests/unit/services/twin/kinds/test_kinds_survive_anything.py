@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from services.twin.kinds import all_strategies
-from services.twin.kinds.codec import TYPES
-from services.twin.kinds.typed import TypedStrategy
+from services.twin.kinds.rules.codec import TYPES
+from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry import creating, updating
 from services.twin.registry.status import ApiError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.twin.kinds import pod_binding
+from services.twin.kinds.pod import binding as pod_binding
 from services.twin.registry.status import ApiError
 
 Json = dict[str, Any]

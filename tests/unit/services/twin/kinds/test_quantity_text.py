@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.twin.kinds.quantity import QuantityError, canonical, format_nanos, nanos, parse, rounded_up_to_milli
+from services.twin.kinds.rules.quantity import QuantityError, canonical, format_nanos, nanos, parse, rounded_up_to_milli
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.twin.registry import applying
+from services.twin.registry.apply import applying
 from services.twin.registry.status import ApiError
 from services.twin.registry.stored import StoredObject
 from tests.unit.services.twin.twin_scene import Scene

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.twin.registry import openapi, openapi_v2
+from services.twin.registry.discovery import openapi, openapi_v2
 from tests.unit.services.twin.twin_scene import Scene
 
 MAX_BYTES = 512 * 1024

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.twin.registry import updating
-from services.twin.registry.field_owners import Owner
+from services.twin.registry.apply.field_owners import Owner
 from services.twin.registry.status import ApiError
 from tests.unit.services.twin.twin_scene import Scene
 

@@ -1,0 +1,180 @@
+"""The policies an agent decides by: the active one, and beside it the candidate that is being rolled out.
+
+Each lane has its guard and its ranker over the same nodes. Changing a policy happens between two decisions and costs
+nothing there: whoever brings it has loaded it before. Which lane judges which units the coordinator says, by class.
+
+Refuses to do: choosing pods for the canary, comparing the two, loading weights.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.model.constraints import PodClass
+from shared.policy.guard import Failure, Guard, GuardSettings
+from shared.policy.marl.policy import MarlDqn
+from shared.policy.observation import Policy, Rng
+from shared.policy.ranking import Ranker
+from shared.policy.usage.utilisation import UtilisationStore
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.state.node_table import NodeTable
+from shared.wire.messages import LaneReport, PolicyFailure
+from shared.wire.records import PolicyRef
+
+MAX_FALLEN = 64
+"""Classes told by number that fell back in one answer."""
+
+
+class Lane:
+    """One policy with its guard and ranker, and what it did since the last report."""
+
+    def __init__(self, ref: PolicyRef, guard: Guard, ranker: Ranker, *, candidate: bool) -> None:
+        self.ref = ref
+        self.guard = guard
+        self.ranker = ranker
+        self._candidate = candidate
+        self._groups = 0
+        self._spent_s = 0.0
+        self._fallen: list[int] = []
+
+    def judged(self, class_id: int, pod_class: PodClass, spent_s: float) -> None:
+        """One group has been ranked."""
+        self._groups += 1
+        self._spent_s += spent_s
+        if self.ranker.fell_back(pod_class) and len(self._fallen) < MAX_FALLEN:
+            self._fallen.append(class_id)
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything fell back since the last report."""
+        return bool(self._fallen)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it judged anything since the last report."""
+        return self._groups > 0
+
+    def report(self) -> LaneReport:
+        """What was done since the last call."""
+        report = LaneReport(
+            self.ref.title, self._candidate, self._groups, max(0, round(self._spent_s * 1e6)), self._fallen
+        )
+        self._groups, self._spent_s, self._fallen = 0, 0.0, []
+        return report
+
+
+class Lanes:
+    """The active lane and, while there is one, the candidate's."""
+
+    def __init__(
+        self, ref: PolicyRef, policy: Policy, rng: Rng, *, clock: Callable[[], float], settings: GuardSettings,
+        speed: float = 1.0,
+    ) -> None:  # fmt: skip
+        self._rng = rng
+        self._clock = clock
+        self._settings = settings
+        self._refused: dict[PolicyRef, Counter[Failure]] = {}
+        self._fallbacks_before = 0
+        self._table = NodeTable()
+        self.store = UtilisationStore(speed=speed)
+        """What our nodes were last measured to use, what stands there, and the cluster's means."""
+        self.feasibility = FeasibilityCache(self._table)
+        self.number = 0
+        """Of the policy pointer that these lanes follow in every point; 0: of none."""
+        self.active = self._lane(ref, policy, candidate=False)
+        self.candidate: Lane | None = None
+
+    @property
+    def fallbacks(self) -> int:
+        """Decisions that the heuristic made instead of any policy, since the start."""
+        lanes = [self.active, self.candidate]
+        return self._fallbacks_before + sum(lane.guard.fallbacks for lane in lanes if lane is not None)
+
+    def rank(self, table: NodeTable) -> None:
+        """Rank the nodes of another table from now on; guards and their counts stay."""
+        self._table, self.feasibility = table, FeasibilityCache(table)
+        self.active.ranker = self._ranker(self.active.guard)
+        if self.candidate is not None:
+            self.candidate.ranker = self._ranker(self.candidate.guard)
+
+    def see_cluster(self, summary: NDArray[np.float64]) -> None:
+        """Means over all nodes, of which this agent sees only its own."""
+        self.store.cluster = summary
+
+    def use(self, ref: PolicyRef, policy: Policy) -> None:
+        """Another active policy. The candidate that has just become active keeps its guard."""
+        if ref == self.active.ref:
+            return
+        if self.candidate is not None and ref == self.candidate.ref:
+            guard = self.candidate.guard
+            self._end(self.active)
+            self.active = Lane(ref, guard, self._ranker(guard), candidate=False)
+            self.candidate = None
+            return
+        self._end(self.active)
+        self.active = self._lane(ref, policy, candidate=False)
+
+    def try_out(self, ref: PolicyRef, policy: Policy) -> None:
+        """A candidate beside the active policy, in place of any other."""
+        if self.candidate is not None and ref == self.candidate.ref:
+            return
+        self.withdraw()
+        self.candidate = self._lane(ref, policy, candidate=True)
+
+    def withdraw(self) -> None:
+        """No candidate any more."""
+        if self.candidate is not None:
+            self._end(self.candidate)
+            self.candidate = None
+
+    def refuse(self, ref: PolicyRef, failure: Failure) -> None:
+        """A policy could not be loaded; told until another pointer comes (``forgive``)."""
+        self._refused.setdefault(ref, Counter())[failure] += 1
+
+    def forgive(self) -> None:
+        """The pointer has changed: what could not be loaded before is no longer asked for."""
+        self._refused.clear()
+
+    def of(self, *, candidate: bool) -> Lane:
+        """The lane for a class; the active one where the candidate is not here (yet, or any more)."""
+        return self.candidate if candidate and self.candidate is not None else self.active
+
+    def reports(self, pointer: int) -> list[LaneReport]:
+        """What the lanes did since the last call: the active one's, and the candidate's where it judged.
+
+        Nothing where it goes without saying: no candidate, nothing fell back, and the coordinator's ``pointer`` is the
+        one followed here. That keeps an answer as small as it can be nearly always.
+        """
+        if pointer and pointer == self.number and self.candidate is None and not self.active.failed:
+            self.active.report()
+            return []
+        reports = [self.active.report()]
+        if self.candidate is not None and self.candidate.busy:
+            reports.append(self.candidate.report())
+        return reports
+
+    def failures(self) -> list[PolicyFailure]:
+        """Everything that went wrong with the policies that are here or could not be loaded."""
+        known = {lane.ref: lane.guard.failures for lane in (self.active, self.candidate) if lane is not None}
+        told = [
+            PolicyFailure(ref.title, ref.sha256, failure.value, count)
+            for ref, counts in [*known.items(), *self._refused.items()]
+            for failure, count in counts.items()
+        ]
+        return told[:16]
+
+    def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool) -> Lane:
+        if isinstance(policy, MarlDqn):
+            policy.observer.store = self.store
+        guard = Guard(policy, clock=self._clock, settings=self._settings)
+        return Lane(ref, guard, self._ranker(guard), candidate=candidate)
+
+    def _ranker(self, guard: Guard) -> Ranker:
+        return Ranker(self._table, self.feasibility, guard, self._rng)
+
+    def _end(self, lane: Lane) -> None:
+        self._fallbacks_before += lane.guard.fallbacks

@@ -1,0 +1,378 @@
+"""The binder's decisions in one term: events in, instructions out. No await, no clock, no I/O.
+
+Why: the last word on every placement is spoken here. A plan's placement is checked against the node as it is now and
+assumed; its intent is committed to etcd under both terms; then it is bound with the uid and resourceVersion that the
+intent names; every unclear end is settled by reading the pod. The diagram of a unit's way is in ``state.py``.
+
+Invariants (numbers as in reliability.md): I1 one live intent per pod (absence of its key is compared) and one Binding
+that can succeed (uid and resourceVersion); I2 nothing is committed that does not fit beside everything bound or
+assumed; I4 every transaction compares our term, and the plan's for new intents; I9 an event told twice finds nothing
+to do. It refuses to trust a plan, an agent, or memory of another term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from services.binder.core.events import (
+    BindingAccepted,
+    BindingRefused,
+    BindingUnknown,
+    CommitRefused,
+    Committed,
+    CommitUnknown,
+    Compared,
+    Event,
+    Evicted,
+    IntentsListed,
+    KindSynced,
+    LookedUp,
+    LookUpFailed,
+    NodeDeleted,
+    NodeUpserted,
+    ObjectChanged,
+    PlanReceived,
+    PodDeleted,
+    PodMarked,
+    PodRead,
+    PodReadFailed,
+    PodUpserted,
+    StoredIntent,
+    Synced,
+    Tick,
+)
+from services.binder.core.instructions import Evict, Instruction, LookUp, Refuse, Stop
+from services.binder.core.plans import Plans
+from services.binder.core.reconcile import Reconciler
+from services.binder.core.state import CoreSettings, Stage, State, Stats, Transit, newer
+from services.binder.core.takeover import Takeover, adopt, judge
+from services.binder.cycle.binding_cycle import Passage
+from services.binder.cycle.commit import Committer
+from shared.model.pod import Pod
+from shared.scheduling.state.object_changes import drop_object, put_object
+from shared.wire.keys import Keys
+from shared.wire.messages import Outcome, Placement
+
+
+class BinderCore:
+    """One term of one shard. ``wake_at`` is when it wants a ``Tick`` next; ``kinds``: what is listed beside pods and
+    nodes before intents are judged."""
+
+    def __init__(
+        self, term: int, settings: CoreSettings, keys: Keys, *, shard: str = "0", kinds: Collection[str] = ()
+    ) -> None:
+        self.state = State(term, settings)
+        self.committer = Committer(
+            keys,
+            shard=shard,
+            term=term,
+            linger_s=settings.clear_linger_s,
+            compare_terms=settings.compare_terms,
+            compare_creation=settings.compare_creation,
+        )
+        self.plans = Plans(self.state)
+        self.takeover = Takeover(self.state, kinds)
+        self.reconciler = Reconciler(self.state)
+        self.coordinator_term = 0
+        self.passage = Passage(self.state, self.committer, self.plans, self.takeover, self.reconciler)
+        self._lookup_at: float | None = None
+        self._stopped = False
+
+    @property
+    def stats(self) -> Stats:
+        """Counters of this term."""
+        return self.state.stats
+
+    @property
+    def wake_at(self) -> float | None:
+        """When something is due that no event will announce; None: nothing."""
+        times = [
+            self.plans.wake_at(),
+            self.takeover.wake_at(),
+            self.committer.wake_at(),
+            self.reconciler.wake_at(),
+            self._lookup_at,
+            min(self.state.paused.values(), default=None),
+        ]
+        return min((at for at in times if at is not None), default=None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a unit is on its way, or a finished intent still in etcd."""
+        return bool(self.state.transits or self.committer.backlog or self.committer.in_flight is not None)
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """Take in one event; what is to be done now."""
+        return self.handle_all((event,), now)
+
+    def handle_all(self, events: Iterable[Event], now: float) -> list[Instruction]:
+        """Take in what came together (one read of a watch); what is to be done now."""
+        state = self.state
+        state.now = now
+        for event in events:
+            self._take(event)
+        self._advance()
+        out, state.out = state.out, []
+        return out
+
+    # --- events -------------------------------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case PodUpserted():
+                self._pod_seen(event.pod)
+            case PodDeleted():
+                self._pod_gone(event.uid)
+            case NodeUpserted():
+                self.state.cache.upsert_node(event.node)
+                self.passage.recall(event.node.name)
+            case ObjectChanged():
+                if event.item is None:
+                    drop_object(self.state.cluster, event.kind, event.key)
+                else:
+                    put_object(self.state.cluster, event.kind, event.key, event.item)
+                if event.kind in ("persistentvolumeclaims", "persistentvolumes") and self.state.await_volumes:
+                    self.passage.volumes_changed()
+            case NodeDeleted():
+                self.state.cache.remove_node(event.name)
+                self.passage.recall(event.name)
+            case PlanReceived():
+                self._plan(event)
+            case Committed():
+                for key in self.committer.succeeded(event.batch, event.revision, self.state.now):
+                    self.passage.to_binding(key)
+            case CommitRefused() | CommitUnknown():
+                self._commit_failed(event)
+            case LookedUp():
+                self._looked_up(event)
+            case LookUpFailed():
+                self._lookup_at = self.state.now + self.state.settings.retry_s
+            case BindingAccepted() | BindingRefused() | BindingUnknown():
+                self.passage.binding_ended(event)
+            case PodRead():
+                self.passage.pod_read(event.uid, event.pod)
+            case PodReadFailed():
+                self.passage.pod_unread(event.uid)
+            case Evicted():
+                self.plans.evicted(event.plan, event.result)
+            case PodMarked():
+                self.passage.pod_marked(event)
+            case Synced():
+                self.takeover.synced(event.source)
+            case KindSynced():
+                self.takeover.kind_synced(event.kind)
+            case IntentsListed():
+                self._intents_listed(event)
+            case Compared():
+                self.reconciler.compare(event.bound)
+            case Tick():
+                pass
+
+    def _advance(self) -> None:
+        """Do whatever the event made possible, or the time made due."""
+        due = self.takeover.due()
+        if due is not None:
+            for key, stored in due.items():
+                self._inherit(key, stored)
+        self.passage.wake()
+        self.takeover.step()
+        self.plans.step()
+        self.reconciler.step()
+        if self._lookup_at is not None and self._lookup_at <= self.state.now:
+            self._look_up()
+        if not self._stopped:
+            self.passage.bind()
+            commit = self.committer.next_commit(self.state.now)
+            if commit is not None:
+                self.stats.transactions += 1
+                self.stats.transaction_ops += len(commit.ops)
+                self.state.emit(commit)
+
+    def _pod_seen(self, pod: Pod) -> None:
+        state, transit = self.state, self.state.transits.get(pod.uid)
+        if pod.node_name or pod.finished:
+            state.pending.pop(pod.uid, None)
+            state.observe(pod)
+            self.reconciler.confirmed(pod.uid)
+            if transit is not None:
+                self.passage.bound_or_gone(transit, pod)
+            return
+        account = state.cache.accounts.get(pod.uid)
+        known = state.pending.get(pod.uid)
+        if account is not None and account.assumed_at is None:
+            return  # a read was ahead of the watch: it is bound
+        if known is not None and newer(known.resource_version, pod.resource_version):
+            return
+        if pod.scheduler_name == state.settings.scheduler_name:
+            state.pending[pod.uid] = pod
+        if transit is None:
+            return
+        if transit.stage is Stage.AWAITED:
+            self.passage.check_if_known(transit)
+        elif pod.terminating and transit.stage is Stage.CHECKED:
+            self.passage.settle(transit, Outcome.GONE, reason="the pod is terminating")
+
+    def _pod_gone(self, uid: str) -> None:
+        self.state.pending.pop(uid, None)
+        self.state.cluster.forget(uid)
+        self.reconciler.confirmed(uid)
+        transit = self.state.transits.get(uid)
+        if transit is not None:
+            self.passage.settle(transit, Outcome.GONE, reason="the pod was deleted")
+
+    def _plan(self, event: PlanReceived) -> None:
+        state, plan = self.state, event.plan
+        if plan.term < self.coordinator_term:
+            message = f"term {plan.term} is over; {self.coordinator_term} has been seen"
+            state.emit(Refuse(event.request, "stale_term", message, 409))
+            return
+        if plan.term > self.coordinator_term:
+            self._new_coordinator(plan.term)
+        if not self.takeover.accepting:
+            message = f"taking over: waiting for {', '.join(self.takeover.missing)}"
+            state.emit(Refuse(event.request, "not_ready", message, 503, 1.0))
+            return
+        if len({p.uid for p in plan.placements}) + len({p.unit for p in plan.placements}) != 2 * len(plan.placements):
+            state.emit(Refuse(event.request, "wire_invalid", "a pod or unit is in the plan twice", 400))
+            return
+        if len(state.transits) + len(plan.placements) > state.settings.max_units:
+            state.emit(Refuse(event.request, "overloaded", "too many units are on their way", 429, 1.0))
+            return
+        opened = self.plans.open(event.request, plan)
+        if opened is None:
+            return
+        for placement in plan.placements:
+            self._place(plan.term, plan.plan_id, placement)
+        for eviction in plan.evictions:
+            state.emit(Evict((plan.term, plan.plan_id), eviction))
+
+    def _new_coordinator(self, term: int) -> None:
+        """Nothing of an older coordinator's is committed any more; what is committed goes on."""
+        self.coordinator_term = term
+        self.plans.refuse_stale(term)
+        for key in self.committer.drop_stale(term):
+            transit = self.state.transits.get(key)
+            if transit is not None:
+                self.passage.settle(transit, Outcome.CONFLICT, reason="the coordinator's term is over")
+
+    def _place(self, term: int, plan_id: int, placement: Placement) -> None:
+        state, uid = self.state, placement.uid
+        account = state.cache.accounts.get(uid)
+        transit = state.transits.get(uid)
+        if transit is None and account is not None:
+            outcome = Outcome.BOUND if account.node_name == placement.node else Outcome.ELSEWHERE
+            self.plans.settle(uid, outcome, node=account.node_name)
+            return
+        if transit is not None:
+            return
+        transit = state.transits[uid] = Transit(
+            uid=uid,
+            namespace=placement.namespace,
+            name=placement.name,
+            rv=placement.resource_version,
+            node=placement.node,
+            unit=placement.unit,
+            coordinator_term=term,
+            plan_id=plan_id,
+            policy=f"{placement.policy}@{placement.policy_version}" if placement.policy else "",
+            arrived=state.now,
+            placement=placement,
+        )
+        self.passage.check_if_known(transit)
+
+    def _intents_listed(self, event: IntentsListed) -> None:
+        """The first list is the takeover's; later ones are the sweep's."""
+        if not self.takeover.intents_known:
+            self.takeover.list_intents(event.intents)
+            return
+        known = self.state.transits
+        idle = {k: i for k, i in event.intents.items() if k not in known and not self.committer.waits(k)}
+        for key, stored in self.reconciler.orphans(idle).items():
+            self.stats.intents_orphaned += 1
+            self._inherit(key, stored)
+
+    # --- intents ------------------------------------------------------------------------------------------------
+
+    def _inherit(self, key: str, stored: StoredIntent) -> None:
+        """Take over an intent that an earlier leader, or a late transaction of ours, left in etcd."""
+        transit = adopt(self.state, key, stored.intent) if stored.intent is not None else None
+        if transit is None:
+            self.stats.intents_unreadable += 1
+            self.state.log("intent_unreadable", level="error", key=key)
+            return
+        self.stats.intents_inherited += 1
+        self.committer.adopt(key, stored.created)
+        transit.stage = Stage.COMMITTED
+        self.state.transits[key] = transit
+        self.takeover.opened(key)
+        judged = judge(self.state, transit)
+        if judged is None:
+            self.passage.queue(key)
+            return
+        outcome, said = judged
+        if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
+            self.passage.settle(transit, outcome, node=said)
+        elif outcome is Outcome.GONE:
+            self.passage.read(transit)
+        else:
+            self.passage.withdraw(transit, said)
+
+    def _commit_failed(self, event: CommitRefused | CommitUnknown) -> None:
+        batch = self.committer.in_flight
+        if batch is None or batch.number != event.batch:
+            return
+        if isinstance(event, CommitUnknown):
+            self.stats.transactions_unknown += 1
+        else:
+            self.stats.transactions_refused += 1
+        self._look_up()
+
+    def _look_up(self) -> None:
+        self._lookup_at = None
+        batch = self.committer.in_flight
+        if batch is not None:
+            self.state.emit(LookUp(batch.number, (*batch.puts, *batch.renewals, *batch.clears)))
+
+    def _looked_up(self, event: LookedUp) -> None:
+        batch = self.committer.in_flight
+        diagnosis = self.committer.failed(event, self.state.now)
+        if diagnosis is None or batch is None:
+            return
+        if diagnosis.fenced:
+            self._stopped = True
+            self.state.emit(Stop(f"the shard's leader has term {event.own_term}, we have {self.state.term}"))
+            return
+        for key in diagnosis.committed:
+            self.passage.to_binding(key)
+        if diagnosis.stale:
+            # etcd knows who leads: a term that never led, once named in a plan, must not lock the true one out
+            self.coordinator_term = event.coordinator_term or self.coordinator_term
+            self._stale(diagnosis.stale, batch.coordinator_term)
+        for key, stored in diagnosis.foreign.items():
+            self._foreign(key, stored)
+        for key in diagnosis.exhausted:
+            transit = self.state.transits.get(key)
+            if transit is not None:
+                self.passage.settle(
+                    transit, Outcome.CONFLICT, node=transit.node, reason="etcd does not take the intent"
+                )
+
+    def _stale(self, keys: list[str], term: int) -> None:
+        """The coordinator whose plans these are leads no more."""
+        self.state.log("coordinator_fenced", level="warning", coordinator_term=term, units=len(keys))
+        for key in keys:
+            for opened in self.plans.waiting_for(key):
+                if opened.plan.term <= term:
+                    self.plans.refuse(opened, "stale_term", f"term {term} is over", 409)
+            transit = self.state.transits.get(key)
+            if transit is not None:
+                self.passage.settle(transit, Outcome.CONFLICT, reason="the coordinator's term is over")
+
+    def _foreign(self, key: str, stored: StoredIntent) -> None:
+        """Another intent of the pod is in etcd: that one is resolved, and the plans hear its end."""
+        transit = self.state.transits.pop(key, None)
+        self.state.cluster.forget(key)
+        self.stats.intents_orphaned += 1
+        self._inherit(key, stored)
+        if transit is not None and key not in self.state.transits:
+            self.plans.settle(key, Outcome.CONFLICT, node=transit.node, reason="another intent of this pod is in etcd")

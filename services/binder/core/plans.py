@@ -1,0 +1,182 @@
+"""Plans that wait for their results: answered when all placements are settled, or after a bounded time.
+
+A plan is idempotent by (coordinator's term, plan_id): told again while it is open, both requests get the one answer;
+told again later, the remembered one (I9). Several plans may wait for the same unit, since a new coordinator plans pods
+anew that the old one had planned.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from services.binder.core.instructions import Answer, Refuse
+from services.binder.core.state import State
+from shared.wire.messages import (
+    VERSION,
+    EvictionOutcome,
+    EvictionResult,
+    Outcome,
+    Placement,
+    PlacementResult,
+    Plan,
+    PlanResult,
+)
+
+REMEMBERED = 256
+"""Answered plans that are told again; more than a coordinator ever has open."""
+
+REASON_CHARS = 1024
+
+PlanKey = tuple[int, int]
+
+
+@dataclass(slots=True)
+class OpenPlan:
+    """A plan without an answer. ``results`` by unit; ``waiting``: uid to placement."""
+
+    plan: Plan
+    arrived: float
+    requests: list[int]
+    results: dict[int, PlacementResult] = field(default_factory=dict)
+    waiting: dict[str, Placement] = field(default_factory=dict)
+    evicting: dict[str, EvictionResult | None] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        """Whether every placement and every eviction has its end."""
+        return not self.waiting and all(self.evicting.values())
+
+
+class Plans:
+    """Open and lately answered plans of one term."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._open: dict[PlanKey, OpenPlan] = {}
+        self._answered: OrderedDict[PlanKey, tuple[list[PlacementResult], list[EvictionResult], float]] = OrderedDict()
+        self._by_uid: dict[str, list[PlanKey]] = {}
+        self._message_id = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, request: int, plan: Plan) -> OpenPlan | None:
+        """A plan to be worked on; None when it is known and its request is, or will be, answered from that."""
+        key = (plan.term, plan.plan_id)
+        known = self._open.get(key)
+        if known is not None:
+            self._state.stats.plans_repeated += 1
+            known.requests.append(request)
+            return None
+        remembered = self._answered.get(key)
+        if remembered is not None:
+            self._state.stats.plans_repeated += 1
+            self._answer(request, plan, *remembered)
+            return None
+        self._state.stats.plans += 1
+        self._state.stats.placements += len(plan.placements)
+        opened = self._open[key] = OpenPlan(plan, self._state.now, [request])
+        opened.evicting = dict.fromkeys(eviction.uid for eviction in plan.evictions)
+        for placement in plan.placements:
+            opened.waiting[placement.uid] = placement
+            self._by_uid.setdefault(placement.uid, []).append(key)
+        return opened
+
+    def settle(
+        self, uid: str, outcome: Outcome, *, node: str = "", reason: str = "", bind_us: int = 0, conflicts: int = 0
+    ) -> None:
+        """A unit's end, to every plan that waits for it."""
+        for key in self._by_uid.pop(uid, ()):
+            opened = self._open.get(key)
+            placement = opened.waiting.pop(uid, None) if opened is not None else None
+            if opened is None or placement is None:
+                continue
+            opened.results[placement.unit] = PlacementResult(
+                placement.unit, int(outcome), node, reason[:REASON_CHARS], bind_us, conflicts,
+                max(1, round((self._state.now - opened.arrived) * 1e6)),
+            )  # fmt: skip
+            if opened.done:
+                self._close(opened)
+
+    def evicted(self, key: PlanKey, result: EvictionResult) -> None:
+        """What became of a victim; a plan that was answered meanwhile does not hear of it (the watch tells)."""
+        opened = self._open.get(key)
+        if opened is not None and result.uid in opened.evicting:
+            opened.evicting[result.uid] = result
+            if opened.done:
+                self._close(opened)
+
+    def refuse_stale(self, term: int) -> None:
+        """A higher coordinator's term has been seen: open plans of lower ones are refused."""
+        for key, opened in list(self._open.items()):
+            if key[0] < term:
+                self.refuse(opened, "stale_term", f"term {key[0]} is over; {term} has been seen", 409)
+
+    def refuse(self, opened: OpenPlan, code: str, message: str, status: int) -> None:
+        """Refuse a plan as a whole. What was committed of it goes on."""
+        del self._open[opened.plan.term, opened.plan.plan_id]
+        for uid in opened.waiting:
+            self._forget(uid, (opened.plan.term, opened.plan.plan_id))
+        for request in opened.requests:
+            self._state.emit(Refuse(request, code, message, status))
+
+    def waiting_for(self, uid: str) -> list[OpenPlan]:
+        """Open plans that wait for a unit."""
+        return [self._open[key] for key in self._by_uid.get(uid, ()) if key in self._open]
+
+    def step(self) -> None:
+        """Answer what is due: UNRESOLVED for units still on their way; the watch will tell."""
+        due = self._state.now - self._state.settings.answer_after_s
+        for opened in [opened for opened in self._open.values() if opened.arrived <= due]:
+            for uid, placement in opened.waiting.items():
+                transit = self._state.transits.get(uid)
+                self._state.stats.unresolved += 1
+                node, bind_us = (transit.node, transit.bind_us) if transit is not None else (placement.node, 0)
+                opened.results[placement.unit] = PlacementResult(
+                    placement.unit, int(Outcome.UNRESOLVED), node, bind_us=bind_us
+                )
+                self._forget(uid, (opened.plan.term, opened.plan.plan_id))
+            opened.waiting.clear()
+            for uid, result in opened.evicting.items():
+                opened.evicting[uid] = result or EvictionResult(uid, EvictionOutcome.UNKNOWN, "no answer yet")
+            self._close(opened)
+
+    def wake_at(self) -> float | None:
+        """When the oldest open plan is due."""
+        oldest = next(iter(self._open.values()), None)
+        return None if oldest is None else oldest.arrived + self._state.settings.answer_after_s
+
+    def _close(self, opened: OpenPlan) -> None:
+        key = (opened.plan.term, opened.plan.plan_id)
+        del self._open[key]
+        results = [opened.results[placement.unit] for placement in opened.plan.placements]
+        evictions = [result for result in opened.evicting.values() if result is not None]
+        self._answered[key] = (results, evictions, opened.arrived)
+        while len(self._answered) > REMEMBERED:
+            self._answered.popitem(last=False)
+        for request in opened.requests:
+            self._answer(request, opened.plan, results, evictions, opened.arrived)
+
+    def _answer(
+        self,
+        request: int,
+        plan: Plan,
+        results: list[PlacementResult],
+        evictions: list[EvictionResult],
+        arrived: float,
+    ) -> None:
+        self._message_id += 1
+        elapsed_us = max(0, round((self._state.now - arrived) * 1e6))
+        result = PlanResult(
+            VERSION, self._message_id, plan.message_id, plan.term, plan.plan_id, results, elapsed_us, evictions
+        )
+        self._state.emit(Answer(request, result))
+
+    def _forget(self, uid: str, key: PlanKey) -> None:
+        waiting = self._by_uid.get(uid)
+        if waiting is not None:
+            if key in waiting:
+                waiting.remove(key)
+            if not waiting:
+                del self._by_uid[uid]

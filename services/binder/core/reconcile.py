@@ -1,0 +1,124 @@
+"""Sweeps: what should be the same in the cache, the API server and etcd, and is looked at now and then (I7).
+
+    every sweep_every_s    intents in etcd that nobody here waits for -> resolved like inherited ones (``core.py``)
+                           accounts no watch event confirmed           -> the pod is read, and believed
+    every compare_every_s  a full list of pods against the cache
+
+A list is older than the cache's latest events and newer than its oldest, so a difference counts only when two lists in
+a row show it; a watch that works never lets it come to that, so each one is logged. Refuses to do: repairing
+what one look only suggests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.binder.core.events import BoundPod, StoredIntent
+from services.binder.core.instructions import ListIntents, ListPods, ReadPod
+from services.binder.core.state import State, Transit
+from shared.model.pod import Pod
+from shared.scheduling.state.cache import recount
+
+MAX_READS = 64
+"""Pods read by one sweep; the next one goes on."""
+
+
+class Reconciler:
+    """The sweeps of one term."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._swept_at: float | None = None
+        self._compared_at: float | None = None
+        self._names: dict[str, tuple[str, str]] = {}
+        self._asked: set[str] = set()
+        self._suspects: set[str] = set()
+        self._idle: Mapping[str, StoredIntent] = {}
+
+    def bound(self, transit: Transit) -> None:
+        """A unit was bound; its account waits for the watch."""
+        account = self._state.cache.accounts.get(transit.uid)
+        if account is not None and account.assumed_at is not None:
+            self._names[transit.uid] = (transit.namespace, transit.name)
+
+    def confirmed(self, uid: str) -> None:
+        """The watch has shown the pod on its node, finished or gone."""
+        self._names.pop(uid, None)
+        self._asked.discard(uid)
+
+    def step(self) -> None:
+        """Begin what is due. The first sweep comes one period after the first event."""
+        state = self._state
+        if self._swept_at is None or self._compared_at is None:
+            self._swept_at = self._compared_at = state.now
+            return
+        if state.now - self._swept_at >= state.settings.sweep_every_s:
+            self._swept_at = state.now
+            self._sweep()
+        if state.now - self._compared_at >= state.settings.compare_every_s:
+            self._compared_at = state.now
+            for name in recount(state.cache):
+                state.log("cache_miscounted", level="error", node=name)
+            state.emit(ListPods())
+
+    def wake_at(self) -> float | None:
+        """When the next sweep is due."""
+        if self._swept_at is None or self._compared_at is None:
+            return None
+        settings = self._state.settings
+        return min(self._swept_at + settings.sweep_every_s, self._compared_at + settings.compare_every_s)
+
+    def read(self, uid: str, pod: Pod | None) -> None:
+        """The pod of a late account was read."""
+        if uid not in self._asked:
+            return
+        state = self._state
+        self.confirmed(uid)
+        if pod is None or pod.finished:
+            state.cluster.forget(uid)
+        elif pod.node_name:
+            state.observe(pod)
+        else:
+            # The API server accepted our Binding and shows the pod without a node: it went back in time.
+            state.log("bound_pod_pending", level="error", pod_uid=uid)
+            state.cluster.forget(uid)
+            state.pending[uid] = pod
+
+    def compare(self, bound: Mapping[str, BoundPod]) -> None:
+        """A full list came. What it and the last one show differently from the cache is put right."""
+        state = self._state
+        accounts = state.cache.accounts
+        odd = {uid for uid, pod in bound.items() if uid not in accounts or accounts[uid].node_name != pod.node}
+        odd |= {uid for uid, account in accounts.items() if account.assumed_at is None and uid not in bound}
+        for uid in sorted(odd & self._suspects):
+            state.stats.cache_suspects += 1
+            state.log("cache_differs", level="error", pod_uid=uid, listed=uid in bound, accounted=uid in accounts)
+            if uid in bound:
+                self._asked.add(uid)
+                state.emit(ReadPod(uid, bound[uid].namespace, bound[uid].name))
+            else:
+                state.cluster.forget(uid)
+        self._suspects = odd
+
+    def orphans(self, idle: Mapping[str, StoredIntent]) -> dict[str, StoredIntent]:
+        """Of the intents that nobody here waits for, those that were the same one sweep ago.
+
+        One look is not enough: a list taken before a delete that has been made since shows what is no longer there.
+        """
+        twice = {key: stored for key, stored in idle.items() if self._idle.get(key) == stored}
+        self._idle = {key: stored for key, stored in idle.items() if key not in twice}
+        return twice
+
+    def _sweep(self) -> None:
+        state = self._state
+        state.emit(ListIntents())
+        late = state.cache.overdue(state.now, state.settings.confirm_after_s)
+        reads = 0
+        for account in late:
+            name = self._names.get(account.uid)
+            if account.uid in state.transits or name is None or reads >= MAX_READS:
+                continue
+            reads += 1
+            state.stats.late_confirmations += 1
+            self._asked.add(account.uid)
+            state.emit(ReadPod(account.uid, *name))

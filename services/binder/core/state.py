@@ -1,0 +1,270 @@
+"""What the parts of the core share in one term of leadership: accounting, pods, and the units on their way.
+
+A unit's way through the binder is its ``Transit``; its key is the pod's uid, also the key of its intent in etcd::
+
+    plan --> AWAITED --(pod known)--> CHECKED --(intent committed)--> COMMITTED --> BINDING --> settled
+                |  checked, assumed       |                             ^  |  409, unknown |
+                v                         v                             |  v               v
+             settled                   settled              RENEWING <--+ READING <--------+
+          (no candidate)            (refused, stale)     (newer resourceVersion)   |
+                                                                                   v
+    takeover --> COMMITTED (inherited)                                          MARKING --> READING --> settled
+
+An intent is in etcd from COMMITTED until after the unit is settled, and a settled unit is never touched again: late
+answers find no transit. One term is one ``State``: nothing in memory is trusted across terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from services.binder.core.instructions import Instruction, Log
+from shared.model.constraints import PodClass
+from shared.model.node import Node
+from shared.model.pod import Pod
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.state.cache import ClusterCache
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.wire.messages import Outcome, Placement
+from shared.wire.records import Intent, IntentPod
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """Bounds and deadlines of the core. Times in seconds."""
+
+    scheduler_name: str = "conclave"
+    """Pods of other schedulers are counted, never bound."""
+    max_bindings: int = 32
+    """Bindings in flight: enough to keep an API server busy, few enough that a stop leaves little unknown. 1-1024."""
+    max_units: int = 16_384
+    """Units on their way at a time; plans beyond are told 429."""
+    answer_after_s: float = 2.0
+    """A plan is answered after so long at the latest, UNRESOLVED for what is still on its way."""
+    await_pod_s: float = 0.2
+    """How long the watch may lag behind the coordinator's before the pod is read."""
+    max_attempts: int = 3
+    """Bindings of one unit before it is given back."""
+    retry_s: float = 0.2
+    """First pause before a failed read, lookup or mark is made again; doubles up to ``retry_max_s``."""
+    retry_max_s: float = 2.0
+    """Longest such pause."""
+    clear_linger_s: float = 0.05
+    """How long finished intents wait for a transaction to ride in before one is made for them alone."""
+    takeover_grace_s: float = 5.0
+    """Plans are accepted after so long though some inherited intents are still open: those are accounted for, and
+    their keys cannot be committed twice; one pod that cannot be resolved must not stop the others."""
+    sweep_every_s: float = 30.0
+    """How often intents in etcd and late confirmations are looked at."""
+    compare_every_s: float = 300.0
+    """How often the cache is compared with a full list of pods."""
+    confirm_after_s: float = 15.0
+    """An account that no watch event confirmed for so long is looked up."""
+    volumes_again_s: float = 5.0
+    """A unit that waits for its volumes is looked at again after so long, whatever the watch says."""
+    volumes_tell_s: float = 2.0
+    """A unit that waits for its volumes longer than that says so on its pod."""
+    volumes_wait_s: float = 600.0
+    """So long a Binding waits for volumes (kube-scheduler's bindTimeoutSeconds); then the unit is given back."""
+    check_placements: bool = True
+    """False leaves out the check against the node as it is now: only an ablation test does that."""
+    compare_terms: bool = True
+    """False leaves every compare out of the transactions: only an ablation test does that."""
+    compare_creation: bool = True
+    """False renews and deletes intents without comparing their creation: only an ablation test does that."""
+    mark_before_withdrawing: bool = True
+    """False gives units up at once: only an ablation test does that."""
+
+
+class Stage(Enum):
+    """Where a unit is on its way; see the module's diagram."""
+
+    AWAITED = "awaited"
+    CHECKED = "checked"
+    COMMITTED = "committed"
+    BINDING = "binding"
+    READING = "reading"
+    RENEWING = "renewing"
+    MARKING = "marking"
+
+
+@dataclass(slots=True)
+class Transit:
+    """One unit on its way. ``node``: where it is to go; ``rv``: the resourceVersion its Binding names.
+
+    ``loose``: a Binding of it may be under way that we do not know the end of (an earlier leader's, or one of ours
+    that got no answer); then it may be given up only after its pod has been marked. ``withdrawing``: as what it is
+    given up, once that is decided.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    rv: str
+    node: str
+    unit: int
+    coordinator_term: int
+    plan_id: int
+    policy: str
+    arrived: float
+    placement: Placement | None = None
+    devices: tuple[int, ...] = ()
+    pod_class: PodClass | None = None
+    checked_node: Node | None = None
+    """The node as it was when it was found to take the unit."""
+    stage: Stage = Stage.AWAITED
+    inherited: bool = False
+    loose: bool = False
+    withdrawing: Outcome | None = None
+    asking: bool = False
+    attempts: int = 0
+    failures: int = 0
+    conflicts: int = 0
+    reason: str = ""
+    bind_us: int = 0
+    told: bool = False
+    """Its pod says that it waits for its volumes."""
+    selected: set[str] = field(default_factory=set)
+    """Claims of its pod that were seen to select its node."""
+
+    @property
+    def cause_id(self) -> str:
+        """The id under which every service logs this unit."""
+        return f"{self.coordinator_term:x}-{self.unit:x}"
+
+    def intent(self, term: int) -> Intent:
+        """What is written to etcd for it under the binder's ``term``."""
+        pod = IntentPod(
+            uid=self.uid, ns=self.namespace, name=self.name, rv=self.rv, node=self.node, devices=self.devices
+        )
+        return Intent(
+            plan_id=self.plan_id,
+            coordinator_term=self.coordinator_term,
+            unit=self.unit,
+            pods=(pod,),
+            term=term,
+            policy=self.policy,
+        )
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters of one term, for ``/v1/stats`` and the log."""
+
+    plans: int = 0
+    """Plans received."""
+    plans_repeated: int = 0
+    """Plans received again, and answered from what was known."""
+    placements: int = 0
+    """Placements in plans."""
+    bindings: int = 0
+    """Binding calls sent."""
+    bound: int = 0
+    """Units bound."""
+    conflicts: int = 0
+    """Units none of whose nodes took them any more."""
+    gone: int = 0
+    """Units whose pod was deleted, recreated or finished."""
+    elsewhere: int = 0
+    """Units that somebody else had bound."""
+    refused: int = 0
+    """Units given back for good: the API server's refusal, or volumes not bound in time."""
+    unresolved: int = 0
+    """Units still on their way when their plan had to be answered."""
+    unknown_bindings: int = 0
+    """Binding calls without an answer; the pod is read."""
+    conflicting_bindings: int = 0
+    """Binding calls answered 409."""
+    transactions: int = 0
+    """Transactions in etcd."""
+    transaction_ops: int = 0
+    """Puts and deletes in them."""
+    transactions_refused: int = 0
+    """Transactions that a compare refused."""
+    transactions_unknown: int = 0
+    """Transactions without an answer; etcd is looked at."""
+    intents_inherited: int = 0
+    """Intents found in etcd that an earlier leader wrote."""
+    intents_withdrawn: int = 0
+    """Intents given up after their pod had been marked."""
+    intents_unreadable: int = 0
+    """Intents that cannot be decoded."""
+    intents_orphaned: int = 0
+    """Intents that no unit belonged to, found by a sweep."""
+    pods_awaited: int = 0
+    """Units whose pod the watch had not shown yet."""
+    pods_marked: int = 0
+    """Pods marked, so that a late Binding would be refused."""
+    ghost_bindings: int = 0
+    """Pods bound to a node that is gone."""
+    late_confirmations: int = 0
+    """Accounts that no watch event confirmed in time."""
+    cache_suspects: int = 0
+    """Accounts that differed from a full list of pods."""
+
+
+@dataclass(slots=True)
+class State:
+    """One term's shared state. ``now``: seconds of the clock at the event being handled.
+
+    ``pending``: our pods without a node, as the watch or a read last showed them. ``paused``: until when a unit waits
+    for its pod to be seen, or after a request that failed.
+    """
+
+    term: int
+    settings: CoreSettings
+    cluster: ClusterState = field(default_factory=ClusterState)
+    feasibility: FeasibilityCache = field(init=False)
+    pending: dict[str, Pod] = field(default_factory=dict)
+    transits: dict[str, Transit] = field(default_factory=dict)
+    paused: dict[str, float] = field(default_factory=dict)
+    await_volumes: set[str] = field(default_factory=set)
+    stats: Stats = field(default_factory=Stats)
+    out: list[Instruction] = field(default_factory=list)
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.feasibility = FeasibilityCache(self.cluster.table)
+
+    @property
+    def cache(self) -> ClusterCache:
+        """The amounts: who holds what on which node."""
+        return self.cluster.cache
+
+    def observe(self, pod: Pod) -> None:
+        """Take over a pod as the API server shows it, on a node or finished."""
+        self.cache.observe(pod)
+        if pod.finished or not pod.node_name:
+            self.cluster.index.drop(pod.uid)
+        else:
+            self.hold_volumes(pod, pod.node_name)
+
+    def hold_volumes(self, pod: Pod, node_name: str) -> None:
+        """Count the volumes of a pod that stands on a node; of others nothing but amounts is kept."""
+        relations = pod.relations
+        if relations is not None and (relations.claims or relations.disks):
+            self.cluster.index.place(pod, node_name)
+
+    def emit(self, instruction: Instruction) -> None:
+        """Ask the shell for something."""
+        self.out.append(instruction)
+
+    def log(self, event: str, *, level: str = "info", **facts: str | int | float) -> None:
+        """A line for the operator."""
+        self.out.append(Log(event, tuple(facts.items()), level))
+
+    def pause(self, transit: Transit, *, at_least_s: float = 0.0) -> None:
+        """Let a failed request of the unit wait, longer each time."""
+        settings = self.settings
+        pause_s = min(settings.retry_s * 2.0 ** min(transit.failures, 16), settings.retry_max_s)
+        transit.failures += 1
+        self.paused[transit.uid] = self.now + max(pause_s, at_least_s)
+
+
+def newer(rv: str, than: str) -> bool:
+    """Whether resourceVersion ``rv`` is certainly newer.
+
+    They compare as decimal numbers since Kubernetes 1.35 (KEP-5504); where either is not one, nothing is certain.
+    """
+    return rv.isdecimal() and than.isdecimal() and int(rv) > int(than)

@@ -1,0 +1,151 @@
+"""How a new leader begins: every intent in etcd is finished or withdrawn, only then are plans accepted.
+
+    (elected) --pods, nodes, volumes, intents listed--> JUDGED --all inherited settled, or the grace over--> ACCEPTING
+
+Intents of older leaders cannot appear after the list: each was put in a transaction that compared its writer's term.
+An inherited intent's Binding may still be under way from its old leader, so the unit is *loose*: it may be given up
+only after its pod has been marked (a new resourceVersion), which turns that Binding into a 409. Finishing needs no
+such care: the same pod to the same node with the same preconditions succeeds once, whoever sends it.
+
+Refuses to do: accept plans early, trust anything a former leader held in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from services.binder.core.events import Source, StoredIntent
+from services.binder.core.state import State, Transit
+from services.binder.cycle.check import hold, may_bind, still_fits
+from shared.wire.messages import Outcome
+from shared.wire.records import Intent
+
+
+def adopt(state: State, key: str, intent: Intent) -> Transit | None:
+    """The unit of an intent found in etcd, as one on its way; None if it is of a shape that is not ours to judge."""
+    if len(intent.pods) != 1 or intent.pods[0].uid != key:
+        return None
+    [entry] = intent.pods
+    return Transit(
+        uid=entry.uid,
+        namespace=entry.ns,
+        name=entry.name,
+        rv=entry.rv,
+        node=entry.node,
+        unit=intent.unit,
+        coordinator_term=intent.coordinator_term,
+        plan_id=intent.plan_id,
+        policy=intent.policy,
+        arrived=state.now,
+        devices=entry.devices,
+        inherited=True,
+        loose=True,
+    )
+
+
+class Takeover:
+    """Gate before the first plan."""
+
+    def __init__(self, state: State, kinds: Collection[str] = ()) -> None:
+        self._state = state
+        self._missing = set(Source)
+        self._kinds = set(kinds)
+        self._complete_at: float | None = None
+        self._intents: Mapping[str, StoredIntent] | None = None
+        self._open: set[str] = set()
+        self._judged_at: float | None = None
+        self.accepting = False
+
+    @property
+    def missing(self) -> list[str]:
+        """What is waited for, for people."""
+        waits = sorted(source.value for source in self._missing) + sorted(self._kinds)
+        if self._intents is None:
+            waits.append("intents")
+        if self._open:
+            waits.append(f"{len(self._open)} inherited intents")
+        return waits
+
+    @property
+    def intents_known(self) -> bool:
+        """Whether the first list of intents has come."""
+        return self._intents is not None
+
+    def synced(self, source: Source) -> None:
+        """One list is complete."""
+        self._missing.discard(source)
+
+    def kind_synced(self, kind: str) -> None:
+        """The list of another kind is complete."""
+        self._kinds.discard(kind)
+
+    def list_intents(self, intents: Mapping[str, StoredIntent]) -> None:
+        """The intents there were after this leader won; the first list counts."""
+        if self._intents is None:
+            self._intents = intents
+
+    def due(self) -> Mapping[str, StoredIntent] | None:
+        """The intents to judge, once, as soon as all lists are complete, or those that must be, and a grace is over:
+        without its claims a unit that waits for them would be withdrawn."""
+        if self._missing or self._intents is None or self._judged_at is not None:
+            return None
+        if self._complete_at is None:
+            self._complete_at = self._state.now
+        if self._kinds and self._state.now < self._complete_at + self._state.settings.takeover_grace_s:
+            return None
+        self._judged_at = self._state.now
+        return self._intents
+
+    def opened(self, key: str) -> None:
+        """An inherited unit is on its way."""
+        self._open.add(key)
+
+    def settled(self, key: str) -> None:
+        """A unit is settled; inherited or not."""
+        self._open.discard(key)
+
+    def step(self) -> None:
+        """Accept plans if nothing stands against it any more."""
+        if self.accepting or self._judged_at is None:
+            return
+        late = self._state.now - self._judged_at >= self._state.settings.takeover_grace_s
+        if self._open and not late:
+            return
+        self.accepting = True
+        self._state.log(
+            "takeover_finished",
+            level="warning" if self._open else "info",
+            inherited=self._state.stats.intents_inherited,
+            unresolved=len(self._open),
+            pods=len(self._state.cache.accounts),
+            nodes=len(self._state.cache.table.row_of),
+        )
+        self._open.clear()
+
+    def wake_at(self) -> float | None:
+        """When the grace is over."""
+        since = self._judged_at if self._judged_at is not None else self._complete_at
+        if self.accepting or since is None:
+            return None
+        return since + self._state.settings.takeover_grace_s
+
+
+def judge(state: State, transit: Transit) -> tuple[Outcome, str] | None:
+    """What becomes of an inherited intent: None = finish it (now assumed, COMMITTED), else outcome, and node or reason.
+
+    CONFLICT means that it is to be withdrawn, which needs its pod marked first; GONE that the list did not show the
+    pod, which must be read to be sure (it may have another scheduler's name by now).
+    """
+    account = state.cache.accounts.get(transit.uid)
+    if account is not None and account.assumed_at is None:
+        if account.node_name == transit.node:
+            return Outcome.BOUND, transit.node
+        return Outcome.ELSEWHERE, account.node_name
+    pod = state.pending.get(transit.uid)
+    if pod is None:
+        return Outcome.GONE, "not in the list"
+    verdict = may_bind(state, pod)
+    reason = verdict.reason if verdict is not None else still_fits(state, transit, pod)
+    # Counted in any case: until the pod is marked, its old leader's Binding may still come.
+    hold(state, transit, pod)
+    return (Outcome.CONFLICT, reason) if reason else None

@@ -1,0 +1,1 @@
+"""The binding cycle of one unit: check, commit, bind; and evictions. Pure."""

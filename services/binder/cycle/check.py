@@ -1,0 +1,152 @@
+"""Does the node take the pod, as everything stands now? The binder's check before it commits, and the assuming.
+
+Every node-local filter runs again at the node's current generation, with everybody's pods and everything assumed here
+counted; the coordinator's and the agents' verdicts are advice (I2). What had to wait for its Binding is looked at
+again. The rule itself is ``scheduling.conflicts``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.binder.core.state import State, Transit
+from shared.model.node import Node
+from shared.model.pod import Pod
+from shared.model.resources import MILLI_PER_DEVICE
+from shared.scheduling.cycle.conflicts import check_placement, within
+from shared.scheduling.cycle.feasibility import Rejection
+from shared.scheduling.cycle.prefilter import Prepare
+from shared.scheduling.filters import volume_binding, volume_limits, volume_restrictions, volume_zone
+from shared.scheduling.filters.gpu_devices import gpu_milli_of
+from shared.scheduling.gates import unsupported_text
+from shared.wire.messages import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What ends a unit before it is committed: its outcome, and where it is or why."""
+
+    outcome: Outcome
+    node: str = ""
+    reason: str = ""
+
+
+def may_bind(state: State, pod: Pod) -> Verdict | None:
+    """Whether the pod itself can be bound by us; None when it can."""
+    if pod.finished or pod.terminating:
+        return Verdict(Outcome.GONE, reason="the pod is finished or terminating")
+    if pod.node_name:
+        return Verdict(Outcome.ELSEWHERE, pod.node_name)
+    if pod.scheduler_name != state.settings.scheduler_name:
+        return Verdict(Outcome.REFUSED, reason=f"the pod belongs to scheduler {pod.scheduler_name[:64]!r}")
+    if pod.gates:
+        return Verdict(Outcome.REFUSED, reason="the pod has scheduling gates")
+    if pod.invalid:
+        return Verdict(Outcome.REFUSED, reason=pod.invalid)
+    if pod.unsupported:
+        return Verdict(Outcome.REFUSED, reason=unsupported_text(pod)[:512])
+    return None
+
+
+VOLUME_RULES: tuple[Prepare, ...] = (
+    volume_restrictions.prepare,
+    volume_limits.prepare,
+    volume_binding.prepare,
+    volume_zone.prepare,
+)
+
+
+def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
+    """Every rule that the node, its pods and the pod's volumes decide: None when the node takes the pod.
+
+    Rules about other pods' labels and domains are the coordinator's alone: it sees all that is on its way.
+    """
+    rejection = check_placement(state.feasibility, pod.pod_class, node_name)
+    if rejection is not None or pod.relations is None or not (pod.relations.claims or pod.relations.disks):
+        return rejection
+    row = state.cache.table.row_of[node_name]
+    for prepare in VOLUME_RULES:
+        rule = prepare(state.cluster, pod)
+        if isinstance(rule, Rejection):
+            return rule
+        verdict = rule.verdict(row) if rule is not None else None
+        if rule is not None and verdict is not None:
+            return Rejection(rule.name, *verdict)
+    return None
+
+
+def choose(state: State, transit: Transit, pod: Pod) -> Verdict | None:
+    """Assume the pod on the first candidate that takes it, devices picked; None when one did.
+
+    Candidates are the placement's node, then its alternatives. The reason of a refusal is the first candidate's.
+    """
+    placement = transit.placement
+    candidates = (placement.node, *placement.alternatives) if placement is not None else (transit.node,)
+    transit.conflicts, transit.reason = 0, ""
+    for node in candidates:
+        rejection = check_node(state, pod, node) if state.settings.check_placements else None
+        if rejection is None:
+            account = state.cache.assume(pod.uid, node, pod.pod_class, state.now)
+            state.hold_volumes(pod, node)
+            transit.node, transit.devices, transit.pod_class = node, account.devices, pod.pod_class
+            transit.rv = pod.resource_version
+            transit.checked_node = _node(state, node)
+            return None
+        transit.conflicts += 1
+        transit.reason = transit.reason or f"{node}: {', '.join(rejection.reasons)}"[:512]
+    return Verdict(Outcome.CONFLICT, candidates[0], transit.reason)
+
+
+def still_fits(state: State, transit: Transit, pod: Pod) -> str:
+    """Whether the node takes the pod on the devices the intent names, nothing of it being assumed: "" or why not.
+
+    For an inherited intent, and for a pod that changed after it was committed.
+    """
+    if state.settings.check_placements:
+        rejection = check_node(state, pod, transit.node)
+        if rejection is not None:
+            return f"{transit.node}: {', '.join(rejection.reasons)}"[:512]
+    milli = gpu_milli_of(pod.pod_class)
+    if not milli:
+        return ""
+    row = state.cache.table.row_of.get(transit.node)
+    free = state.cache.table.device_free[row] if row is not None else []
+    share = min(milli, MILLI_PER_DEVICE)
+    enough = len(transit.devices) == max(1, milli // MILLI_PER_DEVICE)
+    if enough and all(0 <= device < len(free) and free[device] >= share for device in transit.devices):
+        return ""
+    return f"{transit.node}: the GPU devices {list(transit.devices)} are taken"
+
+
+def outdated(state: State, transit: Transit) -> str:
+    """Why the node takes the assumed unit no longer, having changed since it was checked: "" where it still does.
+
+    Asked right before each Binding: a unit may wait for that as long as the API server asks it to, and the node may be
+    cordoned, tainted, shrunk or filled by others meanwhile. Cheap while the node is the one that was checked and holds
+    no more than it has; otherwise the whole check is made again, the unit itself not counted.
+    """
+    table, pod = state.cache.table, state.pending.get(transit.uid)
+    row, pod_class = table.row_of.get(transit.node), transit.pod_class
+    if row is None:
+        return f"{transit.node}: node does not exist"
+    if pod is None or pod_class is None or not state.settings.check_placements:
+        return ""  # the Binding itself will tell what became of the pod
+    if table.nodes[row] is transit.checked_node and within(table, pod_class, row):
+        return ""
+    state.cluster.forget(transit.uid)
+    reason = still_fits(state, transit, pod)
+    hold(state, transit, pod)
+    return reason
+
+
+def hold(state: State, transit: Transit, pod: Pod) -> None:
+    """Assume the unit exactly as its intent says."""
+    state.cache.assume(pod.uid, transit.node, pod.pod_class, state.now, devices=transit.devices)
+    state.hold_volumes(pod, transit.node)
+    transit.pod_class = pod.pod_class
+    transit.checked_node = _node(state, transit.node)
+
+
+def _node(state: State, name: str) -> Node | None:
+    row = state.cache.table.row_of.get(name)
+    return state.cache.table.nodes[row] if row is not None else None

@@ -1,0 +1,255 @@
+"""Intents in transactions: what goes into the next one, and what a failed one means.
+
+Group commit: while one transaction is in flight the next gathers, so batches grow with load and a lone unit waits for
+nobody. Compares: our own term, the coordinator's term of the plans, and every key that is touched: absent for a new
+intent (I1), still the same creation for one that is renewed or deleted. The key's value holds the plan_id, so after an
+unknown outcome a read tells whether it was ours. Intents of settled units are deleted in the same transactions.
+
+A transaction that got no answer may still be applied after the read. Then it finds what it touches as it expects, and
+is the one that was meant, or it fails as a whole. Only a late *first* intent can find its key absent again; it is one
+that nobody waits for, which the sweep finds and resolves like an inherited one.
+
+Refuses to do: talk to etcd, decide what becomes of a unit (``core.py``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from services.binder.core.events import LookedUp, StoredIntent
+from services.binder.core.instructions import Commit
+from shared.ports import Compare, CreateRevisionIs, Delete, Op, Put
+from shared.wire.keys import Keys
+from shared.wire.records import Intent, encode_record
+
+MAX_OPS = 120
+"""Below etcd's limit of 128 operations, with room for the compares of the terms."""
+
+MAX_SENDS = 5
+"""Transactions one unit's intent may be part of before it is given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The transaction in flight: intents put for the first time, renewed, and deleted (with their creation)."""
+
+    number: int
+    coordinator_term: int
+    puts: Mapping[str, Intent]
+    renewals: Mapping[str, Intent]
+    clears: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """What a batch that did not succeed means, unit key by unit key."""
+
+    fenced: bool = False
+    committed: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
+    foreign: dict[str, StoredIntent] = field(default_factory=dict)
+    exhausted: list[str] = field(default_factory=list)
+
+
+class Committer:
+    """What waits for etcd in one term of one shard."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        *,
+        shard: str,
+        term: int,
+        linger_s: float,
+        compare_terms: bool = True,
+        compare_creation: bool = True,
+    ) -> None:
+        self.in_flight: Batch | None = None
+        self._keys = keys
+        self._leader_key = keys.binder_leader(shard)
+        self._term = term
+        self._linger_s = linger_s
+        self._compare_terms = compare_terms
+        self._compare_creation = compare_creation
+        self._puts: OrderedDict[str, Intent] = OrderedDict()
+        self._renewals: OrderedDict[str, Intent] = OrderedDict()
+        self._clears: OrderedDict[str, int] = OrderedDict()
+        self._clear_since = 0.0
+        self._created: dict[str, int] = {}
+        self._unwanted: set[str] = set()
+        self._sends: dict[str, int] = {}
+        self._numbers = 0
+
+    def put(self, key: str, intent: Intent) -> None:
+        """Commit a unit's intent with the next batch that has room."""
+        self._puts[key] = intent
+
+    def renew(self, key: str, intent: Intent) -> None:
+        """Replace a committed intent (a newer resourceVersion)."""
+        self._renewals[key] = intent
+
+    def adopt(self, key: str, created: int) -> None:
+        """An intent found in etcd is ours to renew or delete."""
+        self._created[key] = created
+
+    def clear(self, key: str, now: float) -> None:
+        """The unit is settled: delete its intent, or do not put it any more."""
+        self._renewals.pop(key, None)
+        self._puts.pop(key, None)
+        self._sends.pop(key, None)
+        created = self._created.pop(key, None)
+        if created is not None:
+            if not self._clears:
+                self._clear_since = now
+            self._clears[key] = created
+        elif self.in_flight is not None and key in self.in_flight.puts:
+            self._unwanted.add(key)
+
+    def waits(self, key: str) -> bool:
+        """Whether the key is in, or waits for, a transaction."""
+        batch = self.in_flight
+        if batch is not None and (key in batch.puts or key in batch.renewals or key in batch.clears):
+            return True
+        return key in self._puts or key in self._renewals or key in self._clears
+
+    def drop_stale(self, coordinator_term: int) -> list[str]:
+        """Forget units that wait under an older coordinator's term and were never sent; their keys."""
+        stale = [
+            key
+            for key, intent in self._puts.items()
+            if intent.coordinator_term < coordinator_term and key not in self._sends
+        ]
+        for key in stale:
+            del self._puts[key]
+        return stale
+
+    @property
+    def backlog(self) -> int:
+        """Keys that wait for a transaction."""
+        return len(self._puts) + len(self._renewals) + len(self._clears)
+
+    def wake_at(self) -> float | None:
+        """When clears that wait for company go alone."""
+        return self._clear_since + self._linger_s if self._clears and self.in_flight is None else None
+
+    def next_commit(self, now: float) -> Commit | None:
+        """The next transaction, if there is something to do and none is in flight."""
+        if self.in_flight is not None or not self.backlog:
+            return None
+        if not self._puts and not self._renewals and now < self._clear_since + self._linger_s:
+            return None
+        most = max(MAX_OPS // 2, MAX_OPS - len(self._puts) - len(self._renewals))
+        clears = dict(list(self._clears.items())[:most])
+        room = MAX_OPS - len(clears)
+        renewals = dict(list(self._renewals.items())[:room])
+        coordinator_term = next((intent.coordinator_term for intent in self._puts.values()), 0)
+        puts: dict[str, Intent] = {}
+        for key, intent in self._puts.items():
+            if len(puts) + len(renewals) >= room:
+                break
+            # etcd refuses one key twice in a transaction: a key that is being deleted is put with the next
+            if intent.coordinator_term == coordinator_term and key not in self._clears:
+                puts[key] = intent
+        if not puts and not renewals and not clears:
+            return None
+        for key in clears:
+            del self._clears[key]
+        for key in renewals:
+            del self._renewals[key]
+        for key in puts:
+            del self._puts[key]
+            self._sends[key] = self._sends.get(key, 0) + 1
+        self._clear_since = now
+        self._numbers += 1
+        self.in_flight = Batch(self._numbers, coordinator_term, puts, renewals, clears)
+        return self._transaction(self.in_flight)
+
+    def succeeded(self, batch: int, revision: int, now: float) -> list[str]:
+        """The batch was applied: the keys that are committed or renewed by it; none where it is told twice."""
+        done = self.in_flight
+        if done is None or done.number != batch:
+            return []
+        self.in_flight = None
+        for key in done.puts:
+            self._written(key, revision, now)
+        return [*done.puts, *done.renewals]
+
+    def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
+        """The batch was refused or got no answer, and ``seen`` is what etcd holds. Requeues what goes again."""
+        batch = self.in_flight
+        if batch is None or batch.number != seen.batch:
+            return None
+        diagnosis = Diagnosis(fenced=self._compare_terms and seen.own_term != self._term)
+        if diagnosis.fenced:
+            return diagnosis
+        self.in_flight = None
+        stale = self._compare_terms and seen.coordinator_term != batch.coordinator_term
+        for key, intent in reversed(tuple(batch.puts.items())):
+            found = seen.intents.get(key)
+            if found is not None and found.intent is not None and _same(found.intent, intent):
+                self._written(key, found.created, now)
+                diagnosis.committed.append(key)
+            elif key in self._unwanted:
+                self._unwanted.discard(key)
+                self._sends.pop(key, None)
+            elif found is not None:
+                diagnosis.foreign[key] = found
+            elif stale:
+                diagnosis.stale.append(key)
+            elif self._sends.get(key, 0) >= MAX_SENDS:
+                diagnosis.exhausted.append(key)
+            else:
+                self._puts[key] = intent
+                self._puts.move_to_end(key, last=False)
+        for key, intent in batch.renewals.items():
+            found = seen.intents.get(key)
+            if found is not None and found.intent == intent:
+                diagnosis.committed.append(key)
+            elif key in self._created:
+                self._renewals.setdefault(key, intent)
+        if batch.clears and not self._clears:
+            self._clear_since = now
+        for key, created in batch.clears.items():
+            found = seen.intents.get(key)
+            if found is not None and found.created == created:
+                self._clears[key] = created
+        return diagnosis
+
+    def _written(self, key: str, created: int, now: float) -> None:
+        """A new intent is in etcd; if its unit has been settled meanwhile, it is deleted next."""
+        self._sends.pop(key, None)
+        self._created[key] = created
+        if key in self._unwanted:
+            self._unwanted.discard(key)
+            self.clear(key, now)
+
+    def _transaction(self, batch: Batch) -> Commit:
+        names = {key: self._keys.intent(key) for key in (*batch.puts, *batch.renewals, *batch.clears)}
+        compares: list[Compare] = []
+        if self._compare_terms:
+            compares.append(CreateRevisionIs(self._leader_key, self._term))
+            if batch.puts:
+                compares.append(CreateRevisionIs(self._keys.coordinator_leader, batch.coordinator_term))
+            compares += [CreateRevisionIs(names[key], 0) for key in batch.puts]
+        if self._compare_terms and self._compare_creation:
+            compares += [CreateRevisionIs(names[key], self._created[key]) for key in batch.renewals]
+            compares += [CreateRevisionIs(names[key], created) for key, created in batch.clears.items()]
+        ops: list[Op] = [
+            Put(names[key], encode_record(intent))
+            for intents in (batch.puts, batch.renewals)
+            for key, intent in intents.items()
+        ]
+        ops += [Delete(names[key]) for key in batch.clears]
+        units = tuple((intent.coordinator_term, intent.unit) for intent in batch.puts.values())
+        return Commit(batch.number, tuple(compares), tuple(ops), units)
+
+
+def _same(found: Intent, wanted: Intent) -> bool:
+    """Whether the intent in etcd is the one we wanted to write, by plan and unit."""
+    return (found.coordinator_term, found.plan_id, found.unit) == (
+        wanted.coordinator_term,
+        wanted.plan_id,
+        wanted.unit,
+    )

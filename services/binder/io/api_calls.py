@@ -1,0 +1,169 @@
+"""The binder's calls to the API server: Bindings, reads, marks, lists. Each ends in an event.
+
+Leadership is asked for right before each Binding, the one write that no transaction fences. Refuses to do: retrying
+anything, or deciding what an answer means; the core does (``bind.py``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol
+
+from prometheus_client import Histogram
+
+from services.binder.core.events import (
+    BindingAccepted,
+    BindingRefused,
+    BindingUnknown,
+    Event,
+    Evicted,
+    PodMarked,
+    PodRead,
+    PodReadFailed,
+)
+from services.binder.core.instructions import Bind, Evict, MarkPod, PatchObject, ReadPod
+from services.binder.cycle.evict import evict
+from services.binder.io.sources import compared
+from shared.errors import KubeError, KubeRejected, LeadershipLost
+from shared.kube.convert import pod_from_api
+from shared.kube.resources import PODS
+from shared.kube.scheduling_kinds import STORAGE_KINDS
+from shared.ports import KubeApi
+from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
+from shared.runtime.observe.hops import Hops
+from shared.runtime.observe.metrics import Quantiles
+from shared.runtime.process.failpoints import Failpoints
+
+
+class Validity(Protocol):
+    """What a leader is asked before each batch and each Binding (``Leadership``)."""
+
+    def is_valid(self, now: float | None = None) -> bool:
+        """Whether this process may act as leader now."""
+        ...
+
+
+class ApiCalls:
+    """Carries out ``Bind``, ``ReadPod``, ``MarkPod``, ``ListPods``, ``Evict`` and ``PatchObject`` of one term.
+
+    ``log``: a bound logger.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        post: Callable[[Iterable[Event]], None],
+        *,
+        leadership: Validity,
+        failpoints: Failpoints,
+        bind_timeout_s: float,
+        bind_ms: Quantiles,
+        bind_seconds: Histogram | None,
+        log: Any,
+        hops: Hops | None = None,
+    ) -> None:
+        self._hops = hops or Hops()
+        self._api = api
+        self._post = post
+        self._leadership = leadership
+        self._failpoints = failpoints
+        self._bind_timeout_s = bind_timeout_s
+        self._bind_ms = bind_ms
+        self._bind_seconds = bind_seconds
+        self._log = log
+
+    async def bind(self, bind: Bind) -> None:
+        """Answers ``BindingAccepted``, ``BindingRefused`` or ``BindingUnknown``. ``LeadershipLost``: not sent."""
+        request, attempt = bind.request, bind.attempt
+        if not self._leadership.is_valid():
+            raise LeadershipLost("the lease may have ended: a Binding was not sent")
+        self._failpoints.reach("before_bind")
+        started = time.perf_counter()
+        try:
+            await self._api.bind(request, timeout_s=self._bind_timeout_s)
+        except KubeRejected as error:
+            self._log.info(
+                "binding_refused", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id,
+                status=error.status, error=error,
+            )  # fmt: skip
+            self._observe("refused", started)
+            self._tell(bind, "refused", started)
+            self._post((BindingRefused(request.uid, attempt, error.status, str(error)[:512], error.retry_after_s),))
+            return
+        except KubeError as error:
+            self._log.warning(
+                "binding_unknown", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id, error=error
+            )
+            self._observe("unknown", started)
+            self._tell(bind, "unknown", started)
+            self._post((BindingUnknown(request.uid, attempt),))
+            return
+        self._failpoints.reach("after_bind")
+        self._bind_ms.record((time.perf_counter() - started) * 1e3)
+        self._observe("accepted", started)
+        self._tell(bind, "accepted", started)
+        self._log.debug("pod_bound", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id)
+        self._post((BindingAccepted(request.uid, attempt),))
+
+    def _observe(self, result: str, started: float) -> None:
+        if self._bind_seconds is not None:
+            self._bind_seconds.labels(result).observe(time.perf_counter() - started)
+
+    def _tell(self, bind: Bind, result: str, started: float) -> None:
+        if self._hops.on:
+            request, took_s = bind.request, time.perf_counter() - started
+            self._hops.span("bind", bind.cause_id, took_s, result=result, pod_uid=request.uid, node=request.node_name)
+
+    async def read(self, read: ReadPod) -> None:
+        """Answers ``PodRead`` or ``PodReadFailed``."""
+        try:
+            found = await self._api.get(PODS, namespace=read.namespace, name=read.name)
+        except KubeError as error:
+            self._log.warning("pod_unread", pod_uid=read.uid, error=error)
+            self._post((PodReadFailed(read.uid),))
+            return
+        same = found is not None and found.metadata.uid == read.uid
+        self._post((PodRead(read.uid, pod_from_api(found) if found is not None and same else None),))
+
+    async def mark(self, mark: MarkPod) -> None:
+        """Answers ``PodMarked``; a pod that is bound or gone is not marked."""
+        try:
+            done = await mark_unscheduled(
+                self._api, namespace=mark.namespace, name=mark.name, uid=mark.uid, reason="SchedulerError",
+                message=mark.message, shown=FIRST if mark.told else NOTHING,
+            )  # fmt: skip
+        except KubeError as error:
+            self._log.warning("pod_unmarked", pod_uid=mark.uid, error=error)
+            self._post((PodMarked(mark.uid, done=False),))
+            return
+        self._post((PodMarked(mark.uid, done),))
+
+    async def evict(self, asked: Evict, scheduler_name: str, may_act: Callable[[], Awaitable[bool]]) -> None:
+        """Answers ``Evicted``. ``may_act``: whether the plan's terms still hold, as etcd says."""
+        self._failpoints.reach("before_evict")
+        result = await evict(self._api, asked.eviction, scheduler_name=scheduler_name, may_act=may_act)
+        self._post((Evicted(asked.plan, result),))
+
+    async def patch_object(self, write: PatchObject) -> None:
+        """Not answered: the watch shows what came of it."""
+        if not self._leadership.is_valid():
+            return
+        resource = next(kind.resource for kind in STORAGE_KINDS if kind.name == write.kind)
+        try:
+            await self._api.patch(
+                resource, namespace=write.namespace, name=write.name, patch=write.patch, strategy="merge"
+            )
+        except KubeError as error:
+            self._log.warning(
+                "volume_unwritten", kind=write.kind, name=write.name, namespace=write.namespace, error=error
+            )
+
+    async def list_pods(self) -> None:
+        """Answers ``Compared``, or not at all: the next sweep lists again."""
+        try:
+            pods = await self._api.list(PODS)
+        except KubeError as error:
+            self._log.info("compare_skipped", error=error)
+            return
+        self._post((compared(pods),))

@@ -1,0 +1,155 @@
+"""``conclave demo``: the whole mesh on this machine against the twin, with a workload, kills and a report.
+
+Exit codes: 0 every schedulable pod was bound exactly once, no node was over its allocatable and every kill recovered;
+1 one of these did not hold; 2 bad input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click
+
+from services.cli.demo.chaos import schedule
+from services.cli.local.state_dir import state_dir
+from services.cli.terminal.output_file import check_writable
+from services.cli.terminal.until_signal import until_signal
+from shared.errors import ConfigError
+
+DEFAULT_SPEED = 10.0
+"""The thesis' five minutes of arrivals take half a minute, and its last pod ends after a good minute."""
+DEFAULT_AGENTS = {"uniform": 4, "random": 4, "openb": 2}
+PICTURE = "conclave-demo.png"
+MAX_PROCESSES = 64
+COUNT = click.IntRange(1, MAX_PROCESSES)
+
+
+@click.command()
+@click.option("--workload", type=click.Choice(["uniform", "random", "openb"]), default="uniform", show_default=True)
+@click.option("--trace-dir", type=click.Path(path_type=Path), help="Folder with the openb trace.")
+@click.option("--pod-list", help="Which pod list of --trace-dir; default: openb_pod_list_default.csv, or the only one.")
+@click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; default 4, or all of the trace.")
+@click.option("--agents", type=COUNT, help="Agents; default 4, or 2 with openb.")
+@click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
+@click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
+@click.option("--policy", default="kube-default", show_default=True, help="Which policy the agents decide by.")
+@click.option(
+    "--learner/--no-learner", default=None, help="Learn while running; default: with a learned --policy and torch."
+)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of everything.")
+@click.option("--speed", type=float, default=DEFAULT_SPEED, show_default=True, help="Virtual seconds per second.")
+@click.option(
+    "--kill", "kills", multiple=True, help="leader|agent|binder|etcd@SECONDS after the first pod; repeatable."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option("--audit", "audit_file", type=click.Path(path_type=Path), help="Keep the API server's audit file here.")
+@click.option("--picture", type=click.Path(path_type=Path), help="The picture's file; default beside --json, or here.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="The API server's.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep logs, etcd's data and the kubeconfig here.")
+@click.option("--quiet", is_flag=True, help="No live progress, no table.")
+def demo(
+    workload: str,
+    trace_dir: Path | None,
+    pod_list: str | None,
+    nodes: int | None,
+    agents: int | None,
+    coordinators: int,
+    binders: int,
+    policy: str,
+    learner: bool | None,
+    seed: int,
+    speed: float,
+    kills: tuple[str, ...],
+    json_file: Path | None,
+    audit_file: Path | None,
+    picture: Path | None,
+    port: int,
+    keep: Path | None,
+    quiet: bool,
+) -> int:
+    """Start etcd, a simulated cluster and the whole mesh; schedule a workload; report.
+
+    Work goes on being submitted until the last kill has recovered. Exit code 0 only if every schedulable pod was bound
+    exactly once, no node was ever over its allocatable, and every kill happened and was recovered from.
+    """
+    from services.cli.demo.result import DemoSettings
+    from services.cli.demo.run import run_demo
+    from services.cli.demo.workload_source import load_workload
+    from shared.policy.registry import make_policy
+    from shared.runtime.observe.logging import configure
+    from shared.twin.clock import ScaledClock
+
+    configure("cli", level="error")
+    _check_extra()
+    planned = schedule(kills)
+    ScaledClock(0.0, speed)
+    make_policy(policy)
+    learns = wants_learner(policy, learner)
+    load = load_workload(workload, seed=seed, nodes=nodes, trace_dir=trace_dir, pod_list=pod_list)
+    if picture is None:
+        picture = json_file.with_suffix(".png") if json_file is not None else Path(PICTURE)
+    for flag, file in (("--json", json_file), ("--audit", audit_file), ("--picture", picture)):
+        check_writable(flag, file)
+    with state_dir("demo", keep) as folder:
+        settings = DemoSettings(
+            workload=load,
+            coordinators=coordinators,
+            agents=agents or DEFAULT_AGENTS[workload],
+            binders=binders,
+            policy=policy,
+            learner=learns,
+            seed=seed,
+            speed=speed,
+            kills=tuple(planned),
+            audit_file=audit_file or folder.path / "audit.jsonl",
+            port=port,
+            state_dir=folder.path,
+            quiet=quiet,
+        )
+        result = asyncio.run(until_signal(run_demo(settings)))
+        figures = {**result.figures, "picture": str(picture)}
+        _report(figures, result.picture, picture, json_file, quiet=quiet)
+        if figures["ok"]:
+            return 0
+        folder.wanted = True
+        click.echo(f"logs are in {folder.path}", err=True)
+        return 1
+
+
+def _report(figures: dict[str, Any], picture: Any, file: Path, json_file: Path | None, *, quiet: bool) -> None:
+    from services.cli.demo.report import print_report, write_png
+
+    if json_file is not None:
+        json_file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    if picture is not None:
+        title = f"{figures['workload']}, policy {figures['policy']}, seed {figures['seed']}"
+        write_png(picture, file, title=title)
+    if not quiet:
+        print_report(figures, picture, width=min(shutil.get_terminal_size((110, 24)).columns, 140))
+        click.echo(f"picture: {file}")
+
+
+def _check_extra() -> None:
+    """The table and the picture need what only the extra ``demo`` installs; say so before the run."""
+    missing = [name for name in ("matplotlib", "rich") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"demo: {' and '.join(missing)} missing; install the extra: pip install 'conclave[demo]'")
+
+
+def wants_learner(policy: str, asked: bool | None) -> bool:
+    """Whether a learner runs. ``ConfigError``: it was asked for and cannot."""
+    from shared.policy.registry import LEARNED
+
+    has_torch = importlib.util.find_spec("torch") is not None
+    if not asked:
+        return asked is None and policy in LEARNED and has_torch
+    if policy not in LEARNED:
+        raise ConfigError(f"--learner: {policy} is a heuristic; choose a learned --policy: {', '.join(LEARNED)}")
+    if not has_torch:
+        raise ConfigError("--learner: torch is missing; install the extra: pip install 'conclave[learn]'")
+    return True

@@ -1,0 +1,163 @@
+"""Carries out the kills of a demo and watches what follows; ``chaos.py`` judges.
+
+SIGKILL to the process that really holds the role at that moment: the leader by etcd, a registered agent by lot
+(seeded), the leading binder, or etcd itself. When nobody holds the role just then it waits a while for somebody to: a
+kill that finds no victim has not happened and is reported as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+
+from services.cli.demo.chaos import Kill, Recovery
+from services.cli.demo.pod_board import Bound
+from services.cli.etcd.mesh_view import MeshView
+from services.cli.local.etcd_keeper import EtcdKeeper
+from services.cli.local.mesh import Mesh
+from shared.scheduling.partition import assign
+
+FIND_VICTIM_S = 15.0
+GIVE_UP_S = 60.0
+"""A kill that is not recovered from after so long never will be: the run ends and says so."""
+POLL_S = 0.05
+
+
+class Kills:
+    """The schedule of one run. ``first_pod_s`` starts its clock (``time.monotonic``)."""
+
+    def __init__(
+        self,
+        plan: Sequence[Kill],
+        mesh: Mesh,
+        etcd: EtcdKeeper,
+        *,
+        nodes: Sequence[str],
+        rng: Random,
+        note: Callable[[str], None],
+        before_kill: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.recoveries = [Recovery(kill) for kill in plan]
+        self._mesh = mesh
+        self._etcd = etcd
+        self._nodes = nodes
+        self._rng = rng
+        self._note = note
+        self._before_kill = before_kill
+        self._watches: dict[int, Callable[[MeshView], tuple[bool, bool]]] = {}
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more is to come: every kill has recovered, failed, or been given up."""
+        return all(r.done or r.error or self._given_up(r) for r in self.recoveries)
+
+    def _given_up(self, recovery: Recovery) -> bool:
+        return recovery.killed_s is not None and time.monotonic() - recovery.killed_s > GIVE_UP_S
+
+    def bound(self, bound: Bound) -> None:
+        """A pod was bound."""
+        for recovery in self.recoveries:
+            was_done = recovery.done
+            recovery.bound(bound.seen_s, bound.submitted_s, bound.node)
+            self._tell(recovery, was_done)
+
+    def _tell(self, recovery: Recovery, was_done: bool) -> None:
+        if recovery.done and not was_done:
+            figures = recovery.to_json()
+            text = f"next bind after {figures['recovery_s']:.2f} s, back after {figures['back_s']:.2f} s"
+            self._note(f"{recovery.process} ({recovery.kill.victim}): {text}")
+
+    async def run(self, first_pod_s: float) -> None:
+        """Kill on schedule and watch until everything is settled."""
+        due = list(enumerate(self.recoveries))
+        while not self.settled:
+            while due and time.monotonic() >= first_pod_s + due[0][1].kill.at_s:
+                number, recovery = due.pop(0)
+                await self._kill(number, recovery)
+            if self._watches:
+                view = await self._mesh.refresh()
+                self._look(view)
+            await asyncio.sleep(POLL_S)
+
+    def _look(self, view: MeshView) -> None:
+        now_s = time.monotonic()
+        for number, watch in list(self._watches.items()):
+            recovery = self.recoveries[number]
+            turned, back = watch(view)
+            was_done = recovery.done
+            if turned:
+                recovery.turned(now_s)
+            if back:
+                recovery.back(now_s)
+            self._tell(recovery, was_done)
+            if recovery.done:
+                del self._watches[number]
+
+    async def _kill(self, number: int, recovery: Recovery) -> None:
+        victim = recovery.kill.victim
+        await self._before_kill()
+        deadline_s = time.monotonic() + FIND_VICTIM_S
+        while time.monotonic() < deadline_s:
+            if victim == "etcd":
+                killed = await self._kill_etcd(number, recovery)
+            else:
+                killed = self._kill_holder(number, recovery, await self._mesh.refresh())
+            if killed:
+                self._note(f"killed {recovery.process} ({victim})")
+                return
+            await asyncio.sleep(POLL_S)
+        recovery.failed(f"nobody held the role of {victim} for {FIND_VICTIM_S:g} s")
+
+    async def _kill_etcd(self, number: int, recovery: Recovery) -> bool:
+        now_s = time.monotonic()
+        if not await self._etcd.kill():
+            return False
+        recovery.happened(now_s, "etcd")
+        self._watches[number] = lambda _view: (self._etcd.healthy.is_set(), self._etcd.healthy.is_set())
+        return True
+
+    def _kill_holder(self, number: int, recovery: Recovery, view: MeshView) -> bool:
+        victim, nodes = recovery.kill.victim, frozenset[str]()
+        if victim == "agent":
+            names = [name for name in sorted(view.agents) if self._alive(name)]
+            if not names:
+                return False
+            name = self._rng.choice(names)
+            owners = assign(self._nodes, {agent: record.node for agent, record in view.agents.items()})
+            nodes = frozenset(node for node, owner in owners.items() if owner == name)
+        elif victim == "leader":
+            name = view.coordinator.record.identity if view.coordinator else ""
+        else:
+            name = next((leading.record.identity for _, leading in sorted(view.binders.items())), "")
+        if not self._alive(name):
+            return False
+        before = _authority(victim, name, view)
+        incarnation = self._mesh.supervisor.children[name].incarnation
+        if not self._mesh.supervisor.kill(name):
+            return False
+        recovery.happened(time.monotonic(), name, nodes)
+
+        def look(now: MeshView) -> tuple[bool, bool]:
+            child = self._mesh.supervisor.children[name]
+            back = child.incarnation > incarnation and child.ready.is_set()
+            after = _authority(victim, name, now)
+            return after != before and (after != "" or victim == "agent"), back
+
+        self._watches[number] = look
+        return True
+
+    def _alive(self, name: str) -> bool:
+        child = self._mesh.supervisor.children.get(name)
+        return child is not None and child.pid != 0 and child.ready.is_set()
+
+
+def _authority(victim: str, name: str, view: MeshView) -> str:
+    """Who holds the role, in a form that differs once somebody else does; empty: nobody."""
+    if victim == "agent":
+        record = view.agents.get(name)
+        return record.incarnation if record is not None else ""
+    if victim == "leader":
+        return view.coordinator.record.incarnation if view.coordinator else ""
+    return ",".join(leading.record.incarnation for _, leading in sorted(view.binders.items()))

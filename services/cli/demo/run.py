@@ -1,0 +1,284 @@
+"""One demo from start to end: processes, nodes, pods, kills, and the figures. ``command.py`` parses and prints.
+
+    etcd -> twin -> mesh schedules -> nodes -> pods (and kills) -> everything settled -> stop -> audit -> result
+
+The run ends when every pod is bound or has been shown unschedulable for a while, pods that finish have finished, and
+every kill has recovered; or when nothing has moved for ``STUCK_S``. Whatever ends it, all processes are ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from services.cli.demo.figures import StatsBook
+from services.cli.demo.kills import Kills
+from services.cli.demo.learning import read_learning
+from services.cli.demo.pod_board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard
+from services.cli.demo.progress import Progress, Snapshot
+from services.cli.demo.result import DemoResult, DemoSettings, build_result
+from services.cli.demo.submission import Submission, TokenAccess
+from services.cli.demo.twin_process import twin_spec
+from services.cli.local.etcd_keeper import EtcdKeeper
+from services.cli.local.mesh import Mesh, MeshSettings, free_ports, write_secret, write_tokens
+from services.cli.local.process_usage import ProcessUsage
+from services.cli.local.supervisor import Child, Spec, Supervisor
+from shared.adapters.kube.api import KubeClient
+from shared.kube.resources import PODS, Deleted, Upserted
+from shared.runtime.kube.reflector import Reflector
+from shared.runtime.process.process import ProcessSettings, store_opener
+from shared.twin.clock import ScaledClock
+from shared.wire.keys import DEFAULT_PREFIX
+
+START_TIMEOUT_S = 30.0
+REFRESH_S = 0.25
+STATS_S = 1.0
+STABLE_S = 2.0
+UNSCHEDULABLE_STABLE_S = 4.0
+BACKOFF_STABLE_S = 12.0
+"""Where capacity may have come back (pods that finished, an agent that was away), a pod may wait out its longest
+backoff of 10 s (kube-scheduler's) before it is tried again."""
+STUCK_S = 60.0
+QUIET_S = 400.0
+"""Virtual seconds that a timed workload may stand still: longer than any of its pods runs."""
+
+
+async def run_demo(settings: DemoSettings) -> DemoResult:
+    """One demo. ``ConfigError``: something could not be started."""
+    return await Demo(settings).run()
+
+
+class Demo:
+    """One run. ``run`` does everything."""
+
+    def __init__(self, settings: DemoSettings) -> None:
+        self.settings = settings
+        self.board = PodBoard()
+        self.snapshot = Snapshot(planned=len(settings.workload.pods))
+        self.stats = StatsBook()
+        self._started_s = time.monotonic()
+        self._first_pod_s: float | None = None
+        self._submitting = asyncio.Event()
+        self._submitted_all = False
+        self._usage: dict[str, list[ProcessUsage]] = {}
+        self._stuck = ""
+        self._learning: dict[str, Any] = {}
+
+    def note(self, text: str) -> None:
+        """A line for the person watching."""
+        self.snapshot.notes.append(text)
+
+    async def run(self) -> DemoResult:
+        """Everything. ``ConfigError``: something could not be started."""
+        settings = self.settings
+        with Progress(quiet=settings.quiet) as progress:
+            async with AsyncExitStack() as stack:
+                etcd = EtcdKeeper(settings.state_dir / "etcd", on_event=lambda e: self.note(f"etcd: {e}"))
+                stack.push_async_callback(etcd.stop)
+                await etcd.start()
+                supervisor = Supervisor(settings.state_dir / "logs", on_event=self._on_event)
+                stack.push_async_callback(supervisor.close)
+                url, token, kubeconfig, twin = await self._start_twin(supervisor)
+                store = store_opener(ProcessSettings(etcd=(etcd.endpoint,)))()
+                stack.push_async_callback(store.close)
+                mesh_settings = self._mesh_settings(etcd.endpoint, kubeconfig)
+                write_tokens(mesh_settings)
+                mesh = Mesh(mesh_settings, supervisor, store)
+                stack.push_async_callback(mesh.close)
+                mesh.start()
+                await mesh.wait_scheduling(on_wait=lambda missing: self._waiting(progress, missing))
+                if (leader := mesh.view.coordinator) is not None:
+                    self.note(f"admin API and dashboard: {leader.record.admin_url}/ui")
+                    self.note(f"its tokens: {mesh_settings.admin_token_file}")
+                kills = await self._submit_and_watch(stack, mesh, etcd, TokenAccess(url, token), progress)
+                await self._read_stats(mesh)
+                self._learning = await read_learning(mesh)
+                self._take_usage(supervisor, etcd)
+                self._show(progress, mesh, "stopping")
+                mesh_names = [name for name in supervisor.children if name != twin.spec.name]
+                await supervisor.stop(*mesh_names)
+                await supervisor.stop(twin.spec.name)
+        restarts = {c.spec.name: c.restarts for c in supervisor.children.values()} | {"etcd": etcd.restarts}
+        return build_result(
+            settings,
+            [recovery.to_json() for recovery in kills.recoveries],
+            stats=self.stats,
+            usage=self._usage,
+            restarts=restarts,
+            stuck=self._stuck,
+            elapsed_s=time.monotonic() - self._started_s,
+            learning=self._learning,
+        )
+
+    def _on_event(self, event: str, child: Child) -> None:
+        if event == "restart":
+            self.note(f"{child.spec.name} ended with {child.exit_code} and is started again")
+
+    def _waiting(self, progress: Progress, missing: str) -> None:
+        self.snapshot.phase = f"starting ({missing})" if missing else "scheduling"
+        self.snapshot.elapsed_s = time.monotonic() - self._started_s
+        progress.show(self.snapshot)
+
+    async def _start_twin(self, supervisor: Supervisor) -> tuple[str, str, Path, Child]:
+        settings, kubeconfig = self.settings, self.settings.state_dir / "kubeconfig"
+        token_file = settings.state_dir / "twin-token"
+        token = write_secret(token_file)
+        spec: Spec = twin_spec(
+            port=settings.port,
+            token_file=token_file,
+            kubeconfig=kubeconfig,
+            audit=settings.audit_file,
+            speed=settings.speed,
+        )
+        twin = supervisor.start(spec)
+        await supervisor.ready(twin, timeout_s=START_TIMEOUT_S)
+        return twin.ready_line.split()[-1], token, kubeconfig, twin
+
+    def _mesh_settings(self, endpoint: str, kubeconfig: Path) -> MeshSettings:
+        settings = self.settings
+        return MeshSettings(
+            etcd=endpoint,
+            etcd_prefix=DEFAULT_PREFIX,
+            kubeconfig=kubeconfig,
+            coordinators=settings.coordinators,
+            agents=settings.agents,
+            binders=settings.binders,
+            policy=settings.policy,
+            learner=settings.learner,
+            speed=settings.speed,
+            seed=settings.seed,
+            state_dir=settings.state_dir,
+            admin_ports=free_ports(settings.coordinators),
+        )
+
+    # --- the run itself -------------------------------------------------------------------------------------------
+
+    async def _submit_and_watch(
+        self, stack: AsyncExitStack, mesh: Mesh, etcd: EtcdKeeper, access: TokenAccess, progress: Progress
+    ) -> Kills:
+        workload = self.settings.workload
+        client = KubeClient(access)
+        stack.push_async_callback(client.close)
+        kills = Kills(
+            self.settings.kills,
+            mesh,
+            etcd,
+            nodes=[node["metadata"]["name"] for node in workload.nodes],
+            rng=Random(self.settings.seed),
+            note=self.note,
+            before_kill=lambda: self._read_stats(mesh),
+        )
+        submission = await stack.enter_async_context(Submission(access))
+        await submission.create_nodes(workload.nodes)
+        watching = asyncio.create_task(self._watch(Reflector(client, PODS), kills))
+        submitting = asyncio.create_task(self._submit(submission, kills))
+        killing = asyncio.create_task(self._kill(kills))
+        polling = asyncio.create_task(self._poll(mesh))
+        tasks = (watching, submitting, killing, polling)
+        try:
+            while not self._settled(kills):
+                for task in tasks:
+                    if task.done():
+                        task.result()
+                if mesh.supervisor.failure.done():
+                    mesh.supervisor.failure.result()
+                self._show(progress, mesh, "running")
+                await asyncio.sleep(REFRESH_S)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return kills
+
+    async def _watch(self, reflector: Reflector[Any], kills: Kills) -> None:
+        async for batch in reflector.batches():
+            now_s = time.monotonic()
+            for event in batch:
+                if isinstance(event, Upserted):
+                    bound = self.board.seen(event.object, now_s)
+                    if bound is not None:
+                        kills.bound(bound)
+                elif isinstance(event, Deleted):
+                    self.board.gone(event.object.metadata.name, now_s)
+
+    async def _submit(self, submission: Submission, kills: Kills) -> None:
+        await submission.create_pods(self._due_pods(kills), lambda name: self.board.submitted(name, time.monotonic()))
+        self._submitted_all = True
+        await asyncio.Event().wait()
+
+    async def _due_pods(self, kills: Kills) -> AsyncIterator[dict[str, Any]]:
+        """The workload's pods when they are due, then more until the last kill has recovered."""
+        workload, speed = self.settings.workload, self.settings.speed
+        self._first_pod_s = time.monotonic()
+        self._submitting.set()
+        clock = ScaledClock(self._first_pod_s, speed)
+        for arrival in workload.pods:
+            if workload.timed:
+                await asyncio.sleep(max(0.0, clock.real(arrival.at_s) - time.monotonic()))
+            yield arrival.pod
+        for arrival in workload.extra():
+            if kills.settled:
+                return
+            await asyncio.sleep(arrival.at_s / speed if workload.timed else arrival.at_s)
+            self.snapshot.planned += 1
+            yield arrival.pod
+
+    async def _kill(self, kills: Kills) -> None:
+        await self._submitting.wait()
+        assert self._first_pod_s is not None
+        await kills.run(self._first_pod_s)
+        await asyncio.Event().wait()
+
+    async def _poll(self, mesh: Mesh) -> None:
+        while True:
+            await mesh.refresh()
+            await self._read_stats(mesh)
+            await asyncio.sleep(STATS_S)
+
+    async def _read_stats(self, mesh: Mesh) -> None:
+        leader = mesh.view.coordinator
+        if leader is not None:
+            self.stats.put(leader.record.incarnation, await mesh.get(leader.record.url, "/v1/stats"))
+
+    def _settled(self, kills: Kills) -> bool:
+        """Whether the run is over; sets ``_stuck`` when it is because nothing moves any more."""
+        board, still_s = self.board, time.monotonic() - max(self.board.changed_s, self._first_pod_s or 0.0)
+        waiting = board.count(PENDING)
+        unfinished = board.count(BOUND, RUNNING) if self.settings.workload.timed else 0
+        if self._submitted_all and kills.settled and waiting == 0 and unfinished == 0:
+            if not board.count(UNSCHEDULABLE):
+                return still_s >= STABLE_S
+            freed = self.settings.workload.timed or self.settings.kills
+            return still_s >= (BACKOFF_STABLE_S if freed else UNSCHEDULABLE_STABLE_S)
+        # Between two arrivals of a slow run, and while pods run, nothing has to move; while pods wait, something has.
+        patience_s = STUCK_S if waiting or not self.settings.workload.timed else STUCK_S + QUIET_S / self.settings.speed
+        if self._first_pod_s is not None and still_s > patience_s:
+            self._stuck = f"nothing moved for {patience_s:g} s: {waiting} pods pending, {unfinished} unfinished"
+            return True
+        return False
+
+    def _show(self, progress: Progress, mesh: Mesh, phase: str) -> None:
+        now_s, snapshot, board, view = time.monotonic(), self.snapshot, self.board, mesh.view
+        snapshot.phase = phase
+        snapshot.elapsed_s = now_s - self._started_s
+        snapshot.submitted, snapshot.pending, snapshot.bound = board.total, board.count(PENDING), board.placed
+        snapshot.running, snapshot.finished = board.count(RUNNING), board.count(FINISHED)
+        snapshot.unschedulable, snapshot.rate = board.count(UNSCHEDULABLE), board.rate(now_s)
+        snapshot.leader = view.coordinator.record.identity if view.coordinator else ""
+        snapshot.term = view.coordinator.term if view.coordinator else 0
+        snapshot.binder = ", ".join(leading.record.identity for _, leading in sorted(view.binders.items()))
+        snapshot.agents = len(view.agents)
+        snapshot.restarts = sum(child.restarts for child in mesh.supervisor.children.values())
+        progress.show(snapshot)
+
+    # --- the figures ----------------------------------------------------------------------------------------------
+
+    def _take_usage(self, supervisor: Supervisor, etcd: EtcdKeeper) -> None:
+        for child in supervisor.children.values():
+            self._usage.setdefault(child.spec.service, []).append(child.usage())
+        self._usage["etcd"] = [etcd.usage()]

@@ -1,0 +1,1 @@
+"""What works without a leader: status and policy straight from etcd."""

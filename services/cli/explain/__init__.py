@@ -1,0 +1,1 @@
+"""``conclave explain``: why a pod is where it is, from a mesh, a cluster alone or a file."""

@@ -1,0 +1,145 @@
+"""A coordinator's explanation as lines for people. Pure; fields that are missing are left out, unknown ones ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from shared.scheduling.explain.amounts import amount_text
+
+Json = dict[str, Any]
+NODES_SHOWN = 5
+
+OFFLINE = "api"
+"""``source`` of an answer that was worked out here, from what the API server shows."""
+
+
+def lines_of(answer: Json) -> Iterator[str]:
+    """The whole answer, headline first."""
+    yield f"{answer['pod']}: {answer['state']}, {answer['summary']}"
+    if answer.get("policy"):
+        yield f"  placed by policy {answer['policy']} (its annotation)"
+    if answer.get("nominated_node"):
+        yield f"  nominated to {answer['nominated_node']}"
+    if answer.get("queue"):
+        yield from _queue(answer["queue"], answer.get("priority", 0))
+    if answer.get("nodes"):
+        yield from _nodes(answer["nodes"])
+    if answer.get("preemption"):
+        yield from _preemption(answer["preemption"])
+    if answer.get("decision"):
+        yield from _decision(answer["decision"])
+    elif answer["state"] == "bound" and answer.get("source") == OFFLINE:
+        yield "  which nodes were considered, and their scores, only the leading coordinator remembers"
+    elif answer["state"] == "bound":
+        yield "  this leader does not remember the decision: it is an older one, or another leader's"
+    for missing in answer.get("missing") or ():
+        yield f"  not looked at: {missing}"
+    if answer.get("reasons"):
+        yield from _reasons(answer["reasons"])
+
+
+def _reasons(told: Json) -> Iterator[str]:
+    """Why the policy chooses as it does, as it sees the nodes now."""
+    chosen, second = told["chosen"], told["runner_up"]
+    yield (
+        f"  as the nodes stand, {told['policy']} gives {chosen['node']} {chosen['score']:.3g}"
+        f" (accept {chosen['q_accept']:.3g}, reject {chosen['q_reject']:.3g}), moved most by:"
+    )
+    for moved in told["moved"]:
+        yield f"      {_feature(moved, 'others on average')}"
+    if second is not None:
+        place = "behind" if told["ahead_by"] >= 0 else "ahead"
+        yield f"    best alternative: {second['node']}, {second['score']:.3g}, {abs(told['ahead_by']):.3g} {place}, by:"
+        for moved in told["decisive"]:
+            yield f"      {_feature(moved, 'there')}"
+
+
+def _feature(moved: Json, where: str) -> str:
+    return f"{moved['feature']} {moved['value']:.3g} ({where} {moved['others']:.3g}): {moved['effect']:+.3g}"
+
+
+def _queue(queue: Json, priority: int) -> Iterator[str]:
+    place = queue["place"]
+    text = f"  queue: {place}"
+    if queue.get("ahead") is not None:
+        text += f", {queue['ahead']} ahead of it"
+    text += f"; priority {priority}, {queue['attempts']} failed attempts, pending for {seconds(queue['waiting_s'])}"
+    if queue.get("next_retry_s") is not None:
+        when = seconds(queue["next_retry_s"])
+        text += (
+            f"; tried again in {when}" if place == "backoff" else f"; tried again when something helps, or in {when}"
+        )
+    yield text
+    if queue.get("rejected_by"):
+        yield f"  waits for events about: {', '.join(queue['rejected_by'])}"
+
+
+def _nodes(nodes: Json) -> Iterator[str]:
+    deciding = f"; {nodes['agents']} agents decide" if "agents" in nodes else ""
+    yield f"  now {nodes['feasible']} of {nodes['nodes']} nodes take it{deciding}"
+    if nodes.get("unowned"):
+        yield f"  {nodes['unowned']} nodes have no agent"
+    for group in nodes["groups"]:
+        stage = "" if group["stage"] == "Filter" else f" ({group['stage']})"
+        yield f"  {group['count']} x {group['plugin']}{stage}: {', '.join(group['reasons'])}"
+        yield from _members(group)
+        if group.get("change"):
+            yield f"      would help: {group['change']}"
+    for candidate in nodes["candidates"]:
+        parts = ", ".join(f"{plugin} {score}" for plugin, score in candidate["scores"].items())
+        yield f"  {candidate['name']} takes it: {candidate['total']} ({parts})"
+
+
+def _members(group: Json) -> Iterator[str]:
+    shown = group["nodes"][:NODES_SHOWN]
+    if not any(node["shortages"] or node.get("numbers") for node in shown):
+        more = "" if group["count"] <= len(shown) else f" and {group['count'] - len(shown)} more"
+        yield f"      {', '.join(node['name'] for node in shown)}{more}"
+        return
+    for node in shown:
+        parts = [
+            f"{s['resource']}: asked {_amount(s, 'requested')}, free {_amount(s, 'free')} of "
+            f"{_amount(s, 'allocatable')}, short by {_amount(s, 'short_by')}"
+            for s in node["shortages"]
+        ]
+        parts += [number["text"] for number in node.get("numbers") or ()]
+        yield f"      {node['name']}: {'; '.join(parts)}" if parts else f"      {node['name']}"
+    if group["count"] > len(shown):
+        yield f"      and {group['count'] - len(shown)} more"
+
+
+def _preemption(preemption: Json) -> Iterator[str]:
+    yield f"  preemption {preemption['summary']}" if preemption["helps"] else f"  preemption: {preemption['summary']}"
+    if preemption["tried"] < preemption["curable"]:
+        yield f"      tried on {preemption['tried']} of {preemption['curable']} nodes that evicting may open"
+    for candidate in preemption["candidates"]:
+        victims = ", ".join(
+            f"{victim['pod']} (priority {victim['priority']}{', breaks its budget' if victim['breaks_budget'] else ''})"
+            for victim in candidate["victims"][:NODES_SHOWN]
+        )
+        left = candidate["count"] - min(candidate["count"], NODES_SHOWN)
+        more = f" and {left} more" if left else ""
+        forbidden = "" if candidate["allowed"] else "; not done, budgets are strict"
+        yield f"      {candidate['node']}: {victims}{more}{forbidden}"
+    if preemption["protected"]:
+        yield f'      {preemption["protected"]} pods of lower priority are annotated conclave.io/preemptible: "false"'
+
+
+def _decision(decision: Json) -> Iterator[str]:
+    version = f"{decision['policy']}@{decision['policy_version']}"
+    yield f"  decided {seconds(decision['ago_s'])} ago for {decision['node']} by {version}; considered:"
+    for candidate in decision["candidates"]:
+        advice = "" if candidate["accepted"] else ", its policy advised against it"
+        yield f"      {candidate['node']}: {candidate['score']:g}{advice}"
+
+
+def _amount(shortage: Json, field: str) -> str:
+    return amount_text(shortage["resource"], shortage[field])
+
+
+def seconds(value: float) -> str:
+    """``0.4 s``, ``12 s``, ``5 min``."""
+    if value < 10:
+        return f"{value:.1f} s"
+    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"

@@ -1,0 +1,1 @@
+"""Processes of a mesh on this machine: ``conclave up`` and ``run``, etcd, restarts."""

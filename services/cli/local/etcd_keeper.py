@@ -1,0 +1,104 @@
+"""The mesh's private etcd, kept running: restarted on its data directory with backoff whenever it ends.
+
+Beside ``supervisor.py`` because etcd is not a service of ours: it has no ready line, its own start-up and its own log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from services.cli.local.process_usage import ProcessUsage, read_usage
+from services.cli.local.supervisor import FIRST_BACKOFF_S, MAX_BACKOFF_S, STABLE_S
+from shared.errors import ConfigError
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+
+SAMPLE_S = 0.5
+
+
+class EtcdKeeper:
+    """``start`` it, ``kill`` it if you like, ``stop`` it last. ``healthy`` is set while it serves."""
+
+    def __init__(self, data_dir: Path, *, on_event: Callable[[str], None] | None = None) -> None:
+        self._etcd = EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=data_dir, die_with_parent=True))
+        self._on_event = on_event or (lambda _event: None)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._spent = ProcessUsage()
+        self._live = ProcessUsage()
+        self.restarts = 0
+        self.healthy = asyncio.Event()
+
+    @property
+    def endpoint(self) -> str:
+        """URL for clients."""
+        return self._etcd.endpoint
+
+    @property
+    def pid(self) -> int:
+        """Process id; 0 when not running."""
+        return self._etcd.pid
+
+    async def start(self) -> None:
+        """Start and await its health. ``ConfigError``: there is no etcd, or it does not start."""
+        await self._etcd.start()
+        self.healthy.set()
+        self._tasks = [asyncio.create_task(self._keep()), asyncio.create_task(self._sample())]
+
+    async def kill(self) -> bool:
+        """SIGKILL; it is restarted by itself. False when it was not running."""
+        if not self._etcd.pid:
+            return False
+        self._look()
+        self.healthy.clear()
+        await self._etcd.kill()
+        return True
+
+    async def stop(self) -> None:
+        """End it for good."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._look()
+        await self._etcd.stop()
+
+    def usage(self) -> ProcessUsage:
+        """All incarnations together: CPU summed, memory the largest."""
+        self._look()
+        live = self._live
+        peak = max(self._spent.peak_rss_bytes, live.peak_rss_bytes)
+        return ProcessUsage(self._spent.cpu_s + live.cpu_s, peak, live.rss_bytes)
+
+    def _look(self) -> None:
+        if self._etcd.pid:
+            usage = read_usage(self._etcd.pid)
+            if usage.peak_rss_bytes:
+                self._live = usage
+
+    async def _sample(self) -> None:
+        while True:
+            self._look()
+            await asyncio.sleep(SAMPLE_S)
+
+    async def _keep(self) -> None:
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            started = time.monotonic()
+            await self._etcd.wait()
+            self.healthy.clear()
+            peak = max(self._spent.peak_rss_bytes, self._live.peak_rss_bytes)
+            self._spent = ProcessUsage(self._spent.cpu_s + self._live.cpu_s, peak)
+            self._live = ProcessUsage()
+            self._on_event("exit")
+            while not self.healthy.is_set():
+                if time.monotonic() - started >= STABLE_S:
+                    backoff_s = FIRST_BACKOFF_S
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+                with contextlib.suppress(ConfigError):
+                    await self._etcd.start()
+                    self.healthy.set()
+            self.restarts += 1
+            self._on_event("ready")

@@ -1,0 +1,80 @@
+"""``conclave up``: the mesh on this machine against any cluster.
+
+It checks the kubeconfig and the server before it starts anything, prints one line beginning with ``ready`` when the
+mesh schedules, keeps every process running, and ends on SIGTERM or SIGINT with nothing left behind. It knows nothing of
+the twin: what it needs of the cluster is the Kubernetes API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from services.cli.demo.command import COUNT, wants_learner
+from services.cli.local.state_dir import state_dir
+from services.cli.terminal.until_signal import until_signal
+from shared.wire.keys import DEFAULT_PREFIX, Keys
+
+
+@click.command()
+@click.option("--kubeconfig", type=click.Path(path_type=Path), required=True, help="Which cluster.")
+@click.option("--context", help="Context of the kubeconfig; default: its current one.")
+@click.option("--scheduler-name", default="conclave", show_default=True, help="Whose pods to schedule.")
+@click.option("--agents", type=COUNT, default=2, show_default=True, help="Agents; they share the nodes.")
+@click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
+@click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
+@click.option("--etcd", help="Endpoints of an etcd, comma-separated; default: a private one on this machine.")
+@click.option("--etcd-prefix", default=DEFAULT_PREFIX, show_default=True, help="Where the mesh keeps its keys.")
+@click.option("--policy", default="kube-default", show_default=True, help="Which policy the agents decide by.")
+@click.option("--learner/--no-learner", default=False, help="Learn while running; needs a learned --policy and torch.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Breaks ties.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep logs and the private etcd's data here.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+def up(
+    kubeconfig: Path,
+    context: str | None,
+    scheduler_name: str,
+    agents: int,
+    coordinators: int,
+    binders: int,
+    etcd: str | None,
+    etcd_prefix: str,
+    policy: str,
+    learner: bool,
+    seed: int,
+    keep: Path | None,
+    log_level: str,
+) -> int:
+    """Run the mesh on this machine against the cluster of KUBECONFIG until SIGTERM; prints ready when it schedules."""
+    from services.cli.local.mesh import MeshSettings
+    from services.cli.local.up_run import check_cluster, check_scheduler_name, serve
+    from shared.policy.registry import make_policy
+    from shared.runtime.observe.logging import configure
+
+    # Each service logs to its own file; what we say ourselves is the ready line and, in one line, what is wrong.
+    configure("cli", level="error")
+    make_policy(policy)
+    learns = learner and wants_learner(policy, learner)
+    check_scheduler_name(scheduler_name)
+    Keys.under(etcd_prefix)
+    asyncio.run(until_signal(check_cluster(kubeconfig, context)))
+    with state_dir("up", keep) as folder:
+        settings = MeshSettings(
+            etcd=etcd or "",
+            etcd_prefix=etcd_prefix,
+            kubeconfig=kubeconfig.absolute(),
+            context=context,
+            scheduler_name=scheduler_name,
+            coordinators=coordinators,
+            agents=agents,
+            binders=binders,
+            policy=policy,
+            learner=learns,
+            seed=seed,
+            state_dir=folder.path,
+            log_level=log_level,
+        )
+        asyncio.run(serve(settings))
+    return 0

@@ -1,0 +1,136 @@
+"""What ``conclave up`` does once its flags are read: check the cluster, run the mesh, end it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import msgspec
+
+from services.cli.etcd.mesh_view import read_mesh
+from services.cli.local.context import how_to_use, write_local
+from services.cli.local.etcd_keeper import EtcdKeeper
+from services.cli.local.mesh import Mesh, MeshSettings, free_ports, write_tokens
+from services.cli.local.supervisor import Child, Supervisor
+from shared.errors import ConfigError, StoreError
+from shared.ports import Store
+from shared.runtime.process.process import SchedulerName
+from shared.wire.keys import Keys
+
+CHECK_S = 5.0
+DYING_S = 8.0
+"""Leases of a mesh that was just killed end within this time."""
+
+
+def check_scheduler_name(name: str) -> None:
+    """``ConfigError``: no pod can have this ``spec.schedulerName``, so nothing would ever be scheduled."""
+    try:
+        msgspec.convert(name, SchedulerName)
+    except msgspec.ValidationError:
+        raise ConfigError(
+            f"--scheduler-name: {name!r} can be no pod's schedulerName; use lower case letters, digits, '-' and '.'"
+        ) from None
+
+
+async def check_cluster(kubeconfig: Path, context: str | None) -> str:
+    """The server's version. ``ConfigError``: the kubeconfig cannot be used, its user may not read what we schedule,
+    or the server does not answer."""
+    from shared.adapters.kube.api import KubeClient
+    from shared.adapters.kube.config import KubeConfig
+    from shared.kube.resources import NODES, PODS
+
+    access = await KubeConfig.load(kubeconfig, context=context)
+    client = KubeClient(access)
+    try:
+        version = await client.check(timeout_s=CHECK_S)
+        await client.check_reads(NODES, PODS, timeout_s=CHECK_S)
+        return version
+    finally:
+        await client.close()
+
+
+async def await_alone(store: Store, keys: Keys, *, timeout_s: float = DYING_S, poll_s: float = 0.2) -> None:
+    """Return once no mesh lives under the prefix. ``ConfigError``: one does, and stays.
+
+    Two meshes of one prefix share leaders and agents but not the token between services: whoever leads is refused by
+    half of the others, and nothing is scheduled.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while True:
+        view = await read_mesh(store, keys)
+        leaders = [leading.record for leading in (view.coordinator, *view.binders.values()) if leading is not None]
+        deciding = (*view.agents, *view.misplaced.values())
+        there = [f"{leader.identity} leads" for leader in leaders] + [f"{agent} decides" for agent in deciding]
+        if not there:
+            return
+        if loop.time() >= deadline:
+            raise ConfigError(
+                f"--etcd-prefix: another mesh uses {keys.prefix} ({there[0][:64]}); end it, or give this one a prefix "
+                "and a --scheduler-name of its own"
+            )
+        await asyncio.sleep(poll_s)
+
+
+async def serve(settings: MeshSettings) -> None:
+    """Run until SIGTERM or SIGINT, during start-up too."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with AsyncExitStack() as stack:
+        running = asyncio.create_task(_run(settings, stack))
+        stopped = asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+        finally:
+            for task in (running, stopped):
+                task.cancel()
+            await asyncio.gather(running, stopped, return_exceptions=True)
+
+
+async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
+    from shared.runtime.process.process import ProcessSettings, await_store, store_opener
+
+    def on_event(event: str, child: Child) -> None:
+        if event == "restart":
+            click.echo(f"restarted {child.spec.name} (ended with {child.exit_code})", err=True)
+
+    if not settings.etcd:
+        keeper = EtcdKeeper(settings.state_dir / "etcd", on_event=lambda event: click.echo(f"etcd {event}", err=True))
+        stack.push_async_callback(keeper.stop)
+        await keeper.start()
+        settings = replace(settings, etcd=keeper.endpoint)
+    process = ProcessSettings(etcd=tuple(settings.etcd.split(",")), etcd_prefix=settings.etcd_prefix)
+    store = store_opener(process)()
+    stack.push_async_callback(store.close)
+    try:
+        await await_store(store, process, timeout_s=CHECK_S)
+    except StoreError as error:
+        raise ConfigError(f"--etcd: {settings.etcd}: {error}; start it or mend --etcd") from None
+    await await_alone(store, Keys.under(settings.etcd_prefix))
+    settings = replace(settings, admin_ports=free_ports(settings.coordinators))
+    supervisor = Supervisor(settings.state_dir / "logs", on_event=on_event)
+    stack.push_async_callback(supervisor.close)
+    write_tokens(settings)
+    mesh = Mesh(settings, supervisor, store)
+    stack.push_async_callback(mesh.close)
+    mesh.start()
+    await mesh.wait_scheduling()
+    view = mesh.view
+    leader = view.coordinator.record if view.coordinator else None
+    contexts = write_local(settings.state_dir, settings.admin_ports, settings.admin_token_file)
+    click.echo(f"to operate it: {how_to_use(contexts)}; conclave status", err=True)
+    click.echo(
+        f"ready scheduler={settings.scheduler_name} policy={settings.policy} agents={len(view.agents)} "
+        f"leader={leader.identity if leader else ''} url={leader.url if leader else ''} etcd={settings.etcd} "
+        f"token-file={settings.token_file} admin={leader.admin_url if leader else ''} "
+        f"dashboard={leader.admin_url if leader else ''}/ui admin-token-file={settings.admin_token_file}"
+    )
+    await asyncio.shield(supervisor.failure)

@@ -1,0 +1,1 @@
+"""What the admin API answers, as lines for people. Pure."""

@@ -1,0 +1,1 @@
+"""``conclave top``: the mesh live on a terminal."""

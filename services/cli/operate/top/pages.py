@@ -1,0 +1,156 @@
+"""What ``conclave top`` can show: each page says what to ask, what is above its list, and what a row opens into.
+
+Tabs are lists of the whole mesh; a row of one opens a node, a pod or the pods of a group, and those open further.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from services.cli.explain.text import lines_of as explain_lines
+from services.cli.listing.kinds import Json, Kind
+from services.cli.operate.decisions import DECISIONS
+from services.cli.operate.lines.nodes import NODES, PODS_ON_NODE, node_head
+from services.cli.operate.lines.status import MEMBERS
+from services.cli.operate.pending import PENDING_GROUPS, group_key, pending_lines
+from services.cli.operate.queue import QUEUED_PODS
+
+if TYPE_CHECKING:
+    from services.cli.server.client import AdminClient
+
+MOST_ROWS = 2000
+"""Rows of a list that are asked for: a leader has pods to place."""
+MOST_DECISIONS = 200
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Page:
+    """One page, and how it is looked at now. ``look`` gives (lines above the list, items of ``kind``)."""
+
+    title: str
+    look: Callable[[AdminClient], Awaitable[tuple[Sequence[str], Sequence[Json]]]]
+    kind: Kind | None = None
+    opens: Callable[[Json], Page | None] = lambda _: None
+    key: Callable[[Json], str] = lambda item: f"{item.get('namespace', '')}/{item.get('name', '')}/{item.get('uid')}"
+    """What a row is remembered by while the list changes."""
+
+    found: tuple[Sequence[str], Sequence[Json]] | None = None
+    chosen: str = ""
+    row: int = 0
+    scrolled: int = 0
+    sort: int | None = None
+    reverse: bool = False
+    wide: bool = False
+    filter: str = ""
+
+
+def overview_page() -> Page:
+    """The mesh at a glance, which ``top_lines`` draws from the overview and what this finds."""
+
+    async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
+        nodes, placed = await asyncio.gather(client.get("/v1/nodes/map"), client.items("/v1/decisions", most=20))
+        return (), [{"nodes": nodes, "decisions": placed}]
+
+    return Page(title="overview", look=look)
+
+
+def nodes_page() -> Page:
+    """Every node; one opens with its pods."""
+    return Page(title="nodes", kind=NODES, look=_list("/v1/nodes"), opens=lambda node: node_page(str(node["name"])))
+
+
+def queue_page(namespace: str = "") -> Page:
+    """The pods that wait; one opens with why."""
+    return Page(
+        title="queue", kind=QUEUED_PODS, look=_list("/v1/queue", namespace=namespace), opens=_explained,
+    )  # fmt: skip
+
+
+def pending_page(namespace: str = "") -> Page:
+    """Why pods wait, in groups; one opens with its pods."""
+
+    async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
+        answer = await client.list_document("/v1/pending", most=MOST_ROWS, namespace=namespace)
+        return pending_lines(answer), answer["items"]
+
+    return Page(title="pending", kind=PENDING_GROUPS, look=look, opens=group_page, key=group_key)
+
+
+def group_page(group: Json) -> Page:
+    """A group of pending pods above those of its namespace that wait with the same priority for the same rules."""
+    plugins = sorted(group.get("plugins") or ())
+
+    async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
+        pods = await client.items("/v1/queue", most=MOST_ROWS, namespace=group.get("namespace"))
+        alike = [
+            pod for pod in pods
+            if pod.get("priority") == group.get("priority") and sorted(pod.get("plugins") or ()) == plugins
+        ]  # fmt: skip
+        helps = [f"  would help: {one.get('text')} (lets in {one.get('lets_in')})" for one in group.get("helps") or ()]
+        return [f"{group.get('reason')}: {group.get('message') or 'no message'}", *helps], alike
+
+    return Page(title=f"group {group.get('reason')}", kind=QUEUED_PODS, look=look, opens=_explained)
+
+
+def decisions_page(namespace: str = "") -> Page:
+    """The newest placements; one opens with what was considered."""
+    look = _list("/v1/decisions", most=MOST_DECISIONS)
+
+    async def ours(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
+        _, found = await look(client)
+        return (), [item for item in found if namespace in ("", item.get("namespace"))]
+
+    return Page(title="decisions", kind=DECISIONS, look=ours, opens=_explained)
+
+
+def members_page() -> Page:
+    """Who is there."""
+    return Page(
+        title="members", kind=MEMBERS, look=_list("/v1/members"),
+        key=lambda member: f"{member.get('service')}/{member.get('id')}",
+    )  # fmt: skip
+
+
+def node_page(name: str) -> Page:
+    """One node above its pods; one of these opens with why it is there."""
+
+    async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
+        node = await client.get(f"/v1/nodes/{quote(name, safe='')}")
+        return node_head(node), node.get("pods") or ()
+
+    return Page(title=f"node {name}", kind=PODS_ON_NODE, look=look, opens=_explained)
+
+
+def pod_page(namespace: str, name: str) -> Page:
+    """Why a pod is where it is, or nowhere."""
+
+    async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
+        path = f"/v1/pods/{quote(namespace, safe='')}/{quote(name, safe='')}/explain"
+        return list(explain_lines(await client.get(path))), ()
+
+    return Page(title=f"pod {namespace}/{name}", look=look)
+
+
+def tabs(namespace: str = "") -> list[Page]:
+    """What Tab goes through."""
+    return [
+        overview_page(), nodes_page(), queue_page(namespace), pending_page(namespace), decisions_page(namespace),
+        members_page(),
+    ]  # fmt: skip
+
+
+def _explained(pod: Json) -> Page | None:
+    return pod_page(str(pod["namespace"]), str(pod["name"])) if pod.get("namespace") and pod.get("name") else None
+
+
+def _list(
+    path: str, *, most: int = MOST_ROWS, **query: Any
+) -> Callable[[AdminClient], Awaitable[tuple[Sequence[str], Sequence[Json]]]]:
+    async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
+        return (), await client.items(path, most=most, **query)
+
+    return look

@@ -1,0 +1,1 @@
+"""``conclave pki``: certificates for a mesh, and etcd's users and roles."""

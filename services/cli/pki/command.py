@@ -1,0 +1,133 @@
+"""``conclave pki``: a CA for a mesh, certificates of services, people and etcd, and etcd's users.
+
+Long-lived is the CA alone; everything else holds 90 days and is renewed in place, where services follow the files. A CA
+is replaced in three steps, each of which everybody must have seen before the next: trust both, sign with the new one,
+trust the new one alone. It refuses to keep a list of what it issued: ``show`` reads what is there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import click
+
+from services.cli.pki import certificates
+from services.cli.pki.etcd_roles import etcd_roles
+from services.cli.pki.files import CERT, AuthorityFolder, HolderFolder, read_certificates
+from services.cli.pki.table import Row, lines_of, row_of
+from shared.errors import ConfigError
+
+Folder = click.Path(path_type=Path)
+ca_option = click.option("--ca", type=Folder, default=Path("pki"), show_default=True, help="The CA's folder.")
+Days = click.IntRange(1, 36500)
+
+
+def utc_now() -> dt.datetime:
+    """This moment."""
+    return dt.datetime.now(dt.UTC).replace(microsecond=0)
+
+
+@click.group()
+def pki() -> None:
+    """Make and renew the certificates of a mesh and of its etcd."""
+
+
+pki.add_command(etcd_roles)
+
+
+@pki.command()
+@click.argument("folder", type=Folder, default=Path("pki"))
+@click.option("--name", default="conclave-ca", show_default=True, help="The CA's common name.")
+@click.option("--days", type=Days, default=certificates.CA_DAYS, show_default=True, help="How long it holds.")
+def init(folder: Path, name: str, days: int) -> None:
+    """Make a CA in FOLDER. One that is there is never overwritten."""
+    AuthorityFolder(folder).create(certificates.make_authority(name, days=days, now=utc_now()))
+    click.echo(f"CA {name} for {days} days in {folder}; keep {folder}/ca.key where nobody else reads it")
+
+
+@pki.command()
+@click.argument("kind", type=click.Choice(certificates.KINDS))
+@click.argument("name", default="")
+@ca_option
+@click.option("--out", type=Folder, required=True, help="Folder for tls.crt, tls.key and ca.crt.")
+@click.option("--san", "sans", multiple=True, help="A further DNS name or address in it; may be repeated.")
+@click.option("--days", type=Days, default=certificates.DEFAULT_DAYS, show_default=True, help="How long it holds.")
+def issue(kind: str, name: str, ca: Path, out: Path, sans: tuple[str, ...], days: int) -> None:
+    """Make a certificate: of a service (NAME: its id; none: shared by the role), of a person (viewer, operator, admin
+    NAME), or of etcd (etcd-client NAME: its etcd user)."""
+    wanted = certificates.wanted_of(kind, name, sans)
+    folder = AuthorityFolder(ca)
+    pair = certificates.issue(folder.load(), wanted, days=days, now=utc_now())
+    HolderFolder(out).create(pair, folder.bundle())
+    click.echo(f"{wanted.common_name} for {days} days in {out}")
+
+
+@pki.command()
+@click.argument("folders", type=Folder, nargs=-1, required=True)
+@ca_option
+@click.option("--all", "everything", is_flag=True, help="Also those that hold for long.")
+@click.option("--trust-only", is_flag=True, help="Only bring ca.crt up to date, as after conclave pki rotate.")
+def renew(folders: tuple[Path, ...], ca: Path, everything: bool, trust_only: bool) -> None:
+    """Renew the certificates in FOLDERS that have less than a third of their time left. Services follow the files."""
+    source, now = AuthorityFolder(ca), utc_now()
+    bundle, authority = source.bundle(), None if trust_only else source.load()
+    for folder in folders:
+        holder = HolderFolder(folder)
+        current = holder.certificate()
+        left, life = current.not_valid_after_utc - now, current.not_valid_after_utc - current.not_valid_before_utc
+        name = certificates.name_of(current)
+        if authority is None:
+            holder.trust(bundle)
+            click.echo(f"{folder}: {name}: trusts {len(bundle)} CA{'s' * (len(bundle) > 1)}")
+        elif not everything and left * 3 > life:
+            click.echo(f"{folder}: {name}: holds {left.days} more days, kept")
+        else:
+            wanted, days = certificates.wanted_again(current)
+            holder.replace(certificates.issue(authority, wanted, days=days, now=now), bundle)
+            click.echo(f"{folder}: {name}: renewed for {days} days")
+
+
+@pki.command()
+@ca_option
+@click.option("--finish", is_flag=True, help="Last step: trust the new CA alone.")
+@click.option("--days", type=Days, default=certificates.CA_DAYS, show_default=True, help="How long it holds.")
+def rotate(ca: Path, finish: bool, days: int) -> None:
+    """Replace the CA: makes a new one that signs from now on, and goes on trusting the old one.
+
+    Then: renew --trust-only FOLDERS, wait until every process has read them; renew --all FOLDERS, wait again; rotate
+    --finish and renew --trust-only FOLDERS.
+    """
+    folder = AuthorityFolder(ca)
+    signs, bundle = folder.load(), folder.bundle()
+    if finish:
+        folder.trust((certificates.pem_of(signs.certificate),))
+        click.echo(f"{ca}: {len(bundle) - 1} old CA no longer trusted; now: conclave pki renew --trust-only FOLDERS")
+        return
+    if len(bundle) > 1:
+        raise ConfigError(f"{ca}/ca.crt: a replacement is under way; end it with conclave pki rotate --finish")
+    name = certificates.name_of(signs.certificate)
+    folder.replace(certificates.make_authority(name, days=days, now=utc_now()), trusted=bundle)
+    click.echo(f"{ca}: a new CA signs, the old one is still trusted; now: conclave pki renew --trust-only FOLDERS")
+
+
+@pki.command()
+@click.argument("paths", type=Folder, nargs=-1, required=True)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+def show(paths: tuple[Path, ...], output: str) -> int:
+    """Show the certificates in PATHS (files, or folders with tls.crt or ca.crt). Exit code 1: one does not hold now."""
+    rows = [row for path in paths for row in _rows(path, utc_now())]
+    if output == "json":
+        click.echo(json.dumps([row.to_json() for row in rows], indent=2))
+    else:
+        click.echo("\n".join(lines_of(rows)))
+    return 0 if all(row.holds for row in rows) else 1
+
+
+def _rows(path: Path, now: dt.datetime) -> list[Row]:
+    file = path
+    if path.is_dir():
+        file = path / CERT if (path / CERT).exists() else path / "ca.crt"
+    found = read_certificates(file, "give a certificate in PEM, or a folder with tls.crt or ca.crt")
+    return [row_of(file, certificate, now) for certificate in found]

@@ -1,0 +1,1 @@
+"""Tables, keys, screens and progress on a terminal; Ctrl-C; files written whole."""

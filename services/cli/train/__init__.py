@@ -1,0 +1,1 @@
+"""``conclave train`` and ``conclave evaluate``."""

@@ -1,0 +1,120 @@
+"""``conclave train POLICY``: starts the trainer as a process of its own and passes on how it ended.
+
+Why a process: torch lives in the learner alone, and the command line imports no service. The trainer shows its own
+progress; Ctrl-C reaches it too, so that it leaves a checkpoint from which ``--resume`` goes on. Exit codes: the
+trainer's own; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from shared.errors import ConfigError
+from shared.experiments.evaluation.seeds import parse_seeds
+from shared.runtime.process.parent_death import die_with_parent
+
+TRAINER = "services.learner"
+FIRST_TRAINING_SEED = 1000
+"""Seeds below are for choosing (500-509) and for reporting (42-51): a policy never sees them in training."""
+STOP_S = 30.0
+"""How long a trainer may take to write its checkpoint before it is killed."""
+EXIT_INTERRUPTED = 130
+NEEDED = ("torch", "gymnasium", "pettingzoo", "tensorboard")
+KUBE_DEFAULT = "kube-default"
+
+
+@click.command()
+@click.argument("policy")
+@click.option("--seeds", help="Training seeds, as in 1000-1063; default: those on the policy's card.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for weights, card and curves.")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint in --out.")
+@click.option("--workers", type=click.IntRange(1, 64), help="Processes to train in; default 1.")
+@click.option("--warm-up", help="First imitate kube-default, or the decisions recorded in FILE (a capture).")
+@click.option("--steps", type=click.IntRange(min=1), help="How long, in the trainer's own steps; default: as shipped.")
+def train(
+    policy: str,
+    seeds: str | None,
+    out: Path | None,
+    resume: bool,
+    workers: int | None,
+    warm_up: str | None,
+    steps: int | None,
+) -> int:
+    """Train POLICY on the twin and leave weights, card and curves in --out (default: training/POLICY)."""
+    folder = out if out is not None else Path("training") / policy
+    flags = [policy, "--out", str(folder)]
+    if seeds is not None:
+        low = [seed for seed in parse_seeds(seeds) if seed < FIRST_TRAINING_SEED]
+        if low:
+            raise ConfigError(
+                f"--seeds: {low[0]} is kept for choosing and reporting; train on {FIRST_TRAINING_SEED} and above"
+            )
+        flags += ["--seeds", seeds]
+    if warm_up is not None:
+        if warm_up != KUBE_DEFAULT and not Path(warm_up).is_file():
+            raise ConfigError(f"--warm-up: {warm_up!r} is neither {KUBE_DEFAULT} nor a file; give one of them")
+        flags += ["--warm-up", warm_up]
+    if resume:
+        flags.append("--resume")
+    for flag, count in (("--workers", workers), ("--steps", steps)):
+        if count is not None:
+            flags += [flag, str(count)]
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"train: {' and '.join(missing)} missing; install the extra: pip install 'conclave[learn]'"
+            " --extra-index-url https://download.pytorch.org/whl/cpu"
+        )
+    started_s = time.monotonic()
+    code = run_child([sys.executable, "-m", TRAINER, "train", *flags])
+    if code == 0:
+        click.echo(f"{policy}: trained in {time.monotonic() - started_s:.0f} s, in {folder}")
+    return code
+
+
+def run_child(argv: list[str], *, stop_s: float = STOP_S) -> int:
+    """The exit code of ``argv``, which shares our terminal. On Ctrl-C or SIGTERM it is asked to end, then killed.
+
+    A child killed by a signal gives 128 + the signal, as a shell does.
+    """
+    child = subprocess.Popen(
+        argv,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        # Ctrl-C comes to us alone and is passed on once: two of them would interrupt the writing of the checkpoint.
+        start_new_session=True,
+        preexec_fn=_in_child,  # noqa: PLW1509  two system calls, see die_with_parent
+    )
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        code = child.wait()
+    except KeyboardInterrupt:
+        _end(child, stop_s)
+        return EXIT_INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return code if code >= 0 else 128 - code
+
+
+def _in_child() -> None:
+    die_with_parent()
+    # a shell starts background jobs with SIGINT ignored, and that is inherited: ours is how the trainer is asked to end
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _end(child: subprocess.Popen[bytes], stop_s: float) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        child.send_signal(signal.SIGINT)
+    try:
+        child.wait(stop_s)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        child.kill()
+        child.wait()

@@ -1,0 +1,1 @@
+"""``conclave twin``: serve, capture, replay."""

@@ -1,0 +1,187 @@
+"""``conclave twin``: the simulated cluster.
+
+``serve`` runs its API server as a process of its own, ``capture`` records a real cluster into a twin file, ``replay``
+plays one in the cluster model, ``trace`` makes nodes and pods for the demo.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import click
+
+from services.cli.local.run import become
+from services.cli.terminal.durations import SECONDS
+from shared.errors import ConfigError
+
+
+@click.group()
+def twin() -> None:
+    """The simulated cluster."""
+
+
+@twin.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port to listen on.")
+@click.option("--token", help="Only this bearer token is let in, as cluster admin.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="Read that token from a file.")
+@click.option("--advertise", help="Host name for the kubeconfig and the certificate; default: --host.")
+@click.option("--kubeconfig-out", type=click.Path(path_type=Path), help="Write a kubeconfig for the server here.")
+@click.option("--audit", type=click.Path(path_type=Path), help="Write every accepted change here, as JSON lines.")
+@click.option(
+    "--requests", type=click.Path(path_type=Path), help="Write who asked for which verb on which resource here."
+)
+@click.option("--faults", type=click.Path(path_type=Path), help="Faults to inject from the start, as JSON.")
+@click.option(
+    "--simulate",
+    is_flag=True,
+    help="Play the controllers of Deployments, ReplicaSets, Jobs, volumes and deletions, and the kubelets of nodes "
+    "annotated conclave.io/twin-node=true.",
+)
+@click.option(
+    "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second, with --simulate."
+)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat uids, generated names and injected faults.")
+def serve(
+    host: str,
+    port: int,
+    token: str | None,
+    token_file: Path | None,
+    advertise: str | None,
+    kubeconfig_out: Path | None,
+    audit: Path | None,
+    requests: Path | None,
+    faults: Path | None,
+    simulate: bool,
+    speed: float,
+    seed: int | None,
+) -> None:
+    """Serve the Kubernetes API from memory until SIGTERM; prints one line when it does."""
+    # kubectl sends a token over TLS only, so what people start by hand speaks it beside plain HTTP.
+    flags = ["--host", host, "--port", str(port), "--kubeconfig-scheme", "https"]
+    for name, value in (
+        ("--token", token),
+        ("--token-file", token_file),
+        ("--advertise", advertise),
+        ("--kubeconfig-out", kubeconfig_out),
+        ("--audit", audit),
+        ("--requests", requests),
+        ("--faults", faults),
+        ("--seed", seed),
+    ):
+        if value is not None:
+            flags += [name, str(value)]
+    if simulate:
+        flags += ["--simulate", "--speed", f"{speed:g}"]
+    become("services.twin", tuple(flags))
+
+
+@twin.command()
+@click.option("--kubeconfig", type=click.Path(path_type=Path), required=True, help="Which cluster.")
+@click.option("--context", help="Context of the kubeconfig; default: its current one.")
+@click.option("--prometheus", help="URL of the Prometheus that scrapes the cluster's node-exporters.")
+@click.option("--prometheus-token-file", type=click.Path(path_type=Path), help="A bearer token for it.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The twin file, such as twin.json.gz.")
+@click.option("--duration", type=SECONDS, default="0", show_default=True, help="Watch for so long, as in 90s or 10m.")
+@click.option("--history", type=SECONDS, default="1h", show_default=True, help="How far back the metrics reach.")
+@click.option("--step", type=SECONDS, default="15s", show_default=True, help="Time between two metrics.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def capture(
+    kubeconfig: Path,
+    context: str | None,
+    prometheus: str | None,
+    prometheus_token_file: Path | None,
+    out: Path,
+    duration: float,
+    history: float,
+    step: float,
+    quiet: bool,
+) -> None:
+    """Record a cluster's nodes and pods, and what its nodes really use, into a twin file. Reads only.
+
+    Ctrl-C ends --duration early; what was seen until then is written.
+    """
+    from services.cli.terminal.output_file import check_writable, write_whole
+    from services.cli.terminal.progress import RunProgress
+    from services.cli.twin.capture import CaptureSettings, capture_cluster
+    from shared.runtime.observe.logging import configure
+    from shared.twin.capture import encode
+
+    configure("cli", level="error")
+    if step < 1:
+        raise ConfigError(f"--step: {step:g} s is too short; node-exporters are scraped every 15 s, give 1s or more")
+    check_writable("--out", out)
+    settings = CaptureSettings(
+        kubeconfig=kubeconfig,
+        context=context,
+        prometheus=prometheus,
+        token="" if prometheus_token_file is None else _read("--prometheus-token-file", prometheus_token_file).strip(),
+        duration_s=duration,
+        history_s=history,
+        step_s=step,
+    )
+    with RunProgress(quiet=quiet) as progress:
+        found = asyncio.run(capture_cluster(settings, progress))
+    data = encode(found)
+    write_whole("--out", out, data)
+    click.echo(
+        f"{out}: {len(found.nodes)} nodes, {len(found.pods)} pods, {len(found.series)} nodes with metrics,"
+        f" {found.length_s:.0f} s, {len(data)} bytes"
+    )
+    for note in found.notes:
+        click.echo(f"  {note}")
+
+
+@twin.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--policy", help="Also say what this policy would have made of the same pods.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Breaks the policy's ties."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+def replay(file: Path, policy: str | None, seed: int, json_file: Path | None) -> None:
+    """Play a twin file in the cluster model and say how far the twin's utilisation is from the recorded one.
+
+    The error is the mean absolute difference in percent of what the node offers, over the second half of the file.
+    """
+    from services.cli.terminal.output_file import check_writable, write_whole
+    from services.cli.twin.replay import figures_of, lines_of, replay_file
+
+    check_writable("--json", json_file)
+    found = replay_file(file, policy=policy, seed=seed)
+    if json_file is not None:
+        write_whole("--json", json_file, f"{json.dumps(figures_of(found), indent=2)}\n".encode())
+    for line in lines_of(found):
+        click.echo(line)
+
+
+@twin.command()
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder for the two files.")
+@click.option("--nodes", type=int, default=60, show_default=True, help="How many nodes.")
+@click.option("--pods", type=int, default=600, show_default=True, help="How many pods, as far as they fill 85 %.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=42, show_default=True, help="Same seed, same trace.")
+def trace(out: Path, nodes: int, pods: int, seed: int) -> None:
+    """Make a trace of openb's form: a cluster with GPUs, and pods for it, for 'conclave demo --workload openb'."""
+    from random import Random
+
+    from services.cli.demo.workload_source import NODE_LIST, POD_LIST
+    from services.cli.terminal.output_file import write_whole
+    from shared.experiments.traces.maker import make_trace
+
+    made = make_trace(Random(seed), nodes=nodes, pods=pods)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out: {out}: {error.strerror}; give a folder that can be written") from None
+    for name, text in zip((NODE_LIST, POD_LIST), made, strict=True):
+        write_whole("--out", out / name, text.encode())
+        click.echo(f"{out / name}: {text.count(chr(10)) - 1} rows")
+
+
+def _read(flag: str, file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{flag}: {file}: {error}; give a readable text file") from None

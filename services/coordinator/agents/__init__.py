@@ -1,0 +1,1 @@
+"""Which agents there are, which nodes each decides for, and what each has been told of them."""

@@ -1,0 +1,1 @@
+"""Plans at the binder, and what follows from their results."""

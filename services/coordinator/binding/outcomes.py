@@ -1,0 +1,191 @@
+"""What follows from a plan's results: which placements stand, which units go back to the queue, and why.
+
+BOUND and ELSEWHERE stay assumed where they are until the watch confirms; CONFLICT gives back at once (another node
+will do), REFUSED after a backoff with its reason; GONE is for the API server to tell, UNRESOLVED for the binder, which
+is asked again, or at last for the API server. It refuses to drop a pod on the binder's word alone: only the watch or a
+GET ends a pod's place here (I3).
+"""
+
+from __future__ import annotations
+
+from services.coordinator.binding.plans import Ledger, Placed
+from services.coordinator.core.events import PlanAnswered, PlanFailed, PodFetched
+from services.coordinator.core.intake import Intake
+from services.coordinator.core.state import State
+from services.coordinator.core.takeover import Takeover
+from services.coordinator.cycle.losses import Losses
+from services.coordinator.preemption.search import Preemptor
+from services.coordinator.status.reporter import SCHEDULER_ERROR, Notices
+from shared.wire.messages import Outcome, PlacementResult, Plan
+
+RETRY_S = 1.0
+"""Pause before a lookup that the API server did not answer is made again."""
+
+LONG_POLL_S = 0.5
+"""An answer that came sooner did not wait for units on their way: to ask again at once would only spin."""
+
+_OUTCOMES = frozenset(Outcome)
+
+
+class Outcomes:
+    """Applies results to cache, queue and ledger."""
+
+    def __init__(
+        self,
+        state: State,
+        ledger: Ledger,
+        intake: Intake,
+        takeover: Takeover,
+        notices: Notices,
+        losses: Losses,
+        preemptor: Preemptor,
+    ) -> None:
+        self._state = state
+        self._preemptor = preemptor
+        self._ledger = ledger
+        self._intake = intake
+        self._takeover = takeover
+        self._notices = notices
+        self._losses = losses
+
+    def answered(self, event: PlanAnswered) -> None:
+        """The binder answered a plan; an answer to a plan that is not open changes nothing (I9)."""
+        found = self._ledger.answered(event)
+        if found is None:
+            return
+        open_plan, results = found
+        plan, stats = open_plan.plan, self._state.stats
+        self._tell(plan, results, event.round_trip_s)
+        elapsed_s = event.result.elapsed_us / 1e6
+        for placement, result, tried in zip(plan.placements, results, open_plan.tried, strict=True):
+            stats.conflicts += result.conflicts
+            if result.bind_us:
+                # An upper bound: the plan's way back is counted as if it came before the Binding.
+                upper_s = placement.waited_us / 1e6 + event.round_trip_s - elapsed_s + result.bind_us / 1e6
+                stats.latencies_s.append(max(0.0, upper_s))
+            if result.outcome == Outcome.BOUND:
+                first_seen, taken_at, attempt = tried
+                settled_s = result.settled_us / 1e6 or elapsed_s
+                bound_at = self._state.now - max(0.0, elapsed_s - settled_s)  # the way back counts: an upper bound
+                stats.attempts_s.append(("scheduled", max(0.0, bound_at - taken_at)))
+                stats.scheduled_s.append((attempt, max(0.0, bound_at - first_seen)))
+                self._notices.scheduled(placement, result.node or placement.node)
+            placed = self._ledger.placed.get(placement.uid)
+            if placed is not None and placed.plan_id == plan.plan_id:
+                self._apply(placed, result)
+            elif result.outcome == Outcome.BOUND:
+                stats.bound += 1  # the watch was faster than the answer
+        if elapsed_s >= LONG_POLL_S:
+            self._ask_again(plan)
+        asked = {eviction.uid: eviction for eviction in plan.evictions}
+        for evicted in event.result.evictions:
+            if evicted.uid in asked:
+                self._preemptor.evicted(asked[evicted.uid], evicted)
+
+    def _tell(self, plan: Plan, results: list[PlacementResult], round_trip_s: float) -> None:
+        """One line per plan, and for those who look closer one per pod."""
+        state = self._state
+        bound = sum(1 for result in results if result.outcome == Outcome.BOUND)
+        state.log(
+            "plan_answered", plan_id=plan.plan_id, placements=len(results), bound=bound,
+            duration_ms=round(round_trip_s * 1000, 3),
+        )  # fmt: skip
+        for placement, result in zip(plan.placements, results, strict=True):
+            bad = result.outcome in (Outcome.REFUSED, Outcome.UNRESOLVED)
+            state.log(
+                "pod_placed" if result.outcome == Outcome.BOUND else "pod_not_placed",
+                level="warning" if bad else "debug",
+                pod_uid=placement.uid,
+                pod=f"{placement.namespace}/{placement.name}",
+                node=result.node or placement.node,
+                outcome=Outcome(result.outcome).name if result.outcome in _OUTCOMES else result.outcome,
+                reason=result.reason,
+                cause_id=f"{state.term:x}-{placement.unit:x}",
+            )
+
+    def failed(self, event: PlanFailed) -> None:
+        """The plan was not answered; if it was refused for what it is, its units go back."""
+        plan = self._ledger.failed(event)
+        for placement in plan.placements if plan is not None else ():
+            placed = self._ledger.placed.get(placement.uid)
+            if placed is not None and plan is not None and placed.plan_id == plan.plan_id:
+                self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True)
+        for eviction in plan.evictions if plan is not None else ():
+            self._preemptor.failed(eviction.preemptor)
+
+    def fetched(self, event: PodFetched) -> None:
+        """What the API server says about a pod that was looked up."""
+        placed = self._ledger.placed.get(event.uid)
+        if placed is not None:
+            placed.asked = False
+            placed.since = self._state.now
+        if event.failed:
+            if placed is not None:
+                placed.since = self._state.now - self._state.settings.confirm_after_s + RETRY_S
+            return
+        if event.pod is None:
+            self._intake.delete_pod(event.uid)
+            return
+        pod = event.pod
+        if pod.node_name or pod.finished:
+            self._intake.upsert_pod(pod)
+            return
+        if placed is not None and placed.plan_id not in self._ledger.plans:
+            self._give_back(placed, "", failed=True)
+            self._intake.upsert_pod(pod)
+        elif self._takeover.released(event.uid) is not None:
+            self._intake.release(event.uid)
+            self._intake.upsert_pod(pod)
+
+    def _apply(self, placed: Placed, result: PlacementResult) -> None:
+        stats, uid = self._state.stats, placed.placement.uid
+        placed.answered = True
+        placed.since = self._state.now
+        match result.outcome:
+            case Outcome.BOUND:
+                stats.bound += 1
+                self._losses.won(uid)
+                self._account(placed, result.node or placed.placement.node)
+            case Outcome.ELSEWHERE:
+                stats.elsewhere += 1
+                self._account(placed, result.node or placed.placement.node)
+            case Outcome.CONFLICT:
+                stats.given_back += 1
+                self._losses.avoid(uid, placed.placement.node)
+                self._give_back(placed, result.reason, failed=self._losses.lost(uid))
+            case Outcome.GONE:
+                stats.gone += 1
+                self._intake.release(uid)
+                self._ledger.look_up(uid)
+            case Outcome.REFUSED:
+                stats.refused += 1
+                self._state.attempted(uid, "error")
+                self._give_back(placed, result.reason, failed=True)
+            case _:
+                stats.unresolved += 1
+                placed.unresolved = True
+
+    def _ask_again(self, plan: Plan) -> None:
+        """Units of an answered plan that were still on their way: the binder tells their end to another plan."""
+        for placement in plan.placements:
+            placed = self._ledger.placed.get(placement.uid)
+            if placed is not None and placed.plan_id == plan.plan_id and placed.unresolved:
+                self._ledger.ask_later(placement.uid)
+
+    def _account(self, placed: Placed, node: str) -> None:
+        """Count the pod where the binder says it is; the watch confirms it."""
+        if node != placed.placement.node:
+            self._intake.release(placed.placement.uid)
+            self._state.cluster.assume(placed.pod, node, self._state.now)
+
+    def _give_back(self, placed: Placed, reason: str, *, failed: bool) -> None:
+        uid = placed.placement.uid
+        self._ledger.settle(uid)
+        self._intake.release(uid)
+        entry = self._state.queue.entries.get(uid)
+        if entry is not None and entry.pod.nominated_node:
+            self._state.cluster.nominate(entry.pod)  # what its victims left stays kept for it
+            self._state.objects_version += 1
+        if entry is not None and failed and reason:
+            self._notices.tell(entry.pod, SCHEDULER_ERROR, reason)
+        self._state.queue.retry(uid, self._state.now, failed=failed)

@@ -1,0 +1,229 @@
+"""Plans at the binder and placements not yet confirmed: sent until answered, kept until the watch tells.
+
+    made --send--> SENT --answer--> (each placement: bound, given back or unresolved)
+                    ^  |
+                    |  +-- failed / no binder / another binder
+                    +----- WAITING (retry_at) <--+
+
+A plan is idempotent by (term, plan_id), so it is sent again, unchanged, to whoever leads the binders, until it is
+answered. A unit that the binder still has on its way is asked for by another plan. A placement stays assumed until the
+watch shows the pod bound or gone; one that nobody confirmed for ``confirm_after_s`` is looked up (reliability.md 3.7:
+resolve, do not just drop).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
+from services.coordinator.core.instructions import FetchPod, SendPlan, StepDown
+from services.coordinator.core.state import State
+from services.coordinator.status.reporter import Notices
+from shared.model.pod import Pod
+from shared.wire.messages import MAX_UNITS, VERSION, Eviction, Outcome, Placement, PlacementResult, Plan
+
+REFUSED_FOR_NOW = frozenset(
+    {"not_leader", "not_ready", "peer_unreachable", "peer_untrusted", "overloaded", "unauthenticated", "forbidden"}
+)
+"""Refusals that say nothing about the plan: it is sent again."""
+
+
+@dataclass(slots=True)
+class Placed:
+    """A pod on its way to a node. ``since``: when it was planned or last looked up."""
+
+    placement: Placement
+    pod: Pod
+    plan_id: int
+    since: float
+    answered: bool = False
+    unresolved: bool = False
+    asked: bool = False
+
+
+@dataclass(slots=True)
+class OpenPlan:
+    """A plan without an answer. ``tries``: sends since the binder changed."""
+
+    plan: Plan
+    sends: int = 0
+    tries: int = 0
+    in_flight: int = 0
+    retry_at: float | None = None
+    opened_at: float = 0.0
+    """When it was made, seconds of the clock."""
+    tried: list[tuple[float, float, int]] = field(default_factory=list)
+    """Per placement: when its pod was first seen, when taken off the queue, and the how-manieth attempt it is."""
+    again: bool = False
+    """It only asks for the end of units that an earlier plan handed over."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Open plans by plan_id, and placements by pod uid."""
+
+    state: State
+    notices: Notices
+    binder: BinderChanged = field(default_factory=lambda: BinderChanged("", 0))
+    plans: dict[int, OpenPlan] = field(default_factory=dict)
+    placed: dict[str, Placed] = field(default_factory=dict)
+    _later: dict[str, None] = field(default_factory=dict)
+    _plan_ids: int = 0
+    _swept_at: float = 0.0
+
+    # --- plans --------------------------------------------------------------------------------------------------
+
+    def open(self, placements: list[tuple[Placement, Pod]], cause_id: int, *, again: bool = False) -> None:
+        """A new plan, sent at once if a binder leads."""
+        state = self.state
+        self._plan_ids += 1
+        plan = Plan(VERSION, state.next_message_id(), cause_id, state.term, self._plan_ids, [p for p, _ in placements])
+        for placement, pod in placements:
+            self.placed[placement.uid] = Placed(placement, pod, plan.plan_id, state.now)
+            self.notices.placing(placement.uid)
+        self.plans[plan.plan_id] = OpenPlan(
+            plan, opened_at=state.now, tried=[self._tried(p.uid) for p, _ in placements], again=again
+        )
+        state.stats.plans += 1
+        state.stats.placements += len(placements)
+        self._send(self.plans[plan.plan_id])
+
+    def _tried(self, uid: str) -> tuple[float, float, int]:
+        entry, now = self.state.queue.entries.get(uid), self.state.now
+        return (entry.first_seen, entry.since, entry.attempts + 1) if entry is not None else (now, now, 1)
+
+    def ask_later(self, uid: str) -> None:
+        """The binder has the unit still on its way: its end is to be asked for."""
+        self._later[uid] = None
+
+    def ask_again(self) -> None:
+        """Ask for the end of units on their way, by one plan at a time for all of them: some wait ten minutes for a
+        volume, and a request each would take all the room and all the connections from those that wait for nothing."""
+        if not self._later or any(plan.again for plan in self.plans.values()):
+            return
+        asked = list(self._later)[:MAX_UNITS]
+        placements = []
+        for uid in asked:
+            del self._later[uid]
+            placed, entry = self.placed.get(uid), self.state.queue.entries.get(uid)
+            if placed is None or not placed.unresolved:
+                continue
+            placement = placed.placement
+            if entry is not None:
+                placement = msgspec.structs.replace(placement, resource_version=entry.pod.resource_version)
+            placements.append((placement, placed.pod))
+        if placements:
+            self.open(placements, 0, again=True)
+
+    def evict(self, evictions: list[Eviction]) -> None:
+        """A new plan of evictions alone, sent at once if a binder leads."""
+        state = self.state
+        self._plan_ids += 1
+        plan = Plan(VERSION, state.next_message_id(), 0, state.term, self._plan_ids, [], evictions)
+        self.plans[plan.plan_id] = OpenPlan(plan)
+        state.stats.plans += 1
+        self._send(self.plans[plan.plan_id])
+
+    def has_room(self) -> bool:
+        """Whether another plan of placements may be opened (backpressure); evictions hold up nobody."""
+        placing = sum(1 for plan in self.plans.values() if plan.plan.placements and not plan.again)
+        return placing < self.state.settings.plans_in_flight
+
+    def change_binder(self, event: BinderChanged) -> None:
+        """Another leader of the binders: every open plan goes to it at once."""
+        if event == self.binder:
+            return
+        self.binder = event
+        self.state.log("binder_changed", url=event.url, binder_term=event.term)
+        for plan in self.plans.values():
+            plan.tries = 0  # a new leader says 503 until its takeover is done: ask it often at first
+            self._send(plan)
+
+    def answered(self, event: PlanAnswered) -> tuple[OpenPlan, list[PlacementResult]] | None:
+        """The results of an open plan, one per placement; a placement the binder left out counts as unresolved."""
+        open_plan = self.plans.pop(event.plan_id, None)
+        if open_plan is None:
+            return None
+        given = {result.unit: result for result in event.result.results}
+        unresolved = int(Outcome.UNRESOLVED)
+        return open_plan, [
+            given.get(p.unit) or PlacementResult(p.unit, unresolved, p.node) for p in open_plan.plan.placements
+        ]
+
+    def failed(self, event: PlanFailed) -> Plan | None:
+        """The plan got no answer. Returned: it was refused for what it is, and had no effect; give it back."""
+        open_plan = self.plans.get(event.plan_id)
+        if open_plan is None:
+            return None
+        open_plan.in_flight = max(0, open_plan.in_flight - 1)
+        settings, state = self.state.settings, self.state
+        state.log("plan_failed", level="warning", plan_id=event.plan_id, code=event.code, sends=open_plan.sends)
+        if event.code == "stale_term":
+            state.emit(StepDown("the binder has seen a higher coordinator term"))
+            return None
+        if event.refused and event.code not in REFUSED_FOR_NOW:
+            del self.plans[event.plan_id]
+            return open_plan.plan
+        # a refusal is an answer though another send, to a binder that hangs, may still be out until its deadline
+        if event.refused or not open_plan.in_flight:
+            pause = min(settings.plan_retry_s * float(2 ** min(open_plan.tries - 1, 16)), settings.plan_retry_max_s)
+            open_plan.retry_at = state.now + max(pause, event.retry_after_s or 0.0)
+        return None
+
+    def resend(self) -> None:
+        """Send what is due again."""
+        now = self.state.now
+        for plan in self.plans.values():
+            if plan.retry_at is not None and plan.retry_at <= now:
+                self._send(plan)
+
+    def _send(self, plan: OpenPlan) -> None:
+        if not self.binder.url:
+            plan.retry_at = None  # sent when a binder leads
+            return
+        if plan.sends:
+            self.state.stats.plans_resent += 1
+        plan.sends += 1
+        plan.tries += 1
+        plan.in_flight += 1
+        plan.retry_at = None
+        self.state.emit(SendPlan(self.binder.url, plan.plan))
+
+    # --- placements ---------------------------------------------------------------------------------------------
+
+    def holds(self, uid: str) -> bool:
+        """Whether the pod is on its way to a node."""
+        return uid in self.placed
+
+    def settle(self, uid: str) -> None:
+        """The pod is bound, gone or given back."""
+        if self.placed.pop(uid, None) is not None:
+            self.notices.unplaced(uid)
+
+    def sweep(self) -> None:
+        """Look up placements that nobody confirmed for too long; not while their plan is still open."""
+        state = self.state
+        if state.now < self._swept_at + state.settings.sweep_every_s:
+            return
+        self._swept_at = state.now
+        for uid, placed in self.placed.items():
+            late = state.now - placed.since > state.settings.confirm_after_s
+            if late and not placed.asked and placed.plan_id not in self.plans and uid not in self._later:
+                self.look_up(uid)
+
+    def look_up(self, uid: str) -> None:
+        """Ask the API server what became of a placement."""
+        placed = self.placed.get(uid)
+        if placed is not None and not placed.asked:
+            placed.asked = True
+            self.state.stats.fetches += 1
+            self.state.emit(FetchPod(uid, placed.placement.namespace, placed.placement.name))
+
+    def wake_at(self) -> float | None:
+        """When a plan is due again, or late confirmations are to be looked for."""
+        times = [plan.retry_at for plan in self.plans.values() if plan.retry_at is not None]
+        if self.placed:
+            times.append(self._swept_at + self.state.settings.sweep_every_s)
+        return min(times, default=None)

@@ -1,0 +1,258 @@
+"""What can happen to a coordinator: every fact its core learns, as frozen data.
+
+The shell turns watches, answers and failures into these; the core learns nothing any other way. Events may be
+delivered twice (I9). Times are not part of them: ``now`` is an argument of ``Core.handle``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from services.coordinator.core.state import CoreSettings
+from shared.model.node import Node
+from shared.model.pod import Pod
+from shared.wire.messages import Decisions, PlanResult, ViewAck
+from shared.wire.records import AgentRecord, Drained, Paused, PolicyPointer
+
+
+class Source(Enum):
+    """A list that a new leader must have complete before it offers anything."""
+
+    PODS = "pods"
+    NODES = "nodes"
+    INTENTS = "intents"
+    AGENTS = "agents"
+    CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True)
+class IntentRecord:
+    """A committed plan entry found in etcd: the binder will bind ``pods`` (uid, node) or withdraw them."""
+
+    key: str
+    pods: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodUpserted:
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeleted:
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUpserted:
+    """``images``: bytes by name of what the node has; None: as before."""
+
+    node: Node
+    images: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeleted:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChanged:
+    """An object of another kind came or changed; ``item`` None: it is gone. See ``scheduling.object_changes``."""
+
+    kind: str
+    key: str
+    item: object | None
+
+
+@dataclass(frozen=True, slots=True)
+class KindSynced:
+    """The first complete list of another kind has been delivered, or there is none to be had."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The first complete list of ``source`` has been delivered."""
+
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsChanged:
+    """Everybody who is registered now."""
+
+    agents: tuple[AgentRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionsReceived:
+    """``request``: message_id of the offer that this answers."""
+
+    agent: str
+    request: int
+    decisions: Decisions
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAcked:
+    """``request``: message_id of the view update that this answers."""
+
+    agent: str
+    request: int
+    ack: ViewAck
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """An offer or a view update got no usable answer; whether the agent applied it is not known."""
+
+    agent: str
+    request: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class BinderChanged:
+    """Who leads the binders of the shard; "" when nobody does."""
+
+    url: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswered:
+    """``round_trip_s``: from sending the plan to this answer."""
+
+    plan_id: int
+    result: PlanResult
+    round_trip_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailed:
+    """The plan got no answer. ``refused``: it certainly had no effect (``PeerRejected``)."""
+
+    plan_id: int
+    code: str
+    refused: bool
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IntentsListed:
+    """All intents there were when this leader won; no older leader can add any (the term is compared)."""
+
+    intents: tuple[IntentRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IntentGone:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodFetched:
+    """The answer to ``FetchPod``; None: there is no such pod (any more). ``failed``: the API server did not say."""
+
+    uid: str
+    pod: Pod | None
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NominationStored:
+    """A ``PatchCondition`` with a nominated node got through."""
+
+    uid: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionWritten:
+    """A ``PatchCondition`` got through, or there was nothing to write: the pod is bound or gone."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionFailed:
+    """A ``PatchCondition`` did not get through, or nobody knows.
+
+    ``refused``: for what it is, not for when it came. ``throttled``: the API server has too much to do, or is silent.
+    """
+
+    uid: str
+    refused: bool = False
+    throttled: bool = False
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PointerSeen:
+    """The policy pointer as etcd has it now."""
+
+    pointer: PolicyPointer
+
+
+@dataclass(frozen=True, slots=True)
+class ControlSeen:
+    """Everything that operators told the mesh, as etcd has it now. ``settings`` None: as the process was started."""
+
+    paused: Paused | None = None
+    drained: tuple[Drained, ...] = ()
+    settings: CoreSettings | None = None
+    settings_number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSample:
+    """What one node used, ``age_s`` before this was posted."""
+
+    node: str
+    age_s: float
+    cpu_millis: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodesMeasured:
+    """One answer of the metrics API."""
+
+    samples: tuple[NodeSample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A timer set by ``SetTimer`` went off."""
+
+
+Event = (
+    PodUpserted
+    | PodDeleted
+    | NodeUpserted
+    | NodeDeleted
+    | ObjectChanged
+    | KindSynced
+    | Synced
+    | AgentsChanged
+    | DecisionsReceived
+    | ViewAcked
+    | RequestFailed
+    | BinderChanged
+    | PlanAnswered
+    | PlanFailed
+    | IntentsListed
+    | IntentGone
+    | PodFetched
+    | ConditionWritten
+    | ConditionFailed
+    | NominationStored
+    | PointerSeen
+    | ControlSeen
+    | NodesMeasured
+    | Tick
+)

@@ -1,0 +1,144 @@
+"""What the core wants done, as frozen data. The shell carries it out and reports back by events.
+
+None of these waits for another: each stands alone, and losing one costs latency, never correctness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.policy.rollout.rollout import Change
+from shared.wire.messages import Offer, Plan, ViewUpdate
+from shared.wire.records import PolicyWindow
+
+
+@dataclass(frozen=True, slots=True)
+class SendOffer:
+    """POST the offer; answer with ``DecisionsReceived`` or ``RequestFailed``."""
+
+    agent: str
+    url: str
+    offer: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class SendView:
+    """POST the view update; answer with ``ViewAcked`` or ``RequestFailed``."""
+
+    agent: str
+    url: str
+    update: ViewUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class SendPlan:
+    """POST the plan to the binder leader; answer with ``PlanAnswered`` or ``PlanFailed``. Idempotent."""
+
+    url: str
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PatchCondition:
+    """PodScheduled=False with this reason and message, unless the pod is bound or gone (ADR 0014).
+
+    Answered with ``ConditionWritten`` or ``ConditionFailed``. ``told``: as far as is known the pod shows
+    PodScheduled=False already. ``nominated``: the node to nominate ("": none any more), answered with
+    ``NominationStored`` too; None leaves the nomination as it is.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    reason: str
+    message: str
+    told: bool = False
+    nominated: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmitEvent:
+    """A Kubernetes event about a pod; a hint for people, its loss is not reported."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    type: str
+    reason: str
+    action: str
+    note: str
+    cause_id: str = ""
+    """Of the attempt it is about, where there is one."""
+    kind: frozenset[str] = frozenset()
+    """What of the note is its reason: a later event of the same pod, reason and kind is the same again."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPod:
+    """GET the pod; answer with ``PodFetched`` (a pod of the same name but another uid counts as none)."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPartition:
+    """Write ``partitions/current`` under the term: the agents that the partition is computed from, and its epoch."""
+
+    epoch: int
+    agents: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WritePointer:
+    """Write the policy pointer under the term if it is still what the change starts from; the watch tells what is."""
+
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class KeepWindow:
+    """Keep what a window of policies measured, for people; number and time are the shell's."""
+
+    window: PolicyWindow
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Deliver ``Tick`` at ``at`` seconds of the core's clock; replaces the timer set before."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepDown:
+    """Somebody leads with a higher term: end the process (exit code 3)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A line for the operator: constant event name, facts as pairs."""
+
+    event: str
+    facts: tuple[tuple[str, str | int | float], ...] = ()
+    level: str = "info"
+
+
+Instruction = (
+    SendOffer
+    | SendView
+    | SendPlan
+    | PatchCondition
+    | EmitEvent
+    | FetchPod
+    | PublishPartition
+    | WritePointer
+    | KeepWindow
+    | SetTimer
+    | StepDown
+    | Log
+)

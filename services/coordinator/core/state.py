@@ -1,0 +1,160 @@
+"""What the parts of the core share: the accounting, the queue, the numbers, and the list of instructions.
+
+One term of leadership is one ``State``: a new leader begins with an empty one, because nothing in memory is trusted
+across terms (ADR 0006). It refuses to decide anything; the parts beside it do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from services.coordinator.core.counters import Stats
+from services.coordinator.core.instructions import Instruction, Log
+from services.coordinator.inspect.decisions import Recent
+from services.coordinator.preemption.evictions import Evicted
+from shared.model.node import Condition
+from shared.policy.rollout.judging import RolloutSettings
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.queue import PodQueue
+from shared.scheduling.state.cache import ClusterCache
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.wire.records import Drained, Paused
+
+LEAST_REQUEST_TIMEOUT_S = 3.0
+
+VERDICT_BYTES = 32 * 1024 * 1024
+"""Bound of what is remembered about pod classes, two bytes per node each: 3,000 classes at 5,000 nodes."""
+
+PRESSURES = {
+    "MemoryPressure": "memory", "DiskPressure": "disk", "PIDPressure": "pid", "NetworkUnavailable": "network",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """Bounds and deadlines of the core."""
+
+    batch_units: int = 64
+    """Units in one round: enough to make hops cheap, few enough that a round ends in some 10 ms. 1-1024."""
+    plans_in_flight: int = 3
+    """Plans at the binder at a time; further rounds wait (backpressure). The next offer goes out meanwhile."""
+    offer_deadline_s: float = 0.3
+    """A round goes on without agents that are silent for so long, or for some times the usual round if that is more."""
+    request_timeout_s: float = LEAST_REQUEST_TIMEOUT_S
+    """After so long an answer cannot come any more: the shell's HTTP deadline. Well above ``offer_deadline_s``."""
+    extra_candidates: int = 2
+    """Next-best nodes per unit group beyond one per unit; as many alternatives per placement."""
+    max_losses: int = 5
+    """Lost races in a row after which a unit backs off instead of trying again at once."""
+    suspect_retry_s: float = 1.0
+    """How often an agent whose request failed is asked again."""
+    agents_grace_s: float = 5.0
+    """Without any agent for so long, pods are told so in their condition."""
+    confirm_after_s: float = 15.0
+    """A placement that no watch event confirmed for so long is looked up with a GET."""
+    sweep_every_s: float = 5.0
+    """How often late confirmations are looked for."""
+    plan_retry_s: float = 0.05
+    """First pause before a failed plan is sent again; doubles up to ``plan_retry_max_s``."""
+    plan_retry_max_s: float = 0.5
+    """Longest pause before a failed plan is sent again."""
+    classes_per_agent: int = 1024
+    """Class definitions an agent is made to remember before it is told to forget them."""
+    rebalance_share: float = 0.25
+    """Nodes are dealt anew when the largest general partition exceeds the mean by this share (plus 8)."""
+    notices_in_flight: int = 48
+    """Conditions of pending pods on their way to the API server at a time; fewer while it is throttled or silent."""
+    notice_repeat_s: float = 60.0
+    """A pending pod's message that differs in its counts alone is not written again before so long."""
+    preemption_strict: bool = False
+    """True: disruption budgets are never violated; False: they are where no other victims would do."""
+    objects_grace_s: float = 5.0
+    """How long a new leader waits for lists of other kinds than pods, nodes, agents and intents; then it begins."""
+    judge_again: bool = True
+    """False deals answers by the rules as they were when offered: only the ablation test does that."""
+    check_fits: bool = True
+    """False switches the conflict check of the merge off: only the ablation test does that."""
+    speed: float = 1.0
+    """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
+    await_control: bool = True
+    """False begins before it is known whether scheduling is paused: only the ablation test does that."""
+    rollout: RolloutSettings = field(default_factory=RolloutSettings)
+    """How much proof a candidate policy needs at each step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unwell:
+    """A node's conditions that are not as they should be: for people, no rule reads them."""
+
+    conditions: tuple[Condition, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether its kubelet says that it is."""
+        return all(condition.type != "Ready" for condition in self.conditions)
+
+    @property
+    def pressure(self) -> list[str]:
+        """What it is short of, by kubectl's names in small letters."""
+        return [PRESSURES[found.type] for found in self.conditions if found.type in PRESSURES]
+
+
+@dataclass(slots=True)
+class State:
+    """One term's shared state. ``now``: seconds of the clock at the event being handled."""
+
+    term: int
+    scheduler_name: str
+    policy: str
+    settings: CoreSettings
+    rng: Random
+    cluster: ClusterState = field(default_factory=ClusterState)
+    feasibility: FeasibilityCache = field(init=False)
+    queue: PodQueue = field(default_factory=PodQueue)
+    gated: set[str] = field(default_factory=set)
+    """Our pods that are not tried because of their scheduling gates, by uid."""
+    stats: Stats = field(default_factory=Stats)
+    recent: Recent = field(default_factory=Recent)
+    evicted: Evicted = field(default_factory=Evicted)
+    out: list[Instruction] = field(default_factory=list)
+    now: float = 0.0
+    started: bool = False
+    paused: Paused | None = None
+    """By whom and why no round begins; None: scheduling goes on."""
+    drained: dict[str, Drained] = field(default_factory=dict)
+    """By node name, also of nodes that are not there (any more)."""
+    unwell: dict[str, Unwell] = field(default_factory=dict)
+    """Nodes with a condition that is not as it should be, by name."""
+    messages: int = 0
+    objects_version: int = 0
+    """Counts changes of what rules read beside nodes and pods that stand: volumes, workloads, nominations."""
+    budgets_version: int = 0
+    """Counts changes of disruption budgets."""
+
+    def __post_init__(self) -> None:
+        self.feasibility = FeasibilityCache(self.cluster.table, cache_bytes=VERDICT_BYTES)
+
+    @property
+    def cache(self) -> ClusterCache:
+        """The amounts: who holds what on which node."""
+        return self.cluster.cache
+
+    def next_message_id(self) -> int:
+        """A new message_id."""
+        self.messages += 1
+        return self.messages
+
+    def attempted(self, uid: str, result: str) -> None:
+        """An attempt to place the pod in flight ended as ``result`` (unschedulable, error); told before it moves on."""
+        entry = self.queue.entries.get(uid)
+        if entry is not None:
+            self.stats.attempts_s.append((result, self.now - entry.since))
+
+    def emit(self, instruction: Instruction) -> None:
+        """Ask the shell for something."""
+        self.out.append(instruction)
+
+    def log(self, event: str, *, level: str = "info", **facts: str | int | float) -> None:
+        """A line for the operator."""
+        self.out.append(Log(event, tuple(facts.items()), level))

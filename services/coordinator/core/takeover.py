@@ -1,0 +1,143 @@
+"""How a new leader begins: nothing is offered before pods, nodes, agents, intents and control have been listed.
+
+    (elected) --all lists complete--> STARTED: pods with an intent are assumed where it says, the others are queued
+
+An intent found in etcd is the binder's to finish or to withdraw; until the watch or the binder resolves it, its pods
+are held here (their place is "intent", I3). Intents of older leaders cannot appear later, since the binder compares
+the coordinator's term in every commit; so the list taken after the election is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from services.coordinator.core.events import IntentRecord, Source
+from services.coordinator.core.instructions import FetchPod
+from services.coordinator.core.state import State
+from shared.model.pod import Pod
+
+ASK_AGAIN_S = 2.0
+"""Pause before the API server is asked again about a pod whose intent is gone."""
+
+
+class Takeover:
+    """Gate before the first offer, and the pods of inherited intents."""
+
+    def __init__(self, state: State, kinds: Collection[str] = ()) -> None:
+        self._state = state
+        self._missing = set(Source) if state.settings.await_control else set(Source) - {Source.CONTROL}
+        self._kinds = set(kinds)
+        self._complete_at: float | None = None
+        self._early: dict[str, tuple[Pod, float]] = {}
+        self._intents: dict[str, IntentRecord] = {}
+        self._node_of: dict[str, str] = {}
+        self._ask_at: dict[str, float] = {}
+        self.held: dict[str, Pod] = {}
+
+    @property
+    def inherits(self) -> bool:
+        """Whether there are inherited intents whose end must still be watched."""
+        return bool(self._intents) and (bool(self.held) or not self._state.started)
+
+    @property
+    def missing(self) -> list[str]:
+        """What a new leader still waits for."""
+        return sorted(source.value for source in self._missing) + sorted(self._kinds)
+
+    def synced(self, source: Source) -> None:
+        """One list is complete."""
+        self._missing.discard(source)
+
+    def kind_synced(self, kind: str) -> None:
+        """The list of another kind is complete."""
+        self._kinds.discard(kind)
+
+    def list_intents(self, intents: tuple[IntentRecord, ...]) -> None:
+        """The intents there were when this leader won."""
+        if Source.INTENTS not in self._missing:
+            return
+        self.synced(Source.INTENTS)
+        self._intents = {intent.key: intent for intent in intents}
+        self._node_of = {uid: node for intent in intents for uid, node in intent.pods}
+        self._state.stats.inherited_intents = len(intents)
+
+    def ready(self) -> bool:
+        """Whether offers may begin: what they must have is there, and the rest, or it was waited for long enough."""
+        if self._missing:
+            return False
+        if self._complete_at is None:
+            self._complete_at = self._state.now
+        late = self._state.now >= self._complete_at + self._state.settings.objects_grace_s
+        if self._kinds and late:
+            self._state.log("takeover_incomplete", level="warning", missing=", ".join(sorted(self._kinds)))
+        return late or not self._kinds
+
+    def grace_over_at(self) -> float | None:
+        """When a leader begins without the lists that are still missing."""
+        if self._complete_at is None or not self._kinds:
+            return None
+        return self._complete_at + self._state.settings.objects_grace_s
+
+    def keep(self, pod: Pod) -> bool:
+        """Keep a pending pod here: before the start, and while an inherited intent is open for it."""
+        if not self._state.started:
+            known = self._early.get(pod.uid)
+            self._early[pod.uid] = (pod, known[1] if known is not None else self._state.now)
+            return True
+        if pod.uid in self.held:
+            self.held[pod.uid] = pod
+            return True
+        return False
+
+    def holds(self, uid: str) -> bool:
+        """Whether the pod is one of an open inherited intent."""
+        return uid in self.held
+
+    def start(self) -> None:
+        """All lists are complete: assume the pods of intents, queue the others, oldest first."""
+        state = self._state
+        for uid, node in self._node_of.items():
+            early = self._early.pop(uid, None)
+            if early is not None:
+                self.held[uid] = early[0]
+                state.cluster.assume(early[0], node, state.now)
+        for pod, seen in sorted(self._early.values(), key=lambda item: (item[0].created, item[1], item[0].key)):
+            state.stats.pods_seen += 1
+            state.cluster.nominate(pod)
+            state.queue.add(pod, seen)
+        self._early.clear()
+        state.log("takeover_finished", pods=len(state.queue.entries), intents=len(self._intents), held=len(self.held))
+
+    def gone(self, key: str) -> None:
+        """The binder resolved an intent: if the watch has not said how, ask."""
+        intent = self._intents.pop(key, None)
+        for uid, _ in intent.pods if intent is not None else ():
+            if uid in self.held:
+                self._ask_at[uid] = self._state.now
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask the API server about pods whose intent is gone, and again where it did not answer."""
+        for uid, at in self._ask_at.items():
+            if at <= self._state.now:
+                pod = self.held[uid]
+                self._ask_at[uid] = self._state.now + ASK_AGAIN_S
+                self._state.stats.fetches += 1
+                self._state.emit(FetchPod(uid, pod.namespace, pod.name))
+
+    def wake_at(self) -> float | None:
+        """When somebody is to be asked about again."""
+        return min(self._ask_at.values(), default=None)
+
+    def released(self, uid: str) -> Pod | None:
+        """The pod turned out to be pending and its intent gone: it is to be queued. None while the intent is open."""
+        if any(uid == held for intent in self._intents.values() for held, _ in intent.pods):
+            return None
+        self._ask_at.pop(uid, None)
+        return self.held.pop(uid, None)
+
+    def settle(self, uid: str) -> None:
+        """The pod is bound or gone."""
+        self.held.pop(uid, None)
+        self._ask_at.pop(uid, None)
+        self._early.pop(uid, None)

@@ -1,0 +1,1 @@
+"""The scheduling cycle: take units, constrain, offer, assign; what happens to units that no node takes."""

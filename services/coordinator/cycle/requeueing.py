@@ -1,0 +1,354 @@
+"""Which parked pods a change may have helped: those are roused, the others sleep on.
+
+    a node's row, room given up --amounts, static filters, the rules--> the first of those that fit there now
+                                --room that evicting would make ------> a search for victims on that row
+    a pod, volume or domain that rules of others read ---------------> groups that such rules keep away, judged anew
+    an attempt of a pod that was roused ends somewhere else ----------> the room that it left is offered to the next
+
+Changes are only noted as they come. ``step`` then looks into them, so much per turn, by groups of pods that are judged
+alike and in queue order. A pod is roused only for room that takes it, and no more pods than the room has place for:
+the cost of an event does not grow with the number of pods that wait. Everything that may change a verdict must be noted
+here, since a pod is parked on the verdict of the moment.
+
+Refuses to do: place anybody, decide who is evicted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from services.coordinator.core.state import State
+from services.coordinator.cycle.constraints import Guiding
+from services.coordinator.preemption.search import Preemptor
+from shared.model.labels import selects
+from shared.model.pod import Pod
+from shared.model.relations import NO_RELATIONS
+from shared.model.resources import PODS
+from shared.scheduling.matching.pod_terms import means, own_condition
+from shared.scheduling.parked_groups import RELATIONAL, Group, Room
+from shared.scheduling.queue import ClusterEvent
+from shared.scheduling.state.node_table import PODS_COLUMN
+
+WORK_PER_TURN = 400
+"""Work in one turn, in units of some 20 us: what one group costs on one node."""
+
+JUDGED_IN_FULL = 15
+"""The same for one group on all nodes."""
+
+LOOKED_UP = 64
+"""Groups that are only noted, or looked up, in one unit of work."""
+
+ROUSED_AT_ONCE = 16
+"""Members of a group that one change wakes at most where the room is not counted; the next follow them."""
+
+CONCERNED_KEPT = 1024
+"""Kinds of pods for which it is remembered which groups they concern."""
+
+UNJUDGED_AT_ONCE = 256
+"""Pods woken in one turn because there are agents, or nodes, again."""
+
+ABOVE_ALL = 2**31
+
+OF_VOLUMES = frozenset({ClusterEvent.VOLUME_CHANGED, ClusterEvent.STORAGE_CLASS_CHANGED, ClusterEvent.CSI_NODE_CHANGED})
+"""Changes that every pod with claims may wait for."""
+
+OF_DOMAINS = frozenset(
+    {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_DELETED, ClusterEvent.NODE_LABELS, ClusterEvent.NODE_TAINTS}
+)
+"""Changes of a node that may decide about other nodes: domains come, go and grow."""
+
+
+@dataclass(slots=True)
+class _Change:
+    """A node that changed. ``left``: numbers of the groups that are still to be looked at; None: all."""
+
+    event: ClusterEvent
+    left: deque[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Roused:
+    """For whose room a pod was roused: a node's; "": it was judged on all nodes, as a member of group ``key``."""
+
+    node_name: str
+    key: Hashable
+    counted: bool
+
+
+class Requeuer:
+    """One term's. The marks are cheap; ``step`` does the work."""
+
+    def __init__(self, state: State, guiding: Guiding, preemptor: Preemptor) -> None:
+        self._state = state
+        self._guiding = guiding
+        self._preemptor = preemptor
+        self._nodes: dict[str, _Change] = {}
+        self._pods: dict[Hashable, tuple[Pod, ClusterEvent]] = {}
+        self._groups: dict[int, ClusterEvent] = {}
+        self._objects: dict[ClusterEvent, set[str]] = {}
+        self._budgets = self._joined = False
+        self._unjudged: deque[str] = deque()
+        self._roused: dict[str, _Roused] = {}
+        self._concerned: dict[Hashable, tuple[tuple[int, int], list[int]]] = {}
+
+    # --- marks --------------------------------------------------------------------------------------------------
+
+    def node_changed(self, node_name: str, event: ClusterEvent) -> None:
+        """A node came, went or changed, or room on it was given up."""
+        queue = self._state.queue
+        if not len(queue.waiting):
+            return
+        self._nodes[node_name] = _Change(event)
+        if event in OF_DOMAINS:
+            self.object_changed(event, node_name)
+            for pod in self._state.cluster.index.pods_on(node_name):
+                if pod.relations is not None and pod.relations.anti_affinity:
+                    self.pod_changed(pod, event)
+        self._joined |= event is ClusterEvent.NODE_ADDED
+
+    def pod_changed(self, pod: Pod, event: ClusterEvent) -> None:
+        """A pod that stands, or stood, came, went or changed: other pods' rules may mean it, and its own others."""
+        waiting, relations = self._state.queue.waiting, pod.relations or NO_RELATIONS
+        if waiting.related or (relations.anti_affinity and len(waiting)):
+            labels = tuple(sorted(pod.labels.items()))
+            self._pods[pod.namespace, labels, relations.anti_affinity, relations.claims] = pod, event
+
+    def object_changed(self, event: ClusterEvent, key: str) -> None:
+        """A claim, volume, storage class, CSINode, namespace or domain changed; ``key``: the claim's, or the name."""
+        if event is ClusterEvent.NAMESPACE_LABELS:
+            self._concerned.clear()
+        if self._state.queue.waiting.related:
+            self._objects.setdefault(event, set()).add(key)
+
+    def budgets_changed(self) -> None:
+        """Evictions may be allowed that were not; only where budgets are never broken does that matter."""
+        self._budgets = self._state.settings.preemption_strict
+
+    def agents_joined(self) -> None:
+        """There is somebody to ask again."""
+        self._joined = True
+
+    def attempt_ended(self, uid: str, node_name: str = "") -> None:
+        """The attempt to place a pod ended on this node, or nowhere: what it was roused for goes to the next."""
+        roused = self._roused.pop(uid, None)
+        if roused is None:
+            return
+        if roused.node_name and (roused.node_name != node_name or not roused.counted):
+            self._nodes[roused.node_name] = _Change(ClusterEvent.POD_DELETED)  # from its first group on, once more
+        elif not roused.node_name:
+            group = self._state.queue.waiting.groups.get(roused.key)
+            if group is not None:
+                self._groups[group.number] = ClusterEvent.POD_ADDED
+
+    # --- work ---------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is still to be looked into: the loop is to turn at once."""
+        return bool(self._nodes or self._pods or self._groups or self._unjudged)
+
+    def step(self) -> None:
+        """Look into what changed, as far as one turn's work goes."""
+        state = self._state
+        self._rouse_unjudged()
+        if not len(state.queue.waiting):
+            self._nodes.clear()
+            self._pods.clear()
+            self._groups.clear()
+            self._objects.clear()
+            self._budgets = False
+            return
+        left = WORK_PER_TURN - self._find_helped()
+        while left > 0 and self._pods:
+            key = next(iter(self._pods))
+            pod, event = self._pods.pop(key)
+            left -= self._find_concerned(key, pod, event)
+        while left > 0 and self._nodes:
+            node_name = next(iter(self._nodes))
+            left -= self._serve(node_name, self._nodes[node_name], left)
+        while left > 0 and self._groups:
+            number = next(iter(self._groups))
+            left -= self._judge(number, self._groups.pop(number))
+
+    def _rouse_unjudged(self) -> None:
+        state = self._state
+        if self._joined:
+            self._unjudged, self._joined = deque(state.queue.unjudged), False
+        for _ in range(min(len(self._unjudged), UNJUDGED_AT_ONCE)):
+            state.stats.woken += state.queue.rouse(self._unjudged.popleft(), state.now, ClusterEvent.AGENT_JOINED)
+
+    def _find_helped(self) -> int:
+        """Note the groups that changed objects, domains or budgets may have helped: one pass, however many changed."""
+        waiting, work = self._state.queue.waiting, 0
+        if self._budgets:
+            self._budgets, work = False, len(waiting.groups) // LOOKED_UP
+            lowest = min(self._state.cluster.index.priorities, default=0)
+            for group in waiting:
+                if group.pod.priority > lowest:
+                    self._groups[group.number] = ClusterEvent.POD_LABELS
+        if not self._objects:
+            return work
+        changed, self._objects = self._objects, {}
+        claims = changed.pop(ClusterEvent.CLAIM_CHANGED, set())
+        of_volumes = next((event for event in changed if event in OF_VOLUMES), None)
+        of_all = next((event for event in changed if event not in OF_VOLUMES), None)
+        for number, group in waiting.related.items():
+            own = (group.pod.relations or NO_RELATIONS).claims
+            event = of_all or (of_volumes if own else None)
+            if event is None and any(f"{group.pod.namespace}/{claim.name}" in claims for claim in own):
+                event = ClusterEvent.CLAIM_CHANGED
+            if event is not None:
+                self._groups[number] = event
+        return work + len(waiting.related) // LOOKED_UP
+
+    def _find_concerned(self, key: Hashable, pod: Pod, event: ClusterEvent) -> int:
+        """Note the groups whose rules mean the pod, or which its own rules mean."""
+        waiting, repels = self._state.queue.waiting, bool((pod.relations or NO_RELATIONS).anti_affinity)
+        versions = waiting.related_version, waiting.version if repels else 0
+        known, work = self._concerned.get(key), 1
+        if known is None or known[0] != versions:
+            groups = list(waiting if repels else waiting.related.values())
+            work += len(groups) // 4
+            known = versions, [group.number for group in groups if self._concerns(pod, group)]
+            if len(self._concerned) >= CONCERNED_KEPT:
+                self._concerned.clear()
+            self._concerned[key] = known
+        lowest = min(self._state.cluster.index.priorities, default=0)
+        for number in known[1]:
+            group = waiting.numbered(number)
+            if group is not None and (number in waiting.related or group.pod.priority > lowest):
+                self._groups[number] = event
+        return work + len(known[1]) // LOOKED_UP
+
+    def _concerns(self, pod: Pod, group: Group) -> bool:
+        """A group that only its nodes keep away may still be kept from evicting by the anti-affinity of others."""
+        namespaces, waiting = self._state.cluster.namespaces, group.pod
+        theirs, own = pod.relations or NO_RELATIONS, waiting.relations or NO_RELATIONS
+        if theirs.anti_affinity:
+            labels = namespaces.get(waiting.namespace, {})
+            if any(means(term, waiting, labels) for term in theirs.anti_affinity):
+                return True
+        alike = pod.namespace == waiting.namespace
+        if alike and any(c.hard and selects(c.selector, pod.labels) for c in own.spread):
+            return True
+        if alike and own.claims and not {c.name for c in own.claims}.isdisjoint(c.name for c in theirs.claims):
+            return True
+        for term in (*own.affinity, *own.anti_affinity):
+            names, selector = own_condition(term, namespaces)
+            if (names is None or pod.namespace in names) and selects(selector, pod.labels):
+                return True
+        return False
+
+    def _serve(self, node_name: str, change: _Change, left: int) -> int:
+        """Offer a node's room to those that wait, in queue order; returns the work it was."""
+        state = self._state
+        table, waiting = state.cache.table, state.queue.waiting
+        row = table.row_of.get(node_name)
+        if change.left is None:
+            for nominated in state.cluster.nominated_below(node_name, ABOVE_ALL):
+                if self._preemptor.waited_in_vain(nominated):
+                    state.stats.woken += state.queue.rouse(nominated.uid, state.now, change.event)
+        if row is None:
+            del self._nodes[node_name]
+            return 1
+        room: dict[str, int] = {}
+        free = self._free(row)
+        work = 1 + len(waiting.groups) // 1000
+        if change.left is None:
+            change.left = deque(waiting.fitting(free))
+            change.left.extend(self._opened(row, free, frozenset(change.left)))
+        while change.left and work < left:
+            work += self._offer(change.left.popleft(), node_name, row, room, change.event)
+        if not change.left:
+            del self._nodes[node_name]
+        return work
+
+    def _free(self, row: int) -> Room:
+        table = self._state.cache.table
+
+        def free(name: str) -> int:
+            column = PODS_COLUMN if name == PODS else table.column_of.get(name)
+            return 0 if column is None else int(table.allocatable[column, row] - table.requested[column, row])
+
+        return free
+
+    def _opened(self, row: int, free: Room, fitting: frozenset[int]) -> list[int]:
+        """Groups that do not fit, but could once others are evicted."""
+        index = self._state.cluster.index
+        index.sync()
+        if not index.priorities:
+            return []
+
+        def room_at(priority: int) -> Room:
+            return lambda name: free(name) + index.removable.below_at(priority, name, row)
+
+        found = self._state.queue.waiting.opened(min(index.priorities), room_at)
+        return [number for number in found if number not in fitting]
+
+    def _offer(self, number: int, node_name: str, row: int, taken: dict[str, int], event: ClusterEvent) -> int:
+        """Offer what is left of the row's room to one group. ``taken``: what those roused before it will take."""
+        state = self._state
+        group = state.queue.waiting.numbered(number)
+        if group is None:
+            return 0
+        pod, free = group.pod, self._free(row)
+        if not self._leaves_room(pod, free, taken):
+            self._look_for_victims(group, row)
+            return 1
+        plugin = self._guiding.rejecting_at(pod, row)
+        if plugin:
+            if plugin in RELATIONAL and plugin not in group.plugins:
+                state.queue.waiting.blame(group, frozenset((plugin,)))
+            self._look_for_victims(group, row)
+            return 3
+        counted = not (group.relational or pod.pod_class.host_ports)
+        count = self._places(pod, free, taken) if counted else 1
+        count = min(count, len(group.members))
+        taken[PODS] = taken.get(PODS, 0) + count
+        for name, amount in pod.pod_class.requests:
+            taken[name] = taken.get(name, 0) + count * amount
+        self._rouse(group, count, node_name, event, counted=counted)
+        return 2 + count // 4
+
+    @staticmethod
+    def _leaves_room(pod: Pod, free: Room, taken: dict[str, int]) -> bool:
+        if free(PODS) - taken.get(PODS, 0) < 1:
+            return False
+        return all(free(name) - taken.get(name, 0) >= amount for name, amount in pod.pod_class.requests)
+
+    @staticmethod
+    def _places(pod: Pod, free: Room, taken: dict[str, int]) -> int:
+        """For how many such pods there is room, by amounts."""
+        places = free(PODS) - taken.get(PODS, 0)
+        for name, amount in pod.pod_class.requests:
+            places = min(places, (free(name) - taken.get(name, 0)) // amount)
+        return places
+
+    def _look_for_victims(self, group: Group, row: int) -> None:
+        if self._state.feasibility.static_mask(group.pod.pod_class)[row]:
+            self._preemptor.look_again(group, row)
+
+    def _judge(self, number: int, event: ClusterEvent) -> int:
+        """Judge a group on all nodes: a change elsewhere may have helped it anywhere."""
+        state = self._state
+        group = state.queue.waiting.numbered(number)
+        if group is None:
+            return 0
+        pod, guiding = group.pod, self._guiding
+        guidance = guiding.judge(pod)
+        if guiding.takes_nobody(pod, guidance):
+            self._preemptor.look_again(group, None)
+            return JUDGED_IN_FULL
+        mask = guidance.mask if guidance.mask is not None else state.feasibility.of(pod.pod_class).mask
+        count = min(len(group.members), int(mask.sum()), ROUSED_AT_ONCE)
+        self._rouse(group, count, "", event, counted=False)
+        return JUDGED_IN_FULL
+
+    def _rouse(self, group: Group, count: int, node_name: str, event: ClusterEvent, *, counted: bool) -> None:
+        state = self._state
+        for uid in group.first(count):
+            if state.queue.rouse(uid, state.now, event):
+                state.stats.woken += 1
+                self._roused[uid] = _Roused(node_name, group.key, counted)

@@ -1,0 +1,1 @@
+"""Whether the leader is well: its loop, its verdict, its last hour."""

@@ -1,0 +1,130 @@
+"""What handlers work with: the process's parts, and those of the term while it leads.
+
+    standby: ``term`` None  --leads--> ``term`` set, lists under way  --started--> answers
+
+It refuses to answer for a leader that has not listed the cluster yet: 503 ``not_ready``, asked again a moment later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.coordinator.core.core import Core
+from services.coordinator.health.monitor import Vitals
+from services.coordinator.http.peer_routes import Admin
+from services.coordinator.http.registered import Registry
+from services.coordinator.inspect.throughput import Pace
+from services.coordinator.settings import CoordinatorSettings
+from shared.election.record import LeaderRecord, decode_record
+from shared.ports import Clock, Store
+from shared.runtime.http.listener import Refused
+from shared.runtime.observe.log_tail import LogTail
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.records.control import rfc3339
+from shared.wire.keys import Keys
+
+REGISTERED = ("coordinator", "binder", "learner")
+"""Services whose processes are under ``members/``."""
+
+OBEYED_S = 2.0
+"""How long a change waits for the leader to go by it."""
+
+
+@dataclass(slots=True)
+class Desk:
+    """One per process."""
+
+    service_id: str
+    admin: Admin
+    store: Store
+    keys: Keys
+    settings: CoordinatorSettings
+    metrics: Metrics
+    clock: Clock
+    wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
+    lines: LogTail = field(default_factory=LogTail)
+    registry: Registry = field(init=False)
+    """Who is registered; follows etcd only while somebody runs it."""
+    glance: Any = None
+    """The last overview (``overview.Glance``), shared by everybody who looks; None after a change."""
+
+    painter: Any = None
+    """The last picture of why pods wait (``pending.Painter``)."""
+
+    def __post_init__(self) -> None:
+        keys = self.keys
+        members = [keys.members_prefix(service) for service in REGISTERED]
+        self.registry = Registry(self.store, [*members, keys.binders_prefix, keys.coordinator_terms_prefix])
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process may answer for the mesh now."""
+        return self.term > 0
+
+    @property
+    def term(self) -> int:
+        """The term in which this process leads; 0 where it does not."""
+        return self.admin.leadership.term if self.admin.leadership is not None else 0
+
+    @property
+    def leader(self) -> tuple[LeaderRecord, int] | None:
+        """(record, term) of the leader as last seen in etcd: a hint."""
+        seen = self.admin.leadership.leader if self.admin.leadership is not None else None
+        record = decode_record(seen.value) if seen is not None else None
+        return None if seen is None or record is None else (record, seen.term)
+
+    @property
+    def led_since(self) -> str:
+        """When our term began; empty where we do not lead."""
+        return self.admin.term_began if self.leads else ""
+
+    @property
+    def pace(self) -> Pace:
+        """How fast the leader goes. Refused: 503 ``not_ready``."""
+        if self.admin.pace is None:
+            raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
+        return self.admin.pace
+
+    @property
+    def vitals(self) -> Vitals:
+        """The leader's health and history. Refused: 503 ``not_ready``."""
+        if self.admin.vitals is None:
+            raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
+        return self.admin.vitals
+
+    @property
+    def core(self) -> Core:
+        """The leader's core, once it has listed everything. Refused: 503 ``not_ready``."""
+        core = self.admin.core
+        if core is None:
+            raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
+        if not core.state.started:
+            missing = ", ".join(core.takeover.missing)
+            raise Refused(f"the leader is still listing: {missing}", code="not_ready", status=503, retry_after_s=1)
+        return core
+
+    async def obeyed(self, holds: Callable[[Core], bool]) -> bool:
+        """Until the leader's core goes by what was just written: nothing is begun against it after the answer, and
+        every read shows it. The core hears of it by a watch; False: not within ``OBEYED_S``, or it leads no more. What
+        is written holds all the same, and the core goes by it as soon as it hears of it."""
+        core, following = self.admin.core, self.admin.following
+        if core is None or following is None:
+            return False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(OBEYED_S):
+                while not holds(core):
+                    await following.told()
+        return holds(core)
+
+    def now(self) -> str:
+        """The wall clock, as answers write it."""
+        return rfc3339(self.wall())
+
+    def wall_of(self, at: float) -> str:
+        """When ``at``, seconds of the core's clock, was on the wall clock."""
+        return rfc3339(self.wall() - dt.timedelta(seconds=self.clock() - at))

@@ -1,0 +1,88 @@
+"""Opens the admin listener: settings in, a running application out.
+
+The settings refuse an admin listener without credentials, on loopback too: whoever is on this machine could pause
+scheduling otherwise. What others are told as its URL has the host of ``advertise``, where that is set.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from services.coordinator.http.access import Doorkeeper, check_role
+from services.coordinator.http.auditing import Auditor
+from services.coordinator.http.desk import Desk
+from services.coordinator.http.proxying import Proxy
+from services.coordinator.http.routing import Route
+from services.coordinator.http.serving import Serving
+from services.coordinator.http.table import ROUTES
+from services.coordinator.settings import CoordinatorSettings
+from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
+from shared.runtime.http.listener import Listener, listen
+from shared.runtime.process.process import split_address
+
+
+class AdminListener:
+    """The running admin API. ``url``: what other coordinators and people are told."""
+
+    def __init__(self, serving: Serving, proxy: Proxy, listener: Listener, url: str) -> None:
+        self.url = url
+        self._serving = serving
+        self._proxy = proxy
+        self._listener = listener
+
+    def stop(self) -> None:
+        """End the streams, so that closing need not wait for their readers."""
+        self._serving.stop()
+
+    async def close(self) -> None:
+        """Stop accepting, end what is in flight."""
+        self.stop()
+        await self._listener.close()
+        await self._proxy.close()
+
+
+async def open_admin(
+    settings: CoordinatorSettings,
+    desk: Desk,
+    *,
+    routes: Sequence[Route] = ROUTES,
+    extra: Sequence[web.RouteDef] = (),
+) -> AdminListener:
+    """Serve where the settings say. ``ConfigError``: no credentials, a file that cannot be used, the port is taken."""
+    tokens = None
+    if settings.admin_token_file is not None:
+        tokens = TokenFile(settings.admin_token_file, check_role=check_role)
+    inbound, outbound = _contexts(settings)
+    proxy = Proxy(desk, tls=outbound)
+    serving = Serving(
+        desk,
+        routes,
+        Doorkeeper(tokens, mutual_tls=inbound is not None),
+        auditor=Auditor(desk),
+        proxy=proxy,
+        extra=extra,
+    )
+    host, port = split_address(settings.admin_listen, "admin_listen")
+    listener = await listen(serving.app, host=host, port=port, tls=inbound, drain_s=0.5)
+    return AdminListener(serving, proxy, listener, _url(settings, listener))
+
+
+def _contexts(settings: CoordinatorSettings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """(for callers, towards the leader). A caller may do without a certificate: browsers do, and show a token."""
+    if settings.tls_cert is None or settings.tls_key is None or settings.tls_ca is None:
+        return None, None
+    files = {"ca_file": settings.tls_ca, "cert_file": settings.tls_cert, "key_file": settings.tls_key}
+    return server_tls(**files), client_tls(**files)
+
+
+def _url(settings: CoordinatorSettings, listener: Listener) -> str:
+    """Under the host that peers are told, where one is: the listener itself may be on 0.0.0.0."""
+    host = urlsplit(settings.advertise).hostname if settings.advertise else None
+    if host is None:
+        return listener.url
+    scheme = listener.url.partition("://")[0]
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.port}"

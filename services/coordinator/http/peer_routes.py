@@ -1,0 +1,235 @@
+"""What operators may ask a coordinator: who leads, who decides for what, what waits, and why a pod is where it is.
+
+Read-only; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http.listener``. Of a pod's spec it shows what a
+verdict rests on (requests, selectors, host ports), of its labels none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from prometheus_client import Counter, Histogram
+
+from services.coordinator.core.core import Core
+from services.coordinator.health.monitor import Vitals, register
+from services.coordinator.inspect.attribution import reasons
+from services.coordinator.inspect.explain import explain, explain_gone
+from services.coordinator.inspect.throughput import Pace
+from services.coordinator.io.cluster_identity import ClusterIdentity
+from services.coordinator.io.control import Following
+from services.coordinator.io.kube_writes import KubeWrites
+from services.coordinator.io.peers import Peers
+from services.coordinator.io.totals import Totals
+from services.coordinator.rollout.pointer import ActivePolicy
+from services.coordinator.rollout.window_ring import WindowRing
+from shared.election.record import decode_record
+from shared.errors import ConclaveError, KubeRejected, KubeUnknown
+from shared.kube.convert import owner_of, pod_from_api
+from shared.kube.convert_relations import images_of
+from shared.kube.resources import PODS
+from shared.ports import KubeApi
+from shared.runtime.http.listener import Authenticator, Refused, guarded
+from shared.runtime.lease.leadership import Leadership
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.service import boottime
+
+LOOKUP_TIMEOUT_S = 3.0
+
+MAX_EXPLAINING = 4
+"""Questions answered at once: each judges every node on the leader's loop, beside which it has pods to place."""
+
+
+class Admin:
+    """Figures of this process; ``core``, ``peers`` and ``api`` are there while it leads."""
+
+    def __init__(self, service_id: str) -> None:
+        self.service_id = service_id
+        self.leadership: Leadership | None = None
+        self.core: Core | None = None
+        self.peers: Peers | None = None
+        self.api: KubeApi | None = None
+        self.writes: KubeWrites | None = None
+        self._explaining = 0
+        self._explained: Counter | None = None
+        self._explain_seconds: Histogram | None = None
+        self.active_policy: ActivePolicy | None = None
+        self.pace: Pace | None = None
+        self.vitals: Vitals | None = None
+        self.totals: Totals | None = None
+        self.cluster = ClusterIdentity()
+        self.term_began = ""
+        """When this process was elected, RFC 3339."""
+        self.following: Following | None = None
+        self.windows: WindowRing | None = None
+
+    def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
+        """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``."""
+
+        async def status(_: web.Request) -> web.Response:
+            return web.Response(body=msgspec.json.encode(self.status()), content_type="application/json")
+
+        async def explained(request: web.Request) -> web.Response:
+            answer = await self.explain_counted(request.match_info["namespace"], request.match_info["pod"])
+            return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+        return [
+            web.get("/v1/status", guarded(authenticator, status)),
+            web.get("/v1/explain/{namespace}/{pod}", guarded(authenticator, explained)),
+        ]
+
+    def register(self, metrics: Metrics) -> None:
+        """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
+        metrics.figure("coordinator", self.stats)
+        self._explained = metrics.counter("explain_requests_total", "Questions about a pod, by result", ["result"])
+        self._explain_seconds = metrics.histogram("explain_duration_seconds", "Answering one, API server included")
+        register(metrics, lambda: self.vitals if self._term() > 0 else None)
+        metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
+        metrics.gauge_of("agents", "Agents registered", lambda: float(len(self.core.roster.views) if self.core else 0))
+        metrics.gauge_of("longest_turn_seconds", "Longest turn of the leader's loop in the last minute", self._turn_s)
+        metrics.gauge_of("nodes", "Nodes known", lambda: float(self._nodes()))
+        metrics.gauge_of(
+            "conditions_waiting",
+            "Pending pods with news that are not written yet; newer counts of a reason told before are none",
+            lambda: float(self._conditions_waiting()),
+        )
+        for name, text, read in (
+            ("events_written", "Kubernetes events created or continued in this term", lambda w: w.events_written),
+            ("events_waiting", "Kubernetes events not written yet", lambda w: w.recorder.waiting),
+            (
+                "events_combined",
+                "Events written as one with others, there being too many",
+                lambda w: w.recorder.combined,
+            ),
+            ("events_lost", "Events that the API server did not take", lambda w: w.recorder.lost),
+        ):
+            metrics.gauge_of(name, text, partial(self._of_writes, read))
+
+    def status(self) -> dict[str, Any]:
+        """Who leads, since which term; agents with the size of their partition; the queue."""
+        leader = self.leadership.leader if self.leadership is not None else None
+        record = decode_record(leader.value) if leader is not None else None
+        answer: dict[str, Any] = {"id": self.service_id, "leading": self._term() > 0, "term": self._term()}
+        if leader is not None and record is not None:
+            answer["leader"] = {"id": record.identity, "url": record.url, "term": leader.term}
+        core = self.core
+        if core is not None:
+            ownership = core.roster.ownership
+            answer |= {
+                "synced": core.state.started,
+                "missing": core.takeover.missing,
+                "partition_epoch": ownership.epoch,
+                "nodes": self._nodes(),
+                "nodes_unowned": len(ownership.unowned),
+                "agents": [
+                    {
+                        "id": agent,
+                        "url": view.record.url,
+                        "node": view.record.node,
+                        "nodes": ownership.sizes.get(agent, 0),
+                        "revision": view.revision,
+                        "suspect": view.suspect,
+                    }
+                    for agent, view in sorted(core.roster.views.items())
+                ],
+                "binder": {"url": core.ledger.binder.url, "term": core.ledger.binder.term},
+                "queue": self._queue(),
+                "plans_open": len(core.ledger.plans),
+                "placements_open": len(core.ledger.placed),
+                "intents_held": len(core.takeover.held),
+                "policies": core.rolling.figures(),
+            }
+        return answer
+
+    async def explain_counted(self, namespace: str, name: str) -> dict[str, Any]:
+        """``explain`` within its limit, with its result counted. Refused: 429 ``overloaded``, and as ``explain``."""
+        started, result = time.perf_counter(), "internal"
+        self._explaining += 1
+        try:
+            if self._explaining > MAX_EXPLAINING:
+                raise Refused(
+                    f"{MAX_EXPLAINING} questions are being answered", code="overloaded", status=429, retry_after_s=1
+                )
+            answer = await self.explain(namespace, name)
+            result = "ok"
+            return answer
+        except ConclaveError as error:
+            result = error.code
+            raise
+        finally:
+            self._explaining -= 1
+            if self._explained is not None and self._explain_seconds is not None:
+                self._explained.labels(result).inc()
+                self._explain_seconds.observe(time.perf_counter() - started)
+
+    async def explain(self, namespace: str, name: str) -> dict[str, Any]:
+        """Why the pod is where it is. Refused: 421 ``not_leader``, 503 ``not_ready``, 404 ``pod_unknown``, 409
+        ``kube_rejected``; the API server's silence is 503 ``kube_unknown``."""
+        core, api = self.core, self.api
+        if core is None or api is None or not self._term():
+            leader = self.leadership.leader if self.leadership is not None else None
+            record = decode_record(leader.value) if leader is not None else None
+            where = f"; {record.identity} at {record.url} does" if record is not None else ""
+            raise Refused(f"{self.service_id} does not lead{where}", code="not_leader", status=421)
+        if not core.state.started:
+            missing = ", ".join(core.takeover.missing)
+            raise Refused(f"still listing: {missing}", code="not_ready", status=503, retry_after_s=1)
+        try:
+            found = await api.get(PODS, namespace=namespace, name=name, timeout_s=LOOKUP_TIMEOUT_S)
+        except KubeUnknown as error:
+            raise KubeUnknown(f"the API server does not say what {namespace}/{name} is: {error}") from error
+        except KubeRejected as error:
+            raise Refused(f"the API server refuses {namespace}/{name}: {error}", code="kube_rejected") from error
+        if found is None:
+            remembered = explain_gone(core, f"{namespace}/{name}", boottime())
+            if remembered is not None:
+                return remembered
+            raise Refused(
+                f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown", status=404
+            )
+        pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
+        answer = explain(core, pod, found.metadata.annotations or {}, boottime())
+        pointer = core.lanes.pointer
+        policy = await self.active_policy.get(pointer.active) if self.active_policy and pointer is not None else None
+        answer["reasons"] = reasons(core, pod, policy) if policy is not None else None
+        return answer
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the term, bytes per hop, and what ``bytes_per_decision`` is made of."""
+        figures: dict[str, Any] = {"id": self.service_id, "leading": self._term() > 0, "term": self._term()}
+        if self.core is not None:
+            figures |= self.core.state.stats.as_dict()
+            figures["queue"] = self._queue()
+            figures["longest_turn_ms"] = round(self._turn_s() * 1000, 3)
+            figures["conditions_waiting"] = self._conditions_waiting()
+        if self.writes is not None:
+            recorder = self.writes.recorder
+            figures["events_written"], figures["events_waiting"] = self.writes.events_written, recorder.waiting
+            figures["events_combined"], figures["events_lost"] = recorder.combined, recorder.lost
+        if self.peers is not None:
+            figures |= self.peers.figures()
+        return figures
+
+    def _term(self) -> int:
+        return self.leadership.term if self.leadership is not None else 0
+
+    def _turn_s(self) -> float:
+        return self.pace.longest_turn_s(boottime()) if self.pace is not None else 0.0
+
+    def _conditions_waiting(self) -> int:
+        return self.core.notices.waiting if self.core is not None else 0
+
+    def _of_writes(self, read: Callable[[KubeWrites], int]) -> float:
+        return float(read(self.writes)) if self.writes is not None else 0.0
+
+    def _nodes(self) -> int:
+        return len(self.core.state.cache.table.row_of) if self.core is not None else 0
+
+    def _queue(self) -> dict[str, int]:
+        if self.core is None:
+            return {}
+        return {place.value: count for place, count in self.core.state.queue.count().items()}

@@ -1,0 +1,193 @@
+"""One JSON document with what a leader knows, to be sent along with a report of a problem.
+
+Streamed part by part, bounded, without secrets: settings that hold some are masked, tokens are in files and not in
+settings, and of a pod there is its name and what it waits for, never its labels or environment. A part that cannot be
+had says why; the others come all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import msgspec
+
+from services.coordinator.http.access import Role
+from services.coordinator.http.answers import error_of
+from services.coordinator.http.desk import Desk
+from services.coordinator.http.routes.members import read_members
+from services.coordinator.http.routes.overview import glance_of
+from services.coordinator.http.routing import Ask, Route
+from services.coordinator.inspect.nodes import node_page
+from services.coordinator.inspect.overview import decisions, queue_counts, queue_page, units
+from shared.runtime.process.process import our_version
+from shared.runtime.process.settings import effective
+from shared.runtime.records.admin import read_audit, read_terms
+from shared.runtime.records.control import read_control
+from shared.runtime.records.policies import read_history, read_pointer
+from shared.runtime.records.settings import read_settings, read_settings_history
+
+LIBRARIES = ("aiohttp", "etcd3", "grpcio", "kubernetes", "msgspec", "numpy", "uvloop")
+MOST_NODES = 5000
+MOST_PODS = 5000
+MOST_DECISIONS = 500
+MOST_RECORDS = 200
+PAGE = 250
+MOST_PART_BYTES = 6 << 20
+"""Three parts can be large: nodes, queue, units. With this the whole stays below 20 MiB."""
+
+Part = Callable[[Desk], Awaitable[Any]]
+
+
+async def dumped(desk: Desk, ask: Ask[Any, Any]) -> AsyncGenerator[bytes, None]:
+    """The document. Refused before it begins: 503 ``not_ready``."""
+    _ = desk.core
+    head = {"time": desk.now(), "by": ask.caller.title, "id": desk.service_id, "request_id": ask.request_id}
+    yield msgspec.json.encode(head)[:-1]
+    for name, part in PARTS:
+        yield b",\n%s:%s" % (msgspec.json.encode(name), await _encoded(desk, part))
+        await asyncio.sleep(0)  # there are pods to place
+    yield b"}\n"
+
+
+async def _encoded(desk: Desk, part: Part) -> bytes:
+    try:
+        data = msgspec.json.encode(await part(desk))
+    except Exception as error:  # noqa: BLE001  a part that fails must not take the others along
+        return msgspec.json.encode({"error": error_of(error).code})
+    if len(data) > MOST_PART_BYTES:
+        return msgspec.json.encode({"error": "too_large", "bytes": len(data)})
+    return data
+
+
+async def _versions(_: Desk) -> dict[str, str]:
+    found = {"conclave": our_version(), "python": platform.python_version(), "platform": platform.platform()}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+async def _settings(desk: Desk) -> dict[str, Any]:
+    changed = await read_settings(desk.store, desk.keys)
+    history = await read_settings_history(desk.store, desk.keys)
+    return {"start": effective(desk.settings), "runtime": changed, "history": history[:MOST_RECORDS]}
+
+
+async def _nodes(desk: Desk) -> list[Any]:
+    found: list[Any] = []
+    after: str | None = ""
+    while after is not None and len(found) < MOST_NODES:
+        items, after = node_page(desk.core, desk.clock(), after=after, limit=PAGE)
+        found += items
+        await asyncio.sleep(0)
+    return found
+
+
+async def _queue(desk: Desk) -> dict[str, Any]:
+    found: list[Any] = []
+    after: int | None = 0
+    while after is not None and len(found) < MOST_PODS:
+        items, after = queue_page(desk.core, desk.clock(), after=after, limit=PAGE)
+        found += items
+        await asyncio.sleep(0)
+    return {"counts": queue_counts(desk.core), "items": found}
+
+
+async def _plans(desk: Desk) -> list[dict[str, Any]]:
+    return [
+        {
+            "plan_id": number,
+            "cause_id": plan.plan.cause_id,
+            "placements": len(plan.plan.placements),
+            "sends": plan.sends,
+            "tries": plan.tries,
+            "in_flight": plan.in_flight,
+        }
+        for number, plan in desk.core.ledger.plans.items()
+    ]
+
+
+async def _intents(desk: Desk) -> dict[str, Any]:
+    listing = await desk.store.list_prefix(desk.keys.intents_prefix)
+    keys = [desk.keys.last_part(kv.key) for kv in listing.items]
+    return {"count": len(keys), "keys": keys[:MOST_PODS]}
+
+
+async def _policies(desk: Desk) -> dict[str, Any]:
+    stored, history = await read_pointer(desk.store, desk.keys), await read_history(desk.store, desk.keys)
+    return {"pointer": stored.pointer, "history": history[-MOST_RECORDS:], "figures": desk.core.rolling.figures()}
+
+
+async def _control(desk: Desk) -> dict[str, Any]:
+    control = await read_control(desk.store, desk.keys)
+    return {"paused": control.paused, "drained": list(control.drained.values())}
+
+
+async def _overview(desk: Desk) -> Any:
+    return await glance_of(desk).at(desk)
+
+
+async def _members(desk: Desk) -> Any:
+    return list((await read_members(desk)).values())
+
+
+async def _terms(desk: Desk) -> Any:
+    return await read_terms(desk.store, desk.keys)
+
+
+async def _audit(desk: Desk) -> Any:
+    return (await read_audit(desk.store, desk.keys))[:MOST_RECORDS]
+
+
+async def _status(desk: Desk) -> Any:
+    return desk.admin.status()
+
+
+async def _units(desk: Desk) -> Any:
+    return list(units(desk.core, desk.wall_of))[:MOST_PODS]
+
+
+async def _decisions(desk: Desk) -> Any:
+    return decisions(desk.core, desk.wall_of, MOST_DECISIONS)
+
+
+async def _stats(desk: Desk) -> Any:
+    return desk.metrics.stats()
+
+
+async def _log(desk: Desk) -> Any:
+    return desk.lines.lines()
+
+
+PARTS: tuple[tuple[str, Part], ...] = (
+    ("versions", _versions),
+    ("overview", _overview),
+    ("status", _status),
+    ("settings", _settings),
+    ("members", _members),
+    ("terms", _terms),
+    ("control", _control),
+    ("policies", _policies),
+    ("audit", _audit),
+    ("queue", _queue),
+    ("units", _units),
+    ("plans", _plans),
+    ("intents", _intents),
+    ("nodes", _nodes),
+    ("decisions", _decisions),
+    ("stats", _stats),
+    ("log", _log),
+)
+
+ROUTES = (
+    Route(
+        method="GET", path="/v1/dump", role=Role.ADMIN, summary="What the leader knows, for a report of a problem",
+        answer=dict[str, Any], stream=dumped, cost=200,
+    ),
+)  # fmt: skip

@@ -1,0 +1,248 @@
+"""Nodes as the leader accounts them, and draining them from scheduling: as ``kubectl cordon``, for Conclave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from services.coordinator.core.core import Core
+from services.coordinator.http.access import Role
+from services.coordinator.http.answers import refusal, unknown
+from services.coordinator.http.desk import Desk
+from services.coordinator.http.pages import PageQuery, key_token, page, token_key
+from services.coordinator.http.routing import SLOW_FRESH_S, Answer, Ask, Because, Page, Route, Schema
+from services.coordinator.http.selecting import Selector, selector_of
+from services.coordinator.inspect.node_groups import ZONE, pool_of
+from services.coordinator.inspect.nodes import (
+    WELL,
+    NodeDrained,
+    NodeMap,
+    NodeShown,
+    NodeUsed,
+    PodOnNode,
+    node_map,
+    node_page,
+    node_shown,
+    pods_on,
+)
+from shared.model.node import Condition, Node
+from shared.runtime.records.control import set_drained
+
+MOST_LABELS = 8
+
+Name = Annotated[str, msgspec.Meta(max_length=253)]
+
+
+class NodesQuery(PageQuery, frozen=True, kw_only=True):
+    """``agent``: only the nodes it decides for. ``gone``: those that were deleted while drained, and nothing else; a
+    node that comes back by that name is drained. ``selector``: as kubectl's -l; ``labels``: keys to show."""
+
+    agent: Name = ""
+    gone: bool = False
+    state: Literal["", "ready", "not_ready", "pressure", "cordoned", "drained", "unowned"] = ""
+    zone: Name = ""
+    pool: Name = ""
+    selector: Selector = ""
+    labels: Annotated[
+        str,
+        msgspec.Meta(
+            max_length=2048, description="Keys, comma-separated; at most 8.",
+            extra_json_schema={"pattern": r"^[^,]*(,[^,]*){0,7}$"},
+        ),
+    ] = ""  # fmt: skip
+
+
+class MapQuery(Schema, frozen=True, kw_only=True):
+    """``groupBy``: zone, region, pool or label:KEY; one of the answer's ``group_keys``."""
+
+    group_by: Annotated[str, msgspec.Meta(max_length=330, pattern="^(zone|region|pool|label:.+)?$")] = msgspec.field(
+        default="", name="groupBy"
+    )
+
+
+class NodesAnswer(Page, frozen=True, kw_only=True):
+    """By name."""
+
+    items: list[NodeShown]
+
+
+class NodeAnswer(Answer, frozen=True, kw_only=True):
+    """One node. ``pods``: those that are counted on it, greatest priority first, 500 at most; ``pod_count``: of all."""
+
+    name: str
+    agent: str
+    schedulable: bool
+    drained: NodeDrained | None
+    taints: list[str]
+    pod_count: int
+    pods: list[PodOnNode]
+    allocatable: dict[str, int]
+    requested: dict[str, int]
+    used: NodeUsed | None
+    ready: bool
+    cordoned: bool
+    deleting: bool
+    pressure: list[str]
+    conditions: list[Condition]
+    zone: str
+    region: str
+    pool: str
+    labels: dict[str, str]
+
+
+class NodeChanged(NodeShown, frozen=True, kw_only=True):
+    """A node after a change. ``obeyed``: the leader goes by it; false: it has not heard of it in 2 s, and will.
+    ``gone``: the cluster has no node of that name; what was kept of one that was deleted while drained is forgotten."""
+
+    obeyed: bool
+    gone: bool = False
+
+
+async def listed(desk: Desk, ask: Ask[NodesQuery, Any]) -> NodesAnswer:
+    """A page of nodes."""
+    query = ask.query
+    if query.gone:
+        names, more_names = page(() if query.agent else _drained_and_gone(desk.core), query, str)
+        return NodesAnswer(items=[_gone(desk.core, name) for name in names], continue_=more_names)
+    after = token_key(query.continue_, str) if query.continue_ else ""
+    items, more = node_page(
+        desk.core, desk.clock(), agent=query.agent, after=after, limit=query.limit, wanted=_wanted(desk.core, query),
+        labels=_labels(query.labels),
+    )  # fmt: skip
+    return NodesAnswer(items=items, continue_=key_token(more) if more is not None else "")
+
+
+def _labels(text: str) -> list[str]:
+    keys = [key.strip() for key in text.split(",") if key.strip()]
+    if len(keys) > MOST_LABELS:
+        raise refusal(f"labels: {len(keys)} keys; at most {MOST_LABELS} are shown")
+    return keys
+
+
+def _wanted(core: Core, query: NodesQuery) -> Callable[[Node], bool] | None:
+    """Whether a node is among those that the query names; None: all are. Refused: 400."""
+    selector = selector_of(query.selector)
+    if not (query.state or query.zone or query.pool or selector is not None):
+        return None
+    unwell, drained, unowned = core.state.unwell, core.state.drained, core.roster.ownership.unowned
+
+    def holds(node: Node) -> bool:
+        found = unwell.get(node.name, WELL)
+        match query.state:
+            case "":
+                there = True
+            case "not_ready":
+                there = not found.ready
+            case "pressure":
+                there = bool(found.pressure)
+            case "cordoned":
+                there = node.unschedulable and not node.deleting
+            case "drained":
+                there = node.name in drained
+            case "unowned":
+                there = node.name in unowned
+            case _:
+                there = found.ready and not found.pressure and not node.closed and node.name not in unowned
+        labels = node.labels
+        return (
+            there
+            and query.zone in ("", labels.get(ZONE))
+            and query.pool in ("", pool_of(labels))
+            and (selector is None or selector.matches(labels))
+        )
+
+    return holds
+
+
+async def mapped(desk: Desk, ask: Ask[MapQuery, Any]) -> NodeMap:
+    """All nodes as columns."""
+    return node_map(desk.core, ask.query.group_by)
+
+
+async def shown(desk: Desk, ask: Ask[Any, Any]) -> NodeAnswer:
+    """One node and its pods. Refused: 404 ``node_unknown``."""
+    name = ask.path["name"]
+    node = node_shown(desk.core, name, desk.clock(), labels=None)
+    fields = msgspec.structs.asdict(node or _node(desk, name))
+    return NodeAnswer(**fields | {"pods": pods_on(desk.core, name), "pod_count": fields["pods"]})
+
+
+async def drained(desk: Desk, ask: Ask[Any, Because]) -> NodeChanged:
+    """No new pods for it from us. Refused: 404 ``node_unknown``, 422 ``invalid_value``."""
+    node = _node(desk, ask.path["name"])
+    record = await set_drained(
+        desk.store, desk.keys, node.name, True, by=ask.caller.title, reason=ask.body.reason, now=desk.wall()
+    )
+    obeyed = await desk.obeyed(lambda core: node.name in core.state.drained)
+    told = NodeDrained(by=record.by, reason=record.reason, since=record.since) if record is not None else None
+    return _changed(node, drained=told, schedulable=False, obeyed=obeyed)
+
+
+async def resumed(desk: Desk, ask: Ask[Any, Because]) -> NodeChanged:
+    """New pods again. Also for a node that is gone, so that nothing is left behind. Refused: 404 ``node_unknown``."""
+    name, core = ask.path["name"], desk.core
+    node = _gone(core, name) if name in _drained_and_gone(core) else _node(desk, name)
+    await set_drained(desk.store, desk.keys, name, False, by=ask.caller.title, reason=ask.body.reason, now=desk.wall())
+    obeyed = await desk.obeyed(lambda core: name not in core.state.drained)
+    gone = name not in core.state.cache.table.row_of
+    return _changed(node, drained=None, schedulable=is_open(core, name), obeyed=obeyed, gone=gone)
+
+
+def _changed(node: NodeShown, **fields: Any) -> NodeChanged:
+    return NodeChanged(**msgspec.structs.asdict(node) | fields)
+
+
+def _drained_and_gone(core: Core) -> Set[str]:
+    return core.state.drained.keys() - core.state.cache.table.row_of.keys()
+
+
+def _gone(core: Core, name: str) -> NodeShown:
+    record = core.state.drained[name]
+    return NodeShown(
+        name=name, agent="", schedulable=False,
+        drained=NodeDrained(by=record.by, reason=record.reason, since=record.since),
+        taints=[], pods=0, allocatable={}, requested={}, used=None,
+    )  # fmt: skip
+
+
+def _node(desk: Desk, name: str) -> NodeShown:
+    node = node_shown(desk.core, name, desk.clock())
+    if node is None:
+        raise unknown("node", f"there is no node {name}")
+    return node
+
+
+def is_open(core: Core, name: str) -> bool:
+    """Whether the cluster itself lets pods on the node: it is neither cordoned nor being deleted."""
+    table = core.state.cache.table
+    row = table.row_of.get(name)
+    node = table.nodes[row] if row is not None else None
+    return node is not None and not node.unschedulable and not node.deleting
+
+
+UNKNOWN = {404: "node_unknown"}
+
+ROUTES = (
+    Route(
+        method="GET", path="/v1/nodes", role=Role.VIEWER, summary="Nodes with what is requested on them",
+        answer=NodesAnswer, query=NodesQuery, handler=listed, cost=2, fresh_s=SLOW_FRESH_S,
+    ),
+    Route(
+        method="GET", path="/v1/nodes/map", role=Role.VIEWER, summary="All nodes as columns, for a picture",
+        answer=NodeMap, query=MapQuery, handler=mapped, cost=2, fresh_s=SLOW_FRESH_S,
+    ),
+    Route(
+        method="GET", path="/v1/nodes/{name}", role=Role.VIEWER, summary="One node and its pods", answer=NodeAnswer,
+        handler=shown, errors=UNKNOWN,
+    ),
+    Route(
+        method="POST", path="/v1/nodes/{name}/drain", role=Role.OPERATOR, summary="Give a node no new pods",
+        answer=NodeChanged, body=Because, handler=drained, errors={**UNKNOWN, 422: "invalid_value"}, audit_path="name",
+    ),
+    Route(
+        method="POST", path="/v1/nodes/{name}/resume", role=Role.OPERATOR, summary="Give a node new pods again",
+        answer=NodeChanged, body=Because, handler=resumed, errors=UNKNOWN, audit_path="name",
+    ),
+)  # fmt: skip

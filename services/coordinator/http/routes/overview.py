@@ -1,0 +1,188 @@
+"""One small document for a screen that looks every second: made at most four times a second, however many look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from services.coordinator.health.verdict import Health
+from services.coordinator.http.access import Role
+from services.coordinator.http.desk import Desk
+from services.coordinator.http.routes.health import health_of
+from services.coordinator.http.routes.members import read_members
+from services.coordinator.http.routes.scheduling import SchedulingAnswer, answer_of
+from services.coordinator.http.routing import Answer, Ask, Route
+from services.coordinator.inspect.overview import Nodes, Overview, Queue, Rates, overview
+from services.coordinator.inspect.resources import ResourceTotal
+from services.coordinator.inspect.throughput import Quantiles
+
+FRESH_S = 0.25
+MEMBERS_FRESH_S = 2.0
+"""Members are read from etcd, the rest from memory."""
+
+SERVICES = ("coordinator", "binder", "agent", "learner")
+
+
+class Leader(Answer, frozen=True, kw_only=True):
+    """Who answers."""
+
+    id: str
+    url: str
+    term: int
+    since: str
+
+
+class Pods(Answer, frozen=True, kw_only=True):
+    """``bound``: over all terms, this one's alone while it is not known what earlier ones counted; ``running``: pods of
+    ours that stand on nodes now."""
+
+    bound: int
+    bound_in_term: int
+    running: int
+
+
+class Cluster(Answer, frozen=True, kw_only=True):
+    """What it is called. ``named_by``: setting, context or uid; empty while nothing is known."""
+
+    name: str
+    uid: str
+    named_by: str
+
+
+class Members(Answer, frozen=True, kw_only=True):
+    """How many there are."""
+
+    coordinator: int
+    binder: int
+    agent: int
+    learner: int
+
+
+class Policy(Answer, frozen=True, kw_only=True):
+    """``name@version`` each; empty where there is none."""
+
+    active: str
+    candidate: str
+    stage: str
+    percent: int
+
+
+class OverviewAnswer(Answer, frozen=True, kw_only=True):
+    """Everything at a glance. ``conflicts`` and ``refusals`` are totals of this term."""
+
+    time: str
+    leader: Leader
+    scheduling: SchedulingAnswer
+    queue: Queue
+    pods: Pods
+    rates: Rates
+    latency_ms: Quantiles
+    round_ms: Quantiles
+    conflicts: int
+    refusals: int
+    members: Members
+    nodes: Nodes
+    resources: list[ResourceTotal]
+    policy: Policy
+    cluster: Cluster
+    health: Health
+
+
+class Glance:
+    """The last overview, while it is fresh."""
+
+    def __init__(self) -> None:
+        self._made: tuple[float, OverviewAnswer] | None = None
+        self._counted: tuple[float, Members] | None = None
+        self._counting: asyncio.Future[Members] | None = None
+
+    async def at(self, desk: Desk) -> OverviewAnswer:
+        """As of now, or almost. Refused: 503 ``not_ready``. Unknown: ``StoreUnknown``."""
+        if self._made is None or desk.clock() >= self._made[0] + FRESH_S:
+            members = await self._members(desk)
+            now = desk.clock()
+            if self._made is None or now >= self._made[0] + FRESH_S:  # somebody else may have made it meanwhile
+                self._made = (now, _overview(desk, now, members))
+        return self._made[1]
+
+    async def _members(self, desk: Desk) -> Members:
+        """Counted once for all who wait for it: with thousands of agents this takes the loop ten milliseconds."""
+        if self._counted is not None and desk.clock() < self._counted[0] + MEMBERS_FRESH_S:
+            return self._counted[1]
+        if self._counting is None or self._counting.done():
+            self._counting = asyncio.ensure_future(self._count(desk))
+            # whoever waited may be gone when it fails
+            self._counting.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._counting)
+
+    async def _count(self, desk: Desk) -> Members:
+        services = Counter(member.service for member in (await read_members(desk)).values())
+        members = Members(**{name: services[name] for name in SERVICES})
+        self._counted = (desk.clock(), members)
+        return members
+
+
+def _overview(desk: Desk, now: float, members: Members) -> OverviewAnswer:
+    core = desk.core
+    figures = overview(core, desk.pace, now)
+    policies = core.rolling.figures()
+    record, term = desk.leader or (None, core.state.term)
+    return OverviewAnswer(
+        time=desk.now(),
+        leader=Leader(
+            id=desk.service_id, url=record.url if record is not None else "", term=term, since=desk.led_since
+        ),
+        scheduling=answer_of(core.state.paused),
+        queue=figures.queue,
+        pods=_pods(desk, figures),
+        rates=figures.rates,
+        latency_ms=figures.latency_ms,
+        round_ms=figures.round_ms,
+        conflicts=figures.conflicts,
+        refusals=figures.refusals,
+        members=members,
+        nodes=figures.nodes,
+        resources=figures.resources,
+        cluster=_cluster(desk),
+        health=health_of(desk),
+        policy=Policy(
+            active=policies.get("active", ""),
+            candidate=policies.get("candidate", ""),
+            stage=policies.get("stage", ""),
+            percent=policies.get("percent", 0),
+        ),
+    )
+
+
+def _pods(desk: Desk, figures: Overview) -> Pods:
+    total = desk.admin.totals.bound if desk.admin.totals is not None else None
+    bound = figures.bound if total is None else total
+    return Pods(bound=bound, bound_in_term=figures.bound, running=figures.running)
+
+
+def _cluster(desk: Desk) -> Cluster:
+    cluster = desk.admin.cluster
+    name, named_by = cluster.named
+    return Cluster(name=name, uid=cluster.uid, named_by=named_by)
+
+
+async def show(desk: Desk, _: Ask[Any, Any]) -> OverviewAnswer:
+    """Everything at a glance."""
+    return await glance_of(desk).at(desk)
+
+
+def glance_of(desk: Desk) -> Glance:
+    """The process's one."""
+    if desk.glance is None:
+        desk.glance = Glance()
+    glance: Glance = desk.glance
+    return glance
+
+
+ROUTES = (
+    Route(
+        method="GET", path="/v1/overview", role=Role.VIEWER, summary="Everything at a glance, for a screen",
+        answer=OverviewAnswer, handler=show, spared=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,162 @@
+"""Why pods wait, in groups: painted in slices between the turns of the loop, and kept while it is fresh."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from services.coordinator.core.core import Core
+from services.coordinator.http.access import Role
+from services.coordinator.http.desk import Desk
+from services.coordinator.http.pages import PageQuery, page
+from services.coordinator.http.routing import Ask, Page, Route
+from services.coordinator.inspect.pending import (
+    ByNamespace,
+    ByPriority,
+    ByReason,
+    HelpShown,
+    PendingGroup,
+    Picture,
+    painted,
+)
+
+SLICE_S = 0.004
+"""After so long the loop turns."""
+
+FRESH_S = 1.0
+COST_SHARE = 0.1
+"""Most of the loop's time that painting may take: a picture that took 0.5 s is kept for 5."""
+
+MOST_AGE_S = 30.0
+PRIORITIES = 2**31
+
+Text = Annotated[str, msgspec.Meta(max_length=256)]
+
+
+class PendingQuery(PageQuery, frozen=True, kw_only=True):
+    """Which groups, and in which order: most pods first, or longest waiting, or highest priority."""
+
+    namespace: Text = ""
+    reason: Text = ""
+    priority: Annotated[int, msgspec.Meta(ge=-PRIORITIES, le=PRIORITIES)] | None = None
+    class_: Text = msgspec.field(default="", name="class")
+    sort: Literal["pods", "oldest", "priority"] = "pods"
+
+
+class PendingAnswer(Page, frozen=True, kw_only=True):
+    """``made``: when the picture was; ``pods``, ``classes``, ``groups``, ``by_*`` and ``helps`` are of all that wait,
+    ``items`` of those asked for. ``unjudged``: classes beyond the bound, of which only the counts are known."""
+
+    made: str
+    age_s: float
+    pods: int
+    gated: int
+    classes: int
+    groups: int
+    unjudged: int
+    by_reason: list[ByReason]
+    by_namespace: list[ByNamespace]
+    by_priority: list[ByPriority]
+    helps: list[HelpShown]
+    items: list[PendingGroup]
+
+
+class Painter:
+    """The last picture, while it is fresh; one is painted at a time, for all who ask."""
+
+    def __init__(self) -> None:
+        self._core: Core | None = None
+        self._picture: Picture | None = None
+        self._fresh_until = 0.0
+        self._painting: asyncio.Task[Picture] | None = None
+
+    async def at(self, desk: Desk) -> Picture:
+        """As of now, or almost. Refused: 503 ``not_ready``."""
+        core, now = desk.core, desk.clock()
+        if core is not self._core:  # another term
+            self._core, self._picture, self._painting = core, None, None
+        if self._picture is not None and now < self._fresh_until:
+            return self._picture
+        if self._painting is None or self._painting.done():
+            self._painting = asyncio.create_task(self._paint(desk, core))
+            # whoever asked may have gone when it fails
+            self._painting.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._painting)
+
+    async def _paint(self, desk: Desk, core: Core) -> Picture:
+        steps, spent_s = painted(core, desk.clock()), 0.0
+        while True:
+            began = desk.clock()
+            try:
+                while desk.clock() < began + SLICE_S:
+                    next(steps)
+            except StopIteration as done:
+                picture: Picture = done.value
+                break
+            finally:
+                spent_s += desk.clock() - began
+            await asyncio.sleep(0)
+        if core is self._core:
+            self._picture = picture
+            self._fresh_until = desk.clock() + min(MOST_AGE_S, max(FRESH_S, spent_s / COST_SHARE))
+        return picture
+
+
+async def show(desk: Desk, ask: Ask[PendingQuery, Any]) -> PendingAnswer:
+    """A page of groups. Refused: 503 ``not_ready``."""
+    query = ask.query
+    picture = await painter_of(desk).at(desk)
+    wanted = {_key(group, query.sort, picture.at): group for group in picture.groups if _asked_for(group, query)}
+    keys, more = page(wanted, query, str)
+    return PendingAnswer(
+        made=desk.wall_of(picture.at),
+        age_s=round(max(0.0, desk.clock() - picture.at), 3),
+        pods=picture.pods,
+        gated=picture.gated,
+        classes=picture.classes,
+        groups=len(picture.groups),
+        unjudged=picture.unjudged,
+        by_reason=picture.by_reason,
+        by_namespace=picture.by_namespace,
+        by_priority=picture.by_priority,
+        helps=picture.helps,
+        items=[wanted[key] for key in keys],
+        continue_=more,
+    )
+
+
+def painter_of(desk: Desk) -> Painter:
+    """The process's one."""
+    if desk.painter is None:
+        desk.painter = Painter()
+    painter: Painter = desk.painter
+    return painter
+
+
+def _asked_for(group: PendingGroup, query: PendingQuery) -> bool:
+    return (
+        query.namespace in ("", group.namespace)
+        and query.reason in ("", group.reason)
+        and query.priority in (None, group.priority)
+        and query.class_ in ("", group.class_)
+    )
+
+
+def _key(group: PendingGroup, sort: str, at: float) -> str:
+    """In this order groups are told; the next page begins after the last key, also that of an earlier picture."""
+    first = {
+        "pods": 10**9 - group.pods,
+        "oldest": max(0, round((at - group.oldest_s) * 1000)),  # since when, not how long: that grows
+        "priority": PRIORITIES - group.priority,
+    }[sort]
+    return f"{first:013d}/{group.reason}/{group.namespace}/{group.priority}/{group.class_}"
+
+
+ROUTES = (
+    Route(
+        method="GET", path="/v1/pending", role=Role.VIEWER, summary="Why pods wait, in groups, and what would help",
+        answer=PendingAnswer, query=PendingQuery, handler=show, fresh_s=FRESH_S, cost=10,
+    ),
+)  # fmt: skip

@@ -1,0 +1,206 @@
+"""Which policy decides, how a candidate does against it, and changing that by hand.
+
+A change is one compare-and-swap of the pointer in etcd, by the same rules as ``conclave policy``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from services.coordinator.http.access import Role
+from services.coordinator.http.answers import invalid, unknown
+from services.coordinator.http.desk import Desk
+from services.coordinator.http.pages import NumberedPageQuery, page
+from services.coordinator.http.routing import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Route, Schema
+from services.coordinator.rollout.view import RolloutView
+from shared.policy.rollout.rollout import Stage
+from shared.runtime.records import policy_listing
+from shared.runtime.records.policies import HistoryRecord, read_history, read_pointer
+from shared.runtime.records.policy_changes import LATELY_S, PolicyUnknown, activate, card_named, promote, withdraw
+from shared.wire.records import PolicyPointer, PolicyWindow
+
+PolicyName = Annotated[
+    str,
+    msgspec.Meta(min_length=1, max_length=128, pattern=PRINTED, description="NAME, NAME@VERSION or a digest's start."),
+]
+
+
+class PoliciesAnswer(Answer, frozen=True, kw_only=True):
+    """``pointer`` null: none has been activated, every agent decides by its own ``--policy``. ``comparison``: who
+    promotes the candidate by which rule, and how far it is."""
+
+    pointer: PolicyPointer | None
+    items: list[policy_listing.PolicyRow]
+    comparison: RolloutView
+
+
+class PolicyHistoryAnswer(Page, frozen=True, kw_only=True):
+    """Newest first."""
+
+    items: list[HistoryRecord]
+
+
+class PolicyWindowsAnswer(Page, frozen=True, kw_only=True):
+    """What the choices of policies were worth over time, newest first; the last 720 windows are kept."""
+
+    items: list[PolicyWindow]
+
+
+class CardAnswer(Answer, frozen=True, kw_only=True):
+    """The card of a policy's weights, whose fields depend on the policy; of a heuristic, that it has none."""
+
+    name: str
+    version: int
+    sha256: str
+    card: dict[str, Any]
+
+
+class Activate(Schema, frozen=True, kw_only=True):
+    """``percent``: share of pods in the canary, all of them by default; it belongs to the stage canary alone.
+    ``promotion``: who takes the candidate further; ``goal``: by which it is compared; left out: what the settings
+    ``rollout_promotion`` and ``rollout_goal`` say."""
+
+    name: PolicyName
+    stage: Literal["shadow", "canary", "active"] = "canary"
+    percent: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
+    promotion: Literal["manual", "auto"] | None = None
+    goal: Literal["neutral", "balance", "packing", "room"] | None = None
+    reason: Reason = ""
+
+
+class Promote(Schema, frozen=True, kw_only=True):
+    """``name``: the candidate. One step further by default, to the stage ``to``, or to ``percent`` of the pods.
+    ``number``: of the pointer that was looked at (compare-and-swap); left out, it is the one that the leader goes by,
+    and somebody else's step in the last 5 s is a conflict."""
+
+    name: PolicyName
+    to: Literal["canary", "active"] | None = None
+    percent: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
+    number: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
+    reason: Reason = ""
+
+
+class PointerAnswer(Answer, frozen=True, kw_only=True):
+    """The pointer after a change."""
+
+    pointer: PolicyPointer
+
+
+async def show(desk: Desk, _: Ask[Any, Any]) -> PoliciesAnswer:
+    """The pointer, every policy there is, and the comparison."""
+    stored, history = await read_pointer(desk.store, desk.keys), await read_history(desk.store, desk.keys)
+    view = desk.core.rolling.view() or RolloutView()
+    now = desk.clock()
+    rules = [msgspec.structs.replace(rule, at=desk.wall_of(now + rule.in_s)) for rule in view.rules]
+    return PoliciesAnswer(
+        pointer=stored.pointer,
+        items=policy_listing.rows(stored.pointer, history),
+        comparison=msgspec.structs.replace(view, rules=rules),
+    )
+
+
+async def history(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> PolicyHistoryAnswer:
+    """What became of policies."""
+    records = {-record.pointer.number: record for record in await read_history(desk.store, desk.keys)}
+    keys, more = page(records, ask.query, int)
+    return PolicyHistoryAnswer(items=[records[key] for key in keys], continue_=more)
+
+
+async def windows(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> PolicyWindowsAnswer:
+    """What the windows said."""
+    _, ring = desk.core, desk.admin.windows
+    found = {-window.number: window for window in (ring.kept if ring is not None else ())}
+    keys, more = page(found, ask.query, int)
+    return PolicyWindowsAnswer(items=[found[key] for key in keys], continue_=more)
+
+
+async def card(desk: Desk, ask: Ask[Any, Any]) -> CardAnswer:
+    """The card of one policy's weights. Refused: 404 ``policy_unknown``, 409 ``conflict`` where they are damaged."""
+    try:
+        ref, found = await card_named(desk.store, desk.keys, ask.path["name"])
+    except PolicyUnknown as error:
+        raise unknown("policy", str(error)) from error
+    return CardAnswer(name=ref.name, version=ref.version, sha256=ref.sha256, card=found)
+
+
+async def activated(desk: Desk, ask: Ask[Any, Activate]) -> PointerAnswer:
+    """Let a policy decide. Refused: 404 ``policy_unknown``, 422 ``invalid_value``, 409 ``conflict``."""
+    body = ask.body
+    if body.percent is not None and body.stage != Stage.CANARY.value:
+        raise invalid(f"percent: belongs to the stage canary; leave it out with {body.stage}")
+    for name in ("promotion", "goal"):
+        if getattr(body, name) is not None and body.stage == Stage.ACTIVE.value:
+            raise invalid(f"{name}: an active policy is compared with nothing; leave it out with {body.stage}")
+    try:
+        pointer = await activate(
+            desk.store, desk.keys, body.name, stage=Stage(body.stage), percent=body.percent, by=ask.caller.title,
+            reason=body.reason, promotion=body.promotion or "", goal=body.goal or "",
+        )  # fmt: skip
+    except PolicyUnknown as error:
+        raise unknown("policy", str(error)) from error
+    return await _obeyed(desk, pointer)
+
+
+async def promoted(desk: Desk, ask: Ask[Any, Promote]) -> PointerAnswer:
+    """Take the candidate a step further. Refused: 422 ``invalid_value``; 409 ``conflict`` where there is no such
+    candidate or no such step, and when somebody else changed the pointer first."""
+    body = ask.body
+    if body.percent is not None and body.to == Stage.ACTIVE.value:
+        raise invalid(f"percent: belongs to the stage canary; leave it out with {body.to}")
+    looked = body.number is not None
+    pointer = await promote(
+        desk.store, desk.keys, body.name, to=Stage(body.to) if body.to is not None else None, percent=body.percent,
+        by=ask.caller.title, reason=body.reason, number=body.number if looked else desk.core.lanes.number,
+        lately_s=0.0 if looked else LATELY_S,
+    )  # fmt: skip
+    return await _obeyed(desk, pointer)
+
+
+async def _obeyed(desk: Desk, pointer: PolicyPointer) -> PointerAnswer:
+    """The answer, once the leader goes by the pointer: who goes on from it is not told that it has just changed."""
+    await desk.obeyed(lambda core: core.lanes.number >= pointer.number)
+    return PointerAnswer(pointer=pointer)
+
+
+async def rolled_back(desk: Desk, ask: Ask[Any, Because]) -> PointerAnswer:
+    """Withdraw the candidate, or go back to the policy before. Refused: 409 ``conflict``, there is none."""
+    reason = ask.body.reason.strip() or "rolled back by hand"
+    return await _obeyed(desk, await withdraw(desk.store, desk.keys, by=ask.caller.title, reason=reason))
+
+
+ROUTES = (
+    Route(
+        method="GET", path="/v1/policies", role=Role.VIEWER,
+        summary="Which policy decides, which others there are, and how a candidate does", answer=PoliciesAnswer,
+        handler=show, fresh_s=SLOW_FRESH_S,
+    ),
+    Route(
+        method="GET", path="/v1/policies/history", role=Role.VIEWER, summary="Changes of the policy pointer",
+        answer=PolicyHistoryAnswer, query=NumberedPageQuery, handler=history, fresh_s=SLOW_FRESH_S,
+    ),
+    Route(
+        method="GET", path="/v1/policies/windows", role=Role.VIEWER,
+        summary="What policies' choices were worth, window by window", answer=PolicyWindowsAnswer,
+        query=NumberedPageQuery, handler=windows, fresh_s=SLOW_FRESH_S,
+    ),
+    Route(
+        method="GET", path="/v1/policies/{name}/card", role=Role.VIEWER, summary="The card of a policy's weights",
+        answer=CardAnswer, handler=card, fresh_s=SLOW_FRESH_S, errors={404: "policy_unknown", 409: "conflict"},
+    ),
+    Route(
+        method="POST", path="/v1/policies/activate", role=Role.OPERATOR, summary="Let a policy decide, in stages",
+        answer=PointerAnswer, body=Activate, handler=activated,
+        errors={404: "policy_unknown", 409: "conflict", 422: "invalid_value"}, audit_target=lambda body: body.name,
+    ),
+    Route(
+        method="POST", path="/v1/policies/promote", role=Role.OPERATOR, summary="Take the candidate a step further",
+        answer=PointerAnswer, body=Promote, handler=promoted, errors={409: "conflict", 422: "invalid_value"},
+    ),
+    Route(
+        method="POST", path="/v1/policies/rollback", role=Role.OPERATOR,
+        summary="Withdraw the candidate, or let the previous policy decide again", answer=PointerAnswer, body=Because,
+        handler=rolled_back, errors={409: "conflict"},
+    ),
+)  # fmt: skip

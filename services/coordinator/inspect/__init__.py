@@ -1,0 +1,1 @@
+"""What a leader shows of itself to people: overview, nodes, explanations, figures. Pure."""

@@ -1,0 +1,154 @@
+"""Why a pod is where it is, from everything a leader knows: queue, rounds, placements, the nodes as they stand now.
+
+Pure: it reads the core and changes nothing. The pod itself comes from the API server, so that the answer is about the
+pod as it is now and not as a watch last showed it. It shows no label, image or environment of any pod, and refuses to
+promise: what is feasible now may be taken a moment later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from services.coordinator.core.core import Core
+from services.coordinator.core.state import State
+from services.coordinator.inspect.decisions import PastDecision
+from services.coordinator.preemption.evictions import PastEviction
+from shared.model.pod import Pod
+from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
+from shared.scheduling.queue import Entry, Place
+
+NAMES_TOLD = 3
+
+
+def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> dict[str, Any]:
+    """The answer of ``GET /v1/explain``. ``now``: seconds of the core's clock; all times in it are durations.
+
+    ``state`` says which part there is: pending pods have ``queue``, ``nodes`` and, where no node takes them,
+    ``preemption``; bound ones ``decision``.
+    """
+    state, found = _where(core, pod)
+    answer = pod_answer(pod, annotations, state, found)
+    decision = core.state.recent.of(pod.uid)
+    if decision is not None:
+        answer["decision"] = _decision(decision, now)
+    victims, eviction = core.state.evicted.by(pod.uid), core.state.evicted.of(pod.uid)
+    answer["evicted"] = [_victim(one, now) for one in victims] or None
+    answer["victim_of"] = _preemptor(eviction, now) if eviction is not None else None
+    if eviction is not None:
+        answer["summary"] = f"{answer['summary']}; {victim_text(eviction, now)}"
+    elif victims:
+        answer["summary"] = f"{answer['summary']}; evicted {_names(victims)} for it"
+    entry = core.state.queue.entries.get(pod.uid)
+    if entry is not None:
+        answer["queue"] = _queue(core.state, entry, now)
+    if state in ("pending", "placing"):
+        strict = core.state.settings.preemption_strict
+        add_verdicts(answer, core.state.cluster, core.state.feasibility, pod, strict_budgets=strict)
+        answer["nodes"]["unowned"] = len(core.roster.ownership.unowned)
+        answer["nodes"]["agents"] = len(core.roster.views)
+    return answer
+
+
+def explain_gone(core: Core, key: str, now: float) -> dict[str, Any] | None:
+    """What is remembered of a pod that the API server does not have (any more); None where nothing is."""
+    eviction, decision = core.state.evicted.named(key), core.state.recent.named(key)
+    if eviction is None and decision is None:
+        return None
+    uid = eviction.uid if eviction is not None else decision.uid if decision is not None else ""
+    answer: dict[str, Any] = {
+        "pod": key, "uid": uid, "state": "gone", "summary": "", "priority": None, "scheduler_name": None, "node": None,
+        "nominated_node": None, "condition": None, "policy": None, "decision": None, "queue": None, "nodes": None,
+        "preemption": None, "evicted": None, "victim_of": None, "reasons": None,
+    }  # fmt: skip
+    if decision is not None:
+        answer["decision"] = _decision(decision, now)
+        ago = f"{max(0.0, now - decision.at):.0f} s ago"
+        answer["summary"] = f"it is gone; it was given node {decision.node} {ago}"
+    if eviction is not None:
+        answer |= {"state": "evicted", "priority": eviction.priority, "victim_of": _preemptor(eviction, now)}
+        answer["summary"] = f"it is gone: {victim_text(eviction, now)}"
+    return answer
+
+
+def victim_text(eviction: PastEviction, now: float) -> str:
+    """For whom a victim left."""
+    ago = f"{max(0.0, now - eviction.at):.0f} s ago"
+    by = f"{eviction.by_pod} (priority {eviction.by_priority})"
+    return f"evicted from {eviction.node} {ago} for {by}, its own priority being {eviction.priority}"
+
+
+def _names(victims: list[PastEviction]) -> str:
+    more = f" and {len(victims) - NAMES_TOLD} more" if len(victims) > NAMES_TOLD else ""
+    return ", ".join(f"{one.pod} (priority {one.priority})" for one in victims[:NAMES_TOLD]) + more
+
+
+def _victim(one: PastEviction, now: float) -> dict[str, Any]:
+    return {
+        "pod": one.pod, "uid": one.uid, "priority": one.priority, "node": one.node,
+        "ago_s": round(max(0.0, now - one.at), 3), "outcome": one.outcome,
+    }  # fmt: skip
+
+
+def _preemptor(one: PastEviction, now: float) -> dict[str, Any]:
+    return {
+        "pod": one.by_pod, "uid": one.by_uid, "priority": one.by_priority, "node": one.node,
+        "ago_s": round(max(0.0, now - one.at), 3),
+    }  # fmt: skip
+
+
+def _where(core: Core, pod: Pod) -> tuple[str, str]:
+    """(state, one sentence)."""
+    settled = settled_state(pod, core.state.scheduler_name)
+    if settled is not None:
+        return settled
+    placed = core.ledger.placed.get(pod.uid)
+    if placed is not None:
+        said = "the binder has answered, the API server not yet" if placed.answered else "the binder has its plan"
+        return "placing", f"on its way to {placed.placement.node}: {said}"
+    if core.takeover.holds(pod.uid):
+        return "placing", "an earlier leader's intent for it is being finished or withdrawn"
+    entry = core.state.queue.entries.get(pod.uid)
+    if entry is None:
+        return "pending", "the watch has not shown it to this leader yet"
+    if entry.place is Place.IN_FLIGHT:
+        return "pending", "it is being offered to the agents"
+    if core.state.paused is not None:
+        return "pending", f"scheduling is paused by {core.state.paused.text}; it goes on when that is resumed"
+    return "pending", pod.condition[2] or "it waits for its turn"
+
+
+def _queue(state: State, entry: Entry, now: float) -> dict[str, Any]:
+    """Its place, and for active ones how many go first (higher priority, or the same and earlier)."""
+    ahead = 0
+    if entry.place is Place.ACTIVE:
+        mine = (-entry.pod.priority, entry.arrival)
+        others = (e for e in state.queue.entries.values() if e.place is Place.ACTIVE)
+        ahead = sum((-other.pod.priority, other.arrival) < mine for other in others)
+    answer: dict[str, Any] = {
+        "place": entry.place.value,
+        "ahead": ahead if entry.place is Place.ACTIVE else None,
+        "attempts": entry.attempts,
+        "waiting_s": round(max(0.0, now - entry.first_seen), 3),
+        "in_place_s": round(max(0.0, now - entry.since), 3),
+        "next_retry_s": None,
+        "rejected_by": sorted(entry.plugins),
+    }
+    if entry.place is Place.BACKOFF:
+        answer["next_retry_s"] = round(max(0.0, entry.ready_at - now), 3)
+    elif entry.place is Place.UNSCHEDULABLE:
+        # sooner when an event happens that can help; this is the net under lost ones
+        answer["next_retry_s"] = round(max(0.0, entry.since + state.queue.settings.sweep_age_s - now), 3)
+    return answer
+
+
+def _decision(decision: PastDecision, now: float) -> dict[str, Any]:
+    return {
+        "ago_s": round(max(0.0, now - decision.at), 3),
+        "unit": decision.unit,
+        "node": decision.node,
+        "policy": decision.policy,
+        "policy_version": decision.policy_version,
+        "candidates": msgspec.to_builtins(decision.considered),
+    }

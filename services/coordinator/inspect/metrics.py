@@ -1,0 +1,182 @@
+"""What a coordinator shows Prometheus about scheduling, under kube-scheduler's own names where the meaning is the same.
+
+A dashboard or alert made for kube-scheduler (1.36) works on ``scheduler_*`` here; the mesh's own figures are called
+``conclave_*``. Gauges and counters are read from the core when scraped and cost nothing in between; only the histograms
+are fed after each turn. ``profile`` is the scheduler's name. Labels are from closed sets: places, results, rules and
+events of ours, never text from the cluster.
+
+It refuses to count what has another meaning here: nothing is said about extension points, plugins' run times,
+goroutines or permits, since there are none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from prometheus_client import Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.coordinator.core.core import Core
+from services.coordinator.core.counters import Stats
+from shared.runtime.observe.metrics import Metrics
+from shared.scheduling.queue import ClusterEvent, OwnEvent, Place
+
+ATTEMPT_BUCKETS_S = tuple(0.001 * 2**n for n in range(15))
+SLI_BUCKETS_S = tuple(0.01 * 2**n for n in range(20))
+ATTEMPTS_BUCKETS = (1, 2, 4, 8, 16)
+VICTIMS_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
+"""kube-scheduler's own buckets (pkg/scheduler/metrics/metrics.go), so that quantiles compare."""
+
+MANY_ATTEMPTS = 15
+"""From here on the label ``attempts`` is ``15+``, as kube-scheduler's."""
+
+QUEUES = (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)
+
+EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
+    OwnEvent.SEEN: "UnschedulablePodAdd",
+    OwnEvent.CHANGED: "UnschedulablePodUpdate",
+    OwnEvent.ATTEMPT_FAILED: "ScheduleAttemptFailure",
+    OwnEvent.BACKOFF_COMPLETE: "BackoffComplete",
+    OwnEvent.TIMEOUT: "UnschedulableTimeout",
+    OwnEvent.ROUSED: "ForceActivate",
+    OwnEvent.RACE_LOST: "ConclaveRaceLost",
+    ClusterEvent.NODE_ADDED: "NodeAdd",
+    ClusterEvent.NODE_ALLOCATABLE: "NodeUpdateNodeAllocatable",
+    ClusterEvent.NODE_LABELS: "NodeUpdateNodeLabel",
+    ClusterEvent.NODE_TAINTS: "NodeUpdateNodeTaint",
+    ClusterEvent.NODE_FEATURES: "NodeUpdateNodeDeclaredFeature",
+    ClusterEvent.NODE_DELETED: "NodeDelete",
+    ClusterEvent.POD_ADDED: "AssignedPodAdd",
+    ClusterEvent.POD_LABELS: "AssignedPodUpdatePodLabel",
+    ClusterEvent.POD_DELETED: "AssignedPodDelete",
+    ClusterEvent.CLAIM_CHANGED: "PersistentVolumeClaimUpdate",
+    ClusterEvent.VOLUME_CHANGED: "PersistentVolumeUpdate",
+    ClusterEvent.STORAGE_CLASS_CHANGED: "StorageClassUpdate",
+    ClusterEvent.CSI_NODE_CHANGED: "CSINodeUpdate",
+    ClusterEvent.NAMESPACE_LABELS: "NamespaceUpdate",
+    ClusterEvent.AGENT_JOINED: "ConclaveAgentJoined",
+}
+"""kube-scheduler's labels of its events; where it has none, ours begin with ``Conclave``."""
+
+
+class SchedulerMetrics:
+    """The metrics of one process; ``core`` gives the term's core, None while this process stands by."""
+
+    def __init__(self, metrics: Metrics, *, profile: str, core: Callable[[], Core | None]) -> None:
+        registry = metrics.registry
+        attempt = Histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+            ["result", "profile"], buckets=ATTEMPT_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self._sli = Histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "E2e latency for a pod being scheduled, from the time the pod enters the queue, all attempts included",
+            ["attempts"], buckets=SLI_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self._attempts = Histogram(
+            "scheduler_pod_scheduling_attempts", "Number of attempts to successfully schedule a pod",
+            buckets=ATTEMPTS_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self._victims = Histogram(
+            "scheduler_preemption_victims", "Number of selected preemption victims",
+            buckets=VICTIMS_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self._round = metrics.histogram("round_duration_seconds", "One round: offers handed over to plan handed over")
+        self.turn = metrics.histogram("turn_duration_seconds", "One turn of the leader's loop, a batch of events")
+        self._attempt = {r: attempt.labels(r, profile) for r in ("scheduled", "unschedulable", "error")}
+        self._sli_of: dict[int, Histogram] = {}
+        self._results: Counter[str] = Counter()
+        registry.register(_CoreCollector(core, profile, self._results))
+
+    def observe(self, stats: Stats, rounds_s: Iterable[float]) -> None:
+        """Take over what happened since the last turn."""
+        attempts, scheduled, victims = stats.take_attempts()
+        for result, took_s in attempts:
+            self._attempt[result].observe(took_s)
+            self._results[result] += 1
+        for attempt, sli_s in scheduled:
+            attempt = min(attempt, MANY_ATTEMPTS)
+            self._attempts.observe(attempt)
+            sli = self._sli_of.get(attempt)
+            if sli is None:
+                label = f"{attempt}+" if attempt == MANY_ATTEMPTS else str(attempt)
+                sli = self._sli_of[attempt] = self._sli.labels(label)
+            sli.observe(sli_s)
+        for count in victims:
+            self._victims.observe(count)
+        for round_s in rounds_s:
+            self._round.observe(round_s)
+
+
+class _CoreCollector(Collector):
+    """Reads the core when scraped; a standby shows zeros, so that a dashboard's sums need no special case."""
+
+    def __init__(self, core: Callable[[], Core | None], profile: str, results: Counter[str]) -> None:
+        self._core = core
+        self._profile = profile
+        self._results = results
+
+    def collect(self) -> Iterable[Metric]:
+        core, profile = self._core(), self._profile
+        stats = core.state.stats if core is not None else Stats()
+        tried = CounterMetricFamily(
+            "scheduler_schedule_attempts",
+            "Attempts to schedule pods, by result; error: something other than the cluster kept the pod from a node",
+            labels=["result", "profile"],
+        )
+        for result in ("scheduled", "unschedulable", "error"):
+            tried.add_metric([result, profile], self._results[result])
+        yield tried
+        yield CounterMetricFamily(
+            "scheduler_preemption_attempts", "Total preemption attempts in the cluster till now",
+            value=stats.preemption_searches,
+        )  # fmt: skip
+        yield from self._queue(core)
+        yield from self._cache(core)
+        for name, value in stats.as_dict().items():
+            text = name.replace("_", " ").capitalize()
+            yield CounterMetricFamily(f"conclave_coordinator_{name}", f"{text}, in this term", value=value)
+
+    def _queue(self, core: Core | None) -> Iterable[Metric]:
+        pending = GaugeMetricFamily(
+            "scheduler_pending_pods", "Pending pods, by the queue they are in", labels=["queue"]
+        )
+        counts = core.state.queue.count() if core is not None else {}
+        for place in QUEUES:
+            pending.add_metric([place.value], counts.get(place, 0))
+        pending.add_metric(["gated"], len(core.state.gated) if core is not None else 0)
+        yield pending
+        yield GaugeMetricFamily(
+            "conclave_pods_in_flight", "Pods taken off the queue, until they are bound or come back",
+            value=counts.get(Place.IN_FLIGHT, 0),
+        )  # fmt: skip
+        incoming = CounterMetricFamily(
+            "scheduler_queue_incoming_pods", "Pods added to scheduling queues, by event and queue type",
+            labels=["queue", "event"],
+        )  # fmt: skip
+        reasons = GaugeMetricFamily(
+            "scheduler_unschedulable_pods", "Unschedulable pods by the rules that reject them; one may count twice",
+            labels=["plugin", "profile"],
+        )  # fmt: skip
+        if core is not None:
+            for (place, event), count in core.state.queue.incoming.items():
+                incoming.add_metric([place.value, EVENT_LABELS[event]], count)
+            parked = [e.plugins for e in core.state.queue.entries.values() if e.place is Place.UNSCHEDULABLE]
+            by_plugin = Counter(plugin for plugins in parked for plugin in plugins)
+            for plugin, count in sorted(by_plugin.items()):
+                reasons.add_metric([plugin, self._profile], count)
+        yield incoming
+        yield reasons
+
+    def _cache(self, core: Core | None) -> Iterable[Metric]:
+        size = GaugeMetricFamily(
+            "scheduler_cache_size", "Nodes, pods and assumed pods in the scheduler's cache", labels=["type"]
+        )
+        cache = core.state.cache if core is not None else None
+        size.add_metric(["nodes"], len(cache.table.row_of) if cache is not None else 0)
+        size.add_metric(["pods"], len(cache.accounts) if cache is not None else 0)
+        size.add_metric(["assumed_pods"], len(core.ledger.placed) if core is not None else 0)
+        yield size

@@ -1,0 +1,255 @@
+"""Nodes as a leader accounts them, for people: one, a page of them, or all as columns for a map of thousands.
+
+Pure, and reads only what is asked for. ``requested`` is the leader's accounting, what it assumes included; ``used`` is
+there only while a policy has the metrics API read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+import numpy as np
+from msgspec import Struct
+
+from services.coordinator.core.core import Core
+from services.coordinator.core.state import Unwell
+from services.coordinator.inspect.node_groups import REGION, ZONE, group_keys, grouped, pool_of
+from services.coordinator.inspect.resources import NAMES
+from shared.model.constraints import Taint
+from shared.model.node import Condition, Node
+from shared.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
+from shared.wire.records import Drained
+
+PODS_SHOWN = 500
+MOST_COLUMNS = 16
+UNMAPPED = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
+"""Resources beside CPU and memory with a column in the map."""
+
+WELL = Unwell(())
+
+DRAINED, UNSCHEDULABLE, UNOWNED, NOT_READY, PRESSURE = 1, 2, 4, 8, 16
+"""Bits of ``NodeMap.flags``."""
+
+
+class NodeDrained(Struct, frozen=True, kw_only=True):
+    """By whom, why and since when the node gets no new pods from us."""
+
+    by: str
+    reason: str
+    since: str
+
+
+class NodeUsed(Struct, frozen=True, kw_only=True):
+    """What the node used when it was last measured, ``age_s`` ago."""
+
+    cpu_millis: int
+    memory_bytes: int
+    age_s: float
+
+
+class NodeShown(Struct, frozen=True, kw_only=True):
+    """One node. ``agent`` "": nobody decides for it. ``schedulable``: neither cordoned, drained nor being deleted.
+    ``conditions``: those that are not as they should be. ``labels``: those that were asked for."""
+
+    name: str
+    agent: str
+    schedulable: bool
+    drained: NodeDrained | None
+    taints: list[str]
+    pods: int
+    allocatable: dict[str, int]
+    requested: dict[str, int]
+    used: NodeUsed | None
+    ready: bool = True
+    cordoned: bool = False
+    deleting: bool = False
+    pressure: list[str] = []
+    conditions: list[Condition] = []
+    zone: str = ""
+    region: str = ""
+    pool: str = ""
+    labels: dict[str, str] = {}
+
+
+class PodOnNode(Struct, frozen=True, kw_only=True):
+    """A pod that is counted on the node. ``ours``: this scheduler placed it, or is about to."""
+
+    namespace: str
+    name: str
+    uid: str
+    priority: int
+    ours: bool
+
+
+class NodeMap(Struct, frozen=True, kw_only=True):
+    """Columns over all nodes in order of their names. ``cpu`` and ``memory``: requested share, 0 to 1. ``shares``: of
+    other resources that some node has, null where it has none. ``group``: the place in ``groups``, where nodes are
+    grouped; ``group_keys``: what they may be grouped by."""
+
+    names: list[str]
+    cpu: list[float]
+    memory: list[float]
+    flags: list[int]
+    shares: dict[str, list[float | None]]
+    group: list[int]
+    groups: list[str]
+    group_keys: list[str]
+
+
+def node_names(core: Core, *, agent: str = "") -> Iterable[str]:
+    """Names of all nodes, or of those that ``agent`` decides for, in no particular order."""
+    names = core.state.cache.table.row_of
+    if not agent:
+        return names.keys()
+    owner = core.roster.ownership.owner
+    return (name for name in names if owner.get(name) == agent)
+
+
+def node_page(
+    core: Core, now: float, *, agent: str = "", after: str = "", limit: int = 100,
+    wanted: Callable[[Node], bool] | None = None, labels: Sequence[str] = (),
+) -> tuple[list[NodeShown], str | None]:  # fmt: skip
+    """(the next nodes by name, ``after`` of the next page or None). ``wanted``: only those."""
+    table = core.state.cache.table
+    names, _ = table.by_name()
+    owner = core.roster.ownership.owner
+
+    def looked_for(name: str) -> bool:
+        if agent and owner.get(name) != agent:
+            return False
+        node = table.nodes[table.row_of[name]] if wanted is not None else None
+        return wanted is None or (node is not None and wanted(node))
+
+    rest = (names[place] for place in range(bisect_right(names, after), len(names)))
+    found = list(islice(filter(looked_for, rest), limit + 1))
+    page = found[:limit]
+    shown = [node for name in page if (node := node_shown(core, name, now, labels=labels)) is not None]
+    return shown, page[-1] if len(found) > limit else None
+
+
+def node_shown(core: Core, name: str, now: float, *, labels: Sequence[str] | None = ()) -> NodeShown | None:
+    """One node; None where there is none of that name. ``labels``: which to show; None: all."""
+    table = core.state.cache.table
+    row = table.row_of.get(name)
+    node = table.nodes[row] if row is not None else None
+    if row is None or node is None:
+        return None
+    requested = {
+        NAMES.get(resource, resource): int(table.requested[column, row])
+        for resource, column in table.column_of.items()
+        if column != PODS_COLUMN and (table.requested[column, row] or resource in node.allocatable)
+    }
+    unwell = core.state.unwell.get(name, WELL)
+    shown = node.labels if labels is None else {key: node.labels[key] for key in labels if key in node.labels}
+    return NodeShown(
+        name=name,
+        agent=core.roster.ownership.owner.get(name, ""),
+        schedulable=not (node.closed or node.deleting),
+        drained=_drained(core.state.drained.get(name)),
+        taints=[_taint(taint) for taint in node.taints],
+        pods=int(table.requested[PODS_COLUMN, row]),
+        allocatable={NAMES.get(resource, resource): amount for resource, amount in node.allocatable.items()},
+        requested=requested,
+        used=_used(core, node, now),
+        ready=unwell.ready,
+        cordoned=node.unschedulable and not node.deleting,
+        deleting=node.deleting,
+        pressure=unwell.pressure,
+        conditions=list(unwell.conditions),
+        zone=node.labels.get(ZONE, ""),
+        region=node.labels.get(REGION, ""),
+        pool=pool_of(node.labels),
+        labels=shown,
+    )
+
+
+def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode]:
+    """The pods that are counted on a node, greatest priority first, ``limit`` at most."""
+    state = core.state
+    pods = sorted(state.cluster.index.pods_on(name), key=lambda pod: (-pod.priority, pod.namespace, pod.name))
+    return [
+        PodOnNode(
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            priority=pod.priority,
+            ours=pod.scheduler_name == state.scheduler_name,
+        )
+        for pod in pods[:limit]
+    ]
+
+
+def node_map(core: Core, group_by: str = "") -> NodeMap:
+    """All nodes as columns; arrays do the work, and only nodes with a flag are looked at one by one.
+
+    ``group_by``: one of ``group_keys``; "": none."""
+    table = core.state.cache.table
+    names, rows = table.by_name()
+    flags: IntArray = np.zeros(table.rows, np.int64)
+    for row in np.flatnonzero(table.unschedulable[: table.rows] & table.present[: table.rows]).tolist():
+        node = table.nodes[row]
+        if node is not None and (node.unschedulable or node.deleting):
+            flags[row] = UNSCHEDULABLE
+    unwell = core.state.unwell
+    for bit, named in (
+        (DRAINED, core.state.drained), (UNOWNED, core.roster.ownership.unowned),
+        (NOT_READY, [name for name, found in unwell.items() if not found.ready]),
+        (PRESSURE, [name for name, found in unwell.items() if found.pressure]),
+    ):  # fmt: skip
+        flags[[table.row_of[name] for name in named if name in table.row_of]] |= bit
+    group, groups = grouped(table, rows, group_by) if group_by else ([], [])
+    return NodeMap(
+        names=names,
+        cpu=_shares(table.requested[CPU_COLUMN, rows], table.allocatable[CPU_COLUMN, rows]),
+        memory=_shares(table.requested[MEMORY_COLUMN, rows], table.allocatable[MEMORY_COLUMN, rows]),
+        flags=flags[rows].tolist(),
+        shares=_other_shares(table, rows),
+        group=group,
+        groups=groups,
+        group_keys=group_keys(table),
+    )
+
+
+def cordoned(core: Core) -> int:
+    """How many nodes are: not counting those that are drained from our scheduling alone."""
+    table = core.state.cache.table
+    closed = np.flatnonzero(table.unschedulable[: table.rows] & table.present[: table.rows]).tolist()
+    nodes = (table.nodes[row] for row in closed)
+    return sum(node is not None and node.unschedulable and not node.deleting for node in nodes)
+
+
+def _other_shares(table: NodeTable, rows: IntArray) -> dict[str, list[float | None]]:
+    found: dict[str, list[float | None]] = {}
+    for name, column in sorted(table.column_of.items()):
+        has = table.allocatable[column, rows]
+        if name in UNMAPPED or not has.any() or len(found) == MOST_COLUMNS:
+            continue
+        shares = _shares(table.requested[column, rows], has)
+        found[name] = [share if there else None for share, there in zip(shares, has.tolist(), strict=True)]
+    return found
+
+
+def _shares(requested: IntArray, allocatable: IntArray) -> list[float]:
+    shares = requested / np.maximum(allocatable, 1)
+    found: list[float] = np.round(np.clip(shares, 0.0, 1.0), 3).tolist()
+    return found
+
+
+def _drained(record: Drained | None) -> NodeDrained | None:
+    return None if record is None else NodeDrained(by=record.by, reason=record.reason, since=record.since)
+
+
+def _taint(taint: Taint) -> str:
+    """As kubectl writes it: ``key=value:effect``."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def _used(core: Core, node: Node, now: float) -> NodeUsed | None:
+    used = core.lanes.used.get(node.name)
+    if used is None:
+        return None
+    at, sample = used
+    return NodeUsed(cpu_millis=sample.cpu_millis, memory_bytes=sample.memory_bytes, age_s=round(max(0.0, now - at), 3))

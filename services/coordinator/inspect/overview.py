@@ -1,0 +1,291 @@
+"""What a leader shows of itself: queue, units in flight, the figures of an overview, the last decisions.
+
+Pure: it reads the core and changes nothing. Each function looks at what it is asked for and no more, so that a screen
+of a hundred rows costs a hundred rows. Times come as seconds of the core's clock; ``wall_of`` makes RFC 3339 of them.
+It shows no label, image or environment of any pod. Nodes: ``nodes.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from heapq import nsmallest
+
+from msgspec import Struct, field
+
+from services.coordinator.binding.plans import Placed
+from services.coordinator.core.core import Core
+from services.coordinator.inspect.decisions import Considered, PastDecision
+from services.coordinator.inspect.nodes import cordoned
+from services.coordinator.inspect.pending import class_name, reason_of
+from services.coordinator.inspect.resources import ResourceTotal, resource_totals
+from services.coordinator.inspect.throughput import Pace, Quantiles
+from shared.kube.label_selectors import LabelSelector
+from shared.model.pod import Pod
+from shared.scheduling.queue import Entry, Place
+
+WallOf = Callable[[float], str]
+"""Seconds of the core's clock to RFC 3339 in UTC."""
+
+
+MOST_JUDGED = 5000
+"""Pending pods that one page looks at."""
+
+
+class QueuedPod(Struct, frozen=True, kw_only=True):
+    """One pending pod. ``plugins``: who rejected it; ``retry_in_s`` None: it waits for its turn, or for an event.
+    ``reason``, ``class``: the group it is of in ``/v1/pending``."""
+
+    namespace: str
+    name: str
+    uid: str
+    place: str
+    priority: int
+    attempts: int
+    waiting_s: float
+    retry_in_s: float | None
+    plugins: list[str]
+    nominated_node: str
+    reason: str
+    class_: str = field(name="class")
+
+
+class UnitPod(Struct, frozen=True, kw_only=True):
+    """One pod of a unit; ``node`` "": not chosen yet."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
+class UnitInFlight(Struct, frozen=True, kw_only=True):
+    """What is on its way. ``state``: offered to the agents, planned (at the binder), placed (the binder has answered,
+    the API server has not shown it yet), or intent (of an earlier leader, to be finished or withdrawn)."""
+
+    key: str
+    pods: list[UnitPod]
+    min_member: int
+    state: str
+    since: str
+
+
+class DecisionShown(Struct, frozen=True, kw_only=True):
+    """One placement, with the nodes that were considered, the chosen one first. ``evicted``: who left for it."""
+
+    time: str
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    policy: str
+    attempt: int
+    considered: tuple[Considered, ...]
+    id: str = ""
+    evicted: list[str] = []
+
+
+class Queue(Struct, frozen=True, kw_only=True):
+    """Pending pods by place; ``gated``: those that wait for their scheduling gates."""
+
+    active: int
+    backoff: int
+    unschedulable: int
+    in_flight: int
+    gated: int = 0
+
+
+class Rates(Struct, frozen=True, kw_only=True):
+    """Per second, over the last ten."""
+
+    pods_per_s_10s: float
+    decisions_per_s_10s: float
+
+
+class Nodes(Struct, frozen=True, kw_only=True):
+    """How many there are; ``unowned``: no agent decides for them; ``pressure``: short of memory, disk or pids."""
+
+    total: int
+    drained: int
+    unowned: int
+    cordoned: int
+    not_ready: int
+    pressure: int
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """The figures of a screen. ``*_ms``: of the last pods and rounds; totals are of this term."""
+
+    queue: Queue
+    bound: int
+    running: int
+    rates: Rates
+    latency_ms: Quantiles
+    round_ms: Quantiles
+    conflicts: int
+    refusals: int
+    agents: int
+    nodes: Nodes
+    resources: list[ResourceTotal]
+
+
+def queue_page(
+    core: Core,
+    now: float,
+    *,
+    place: Place | None = None,
+    namespace: str = "",
+    selector: LabelSelector | None = None,
+    after: int = 0,
+    limit: int = 100,
+) -> tuple[list[QueuedPod], int | None]:
+    """(the next pending pods in order of arrival, ``after`` of the next page or None). ``place`` None: all places;
+    ``namespace`` "": all; ``selector`` None: whatever labels. Where few are chosen a page ends early, after
+    ``MOST_JUDGED``."""
+
+    def chosen(entry: Entry) -> bool:
+        return (
+            (place is None or entry.place is place)
+            and namespace in ("", entry.pod.namespace)
+            and (selector is None or selector.matches(entry.pod.labels))
+        )
+
+    page: list[QueuedPod] = []
+    names: dict[Hashable, str] = {}
+    last, judged = after, 0
+    for entry in core.state.queue.entries.values():
+        if entry.arrival <= after:
+            continue
+        if len(page) == limit or judged == MOST_JUDGED:
+            return page, last
+        last, judged = entry.arrival, judged + 1
+        if chosen(entry):
+            page.append(_queued(core, entry, now, names))
+    return page, None
+
+
+def queue_counts(core: Core) -> dict[str, int]:
+    """Pending pods by place."""
+    return {place.value: count for place, count in core.state.queue.count().items()}
+
+
+def units(core: Core, wall_of: WallOf) -> Iterator[UnitInFlight]:
+    """Everything on its way, in no particular order; its number is bounded by the plans and the round in flight."""
+    return (_unit(core, uid, found, wall_of) for uid, found in _in_flight(core).items())
+
+
+def unit_page(
+    core: Core, wall_of: WallOf, *, after: str = "", limit: int = 100
+) -> tuple[list[UnitInFlight], str | None]:
+    """(the next units by key, ``after`` of the next page or None)."""
+    on_its_way = _in_flight(core)
+    found = nsmallest(limit + 1, (uid for uid in on_its_way if uid > after))
+    page = [_unit(core, uid, on_its_way[uid], wall_of) for uid in found[:limit]]
+    return page, page[-1].key if len(found) > limit else None
+
+
+def decisions(core: Core, wall_of: WallOf, limit: int) -> list[DecisionShown]:
+    """The last placements, newest first."""
+    return [decision_shown(core, decision, wall_of) for decision in core.state.recent.newest(limit)]
+
+
+def decision_shown(core: Core, decision: PastDecision, wall_of: WallOf) -> DecisionShown:
+    """One placement as it is shown and streamed."""
+    return DecisionShown(
+        time=wall_of(decision.at),
+        namespace=decision.namespace,
+        name=decision.name,
+        uid=decision.uid,
+        node=decision.node,
+        policy=f"{decision.policy}@{decision.policy_version}",
+        attempt=decision.attempt,
+        considered=decision.considered,
+        id=f"{core.state.term}-{decision.number}",
+        evicted=[one.pod for one in core.state.evicted.by(decision.uid)],
+    )
+
+
+def overview(core: Core, pace: Pace, now: float) -> Overview:
+    """The figures as they are now."""
+    state, stats, counts = core.state, core.state.stats, core.state.queue.count()
+    rates = pace.rates(now, stats.bound, stats.answers)
+    return Overview(
+        queue=Queue(
+            active=counts[Place.ACTIVE],
+            backoff=counts[Place.BACKOFF],
+            unschedulable=counts[Place.UNSCHEDULABLE],
+            in_flight=counts[Place.IN_FLIGHT] + len(core.takeover.held),
+            gated=len(state.gated),
+        ),
+        bound=stats.bound,
+        running=state.cluster.index.schedulers[state.scheduler_name],
+        rates=Rates(pods_per_s_10s=rates.pods, decisions_per_s_10s=rates.decisions),
+        latency_ms=pace.latency_ms(),
+        round_ms=pace.round_ms(),
+        conflicts=stats.conflicts,
+        refusals=stats.refusals,
+        agents=len(core.roster.views),
+        nodes=Nodes(
+            total=len(state.cache.table.row_of),
+            drained=sum(name in state.cache.table.row_of for name in state.drained),
+            unowned=len(core.roster.ownership.unowned),
+            cordoned=cordoned(core),
+            not_ready=sum(not found.ready for found in state.unwell.values()),
+            pressure=sum(bool(found.pressure) for found in state.unwell.values()),
+        ),
+        resources=resource_totals(core),
+    )
+
+
+def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) -> QueuedPod:
+    pod = entry.pod
+    key = (pod.pod_class, pod.relations)
+    if key not in names:  # of many pods few classes: each is named once for a page
+        names[key] = class_name(pod)
+    retry_in_s = None
+    if entry.place is Place.BACKOFF:
+        retry_in_s = round(max(0.0, entry.ready_at - now), 3)
+    elif entry.place is Place.UNSCHEDULABLE:
+        # sooner when an event happens that can help
+        retry_in_s = round(max(0.0, entry.since + core.state.queue.settings.sweep_age_s - now), 3)
+    return QueuedPod(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        place=entry.place.value,
+        priority=pod.priority,
+        attempts=entry.attempts,
+        waiting_s=round(max(0.0, now - entry.first_seen), 3),
+        retry_in_s=retry_in_s,
+        plugins=sorted(entry.plugins),
+        nominated_node=pod.nominated_node,
+        reason=reason_of(core, entry),
+        class_=names[key],
+    )
+
+
+def _in_flight(core: Core) -> dict[str, Pod | Placed]:
+    """By uid: a pod that is offered or promised by an earlier leader, or a placement."""
+    current = core.rounds.current
+    found: dict[str, Pod | Placed] = {}
+    for group in current.groups.values() if current is not None else ():
+        if not group.probe:
+            found.update((unit.pod.uid, unit.pod) for unit in group.units)
+    found.update(core.ledger.placed)
+    found.update(core.takeover.held)
+    return found
+
+
+def _unit(core: Core, uid: str, found: Pod | Placed, wall_of: WallOf) -> UnitInFlight:
+    node, at = "", None
+    if isinstance(found, Placed):
+        state, node, at = "placed" if found.answered else "planned", found.placement.node, found.since
+    elif uid in core.takeover.held:
+        state, account = "intent", core.state.cache.accounts.get(uid)
+        if account is not None:
+            node, at = account.node_name, account.assumed_at
+    else:
+        assert core.rounds.current is not None
+        state, at = "offered", core.rounds.current.started_at
+    pod = found.placement if isinstance(found, Placed) else found
+    shown = UnitPod(namespace=pod.namespace, name=pod.name, uid=uid, node=node)
+    return UnitInFlight(key=uid, pods=[shown], min_member=1, state=state, since=wall_of(at) if at is not None else "")

@@ -1,0 +1,345 @@
+"""Why pods wait, grouped by reason, namespace, priority and class; what would help, and how many that would let in.
+
+    queue entries --GROUPED a step--> groups, classes --each class once--> message, helps --packed--> helps for all
+
+A picture is painted by a generator, so that whoever drives it gives the loop back every few milliseconds, however many
+pods wait: nothing is done per pod and node, and a class is judged once, by its pod that has waited longest. Pods may
+come, change and go meanwhile: it is a picture, not a snapshot. Pure; it reads the core and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from services.coordinator.core.core import Core
+from services.coordinator.inspect.resources import NAMES
+from shared.model.pod import Pod
+from shared.scheduling.explain.failing import failing_rules, tally
+from shared.scheduling.explain.helping import Help, copies, helps_for
+from shared.scheduling.queue import Entry, Place
+from shared.scheduling.state.node_table import PODS_COLUMN, IntArray
+
+GROUPED = 500
+"""Entries looked at in one step: about a millisecond."""
+
+MOST_CLASSES = 2000
+"""Classes judged for one picture, those of most pods first; the others are counted."""
+
+MOST_ROLLED_UP = 50
+MOST_HELPS, MOST_HELPS_FOR_ALL, PACKED = 3, 10, 5
+
+K = TypeVar("K", str, int)
+
+IN_TURN, BACKING_OFF, IN_FLIGHT, PAUSED, NO_NODES, NO_AGENTS = (
+    "InTurn", "Backoff", "InFlight", "Paused", "NoNodes", "NoAgents",
+)  # fmt: skip
+
+
+class HelpShown(Struct, frozen=True, kw_only=True):
+    """A change that lets pods in; ``lets_in`` at most so many ``of`` those that wait. None: nobody can say."""
+
+    kind: str
+    target: str
+    text: str
+    lets_in: int | None
+    of: int
+
+
+class PendingGroup(Struct, frozen=True, kw_only=True):
+    """Pods that wait for one reason. ``reasons``: how often each is the first, over all nodes."""
+
+    reason: str
+    plugins: list[str]
+    namespace: str
+    priority: int
+    class_: str = msgspec.field(name="class")
+    pods: int
+    places: dict[str, int]
+    oldest_s: float
+    oldest_pod: str
+    requests: dict[str, int]
+    message: str
+    reasons: dict[str, int]
+    helps: list[HelpShown]
+
+
+class ByReason(Struct, frozen=True, kw_only=True):
+    """Pods by reason."""
+
+    reason: str
+    pods: int
+    oldest_s: float
+
+
+class ByNamespace(Struct, frozen=True, kw_only=True):
+    """Pods by namespace."""
+
+    namespace: str
+    pods: int
+    oldest_s: float
+
+
+class ByPriority(Struct, frozen=True, kw_only=True):
+    """Pods by priority."""
+
+    priority: int
+    pods: int
+    oldest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is known of one class."""
+
+    message: str
+    reasons: dict[str, int]
+    helps: list[Help]
+
+
+Judge = Callable[[Pod, int], Judged]
+"""Of a class by one of its pods, and how many of them wait."""
+
+
+@dataclass(slots=True)
+class Class:
+    """Pods that are judged alike. ``pod``: the one that has waited longest."""
+
+    name: str
+    pod: Pod
+    since: float
+    pods: int = 0
+    refused: int = 0
+    judged: Judged | None = None
+
+
+@dataclass(slots=True)
+class _Group:
+    reason: str
+    plugins: frozenset[str]
+    namespace: str
+    priority: int
+    of: Class
+    since: float
+    oldest: str
+    places: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Picture:
+    """Why pods wait, as it was at ``at``, seconds of the core's clock."""
+
+    at: float
+    pods: int = 0
+    gated: int = 0
+    classes: int = 0
+    unjudged: int = 0
+    groups: list[PendingGroup] = field(default_factory=list)
+    by_reason: list[ByReason] = field(default_factory=list)
+    by_namespace: list[ByNamespace] = field(default_factory=list)
+    by_priority: list[ByPriority] = field(default_factory=list)
+    helps: list[HelpShown] = field(default_factory=list)
+
+
+def judge_of(core: Core) -> Judge:
+    """Judges a class by all rules on all nodes, as things stand."""
+
+    def judge(pod: Pod, wanted: int) -> Judged:
+        state = core.state
+        found = failing_rules(state.cluster, state.feasibility, pod)
+        reasons, message = tally(state.cluster, state.feasibility, found)
+        return Judged(message, reasons, helps_for(state.cluster, found, pod, tuple(reasons), wanted))
+
+    return judge
+
+
+def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[None, None, Picture]:
+    """The picture, step by step: what ``yield`` gives back in between is the loop."""
+    judge = judge or judge_of(core)
+    grouping = _Grouping(core)
+    entries = list(core.state.queue.entries.values())
+    for start in range(0, len(entries), GROUPED):
+        for entry in entries[start : start + GROUPED]:
+            grouping.add(entry)
+        yield
+    classes = sorted(grouping.classes.values(), key=lambda one: (-one.refused, one.since))
+    refused = [one for one in classes if one.refused]
+    for one in refused[:MOST_CLASSES]:
+        one.judged = judge(one.pod, one.refused)
+        yield
+    picture = Picture(now, len(entries), len(core.state.gated), len(classes), max(0, len(refused) - MOST_CLASSES))
+    paused = core.state.paused is not None
+    for place, group in enumerate(grouping.groups.values()):
+        picture.groups.append(_shown(group, now, paused=paused))
+        if place % GROUPED == GROUPED - 1:
+            yield
+    groups = list(grouping.groups.values())
+    picture.by_reason = [
+        ByReason(reason=key, pods=pods, oldest_s=age) for key, pods, age in _rolled(groups, lambda g: g.reason, now)
+    ]
+    picture.by_namespace = [
+        ByNamespace(namespace=key, pods=pods, oldest_s=age)
+        for key, pods, age in _rolled(groups, lambda g: g.namespace, now)
+    ]
+    picture.by_priority = [
+        ByPriority(priority=key, pods=pods, oldest_s=age)
+        for key, pods, age in _rolled(groups, lambda g: g.priority, now)
+    ]
+    yield
+    picture.helps = yield from _for_all(core, refused[:MOST_CLASSES], paused=paused)
+    return picture
+
+
+class _Grouping:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.classes: dict[Hashable, Class] = {}
+        self.groups: dict[Hashable, _Group] = {}
+
+    def add(self, entry: Entry) -> None:
+        pod, key = entry.pod, (entry.pod.pod_class, entry.pod.relations)
+        of = self.classes.get(key)
+        if of is None:
+            of = self.classes[key] = Class(class_name(pod), pod, entry.first_seen)
+        elif entry.first_seen < of.since:
+            of.pod, of.since = pod, entry.first_seen
+        of.pods += 1
+        refused = entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF)
+        of.refused += refused
+        reason = reason_of(self._core, entry)
+        place = (reason, pod.namespace, pod.priority, key)
+        group = self.groups.get(place)
+        if group is None:
+            plugins = entry.plugins if refused else frozenset()
+            group = self.groups[place] = _Group(
+                reason, plugins, pod.namespace, pod.priority, of, entry.first_seen, pod.key
+            )
+        elif entry.first_seen < group.since:
+            group.since, group.oldest = entry.first_seen, pod.key
+        group.places[entry.place.value] += 1
+
+
+def reason_of(core: Core, entry: Entry) -> str:
+    """By what a pod is grouped: the rules that refuse it, or why none does."""
+    if entry.place is Place.IN_FLIGHT:
+        return IN_FLIGHT
+    if entry.place is Place.ACTIVE:
+        return IN_TURN if core.state.paused is None else PAUSED
+    if entry.plugins:
+        return "+".join(sorted(entry.plugins))
+    if entry.place is Place.BACKOFF:
+        return BACKING_OFF
+    return NO_AGENTS if core.state.cache.table.row_of else NO_NODES
+
+
+def class_name(pod: Pod) -> str:
+    """The same in every process and term for pods that ask for the same."""
+    return blake2b(msgspec.msgpack.encode((pod.pod_class, pod.relations)), digest_size=5).hexdigest()
+
+
+def _shown(group: _Group, now: float, *, paused: bool) -> PendingGroup:
+    pods, judged = group.places.total(), group.of.judged if group.reason not in (IN_TURN, IN_FLIGHT, PAUSED) else None
+    helps = [_help(one, pods) for one in judged.helps[:MOST_HELPS]] if judged is not None else []
+    if group.reason == PAUSED or (paused and judged is not None):
+        helps.insert(0, _resumed(pods))
+    return PendingGroup(
+        reason=group.reason,
+        plugins=sorted(group.plugins),
+        namespace=group.namespace,
+        priority=group.priority,
+        class_=group.of.name,
+        pods=pods,
+        places=dict(group.places),
+        oldest_s=round(max(0.0, now - group.since), 3),
+        oldest_pod=group.oldest,
+        requests={NAMES.get(name, name): amount for name, amount in group.of.pod.pod_class.requests},
+        message=judged.message if judged is not None else "",
+        reasons=judged.reasons if judged is not None else {},
+        helps=helps,
+    )
+
+
+def _help(one: Help, pods: int) -> HelpShown:
+    lets_in = None if one.lets_in is None else min(one.lets_in, pods)
+    return HelpShown(kind=one.kind, target=one.target, text=one.text, lets_in=lets_in, of=pods)
+
+
+def _resumed(pods: int) -> HelpShown:
+    return HelpShown(kind="resume_scheduling", target="", text="resume scheduling", lets_in=None, of=pods)
+
+
+def _rolled(groups: Iterable[_Group], key: Callable[[_Group], K], now: float) -> list[tuple[K, int, float]]:
+    pods: Counter[K] = Counter()
+    since: dict[K, float] = {}
+    for group in groups:
+        name = key(group)
+        pods[name] += group.places.total()
+        since[name] = min(since.get(name, group.since), group.since)
+    return [(name, count, round(max(0.0, now - since[name]), 3)) for name, count in pods.most_common(MOST_ROLLED_UP)]
+
+
+# --- one change for all classes -------------------------------------------------------------------------------------
+
+
+def _for_all(core: Core, classes: list[Class], *, paused: bool) -> Generator[None, None, list[HelpShown]]:
+    """The changes that would let in most over all classes: those of higher priority take the room first."""
+    merged: dict[tuple[str, str], list[tuple[Class, Help]]] = {}
+    for one in classes:
+        for offered in one.judged.helps if one.judged is not None else ():
+            merged.setdefault((offered.kind, offered.target), []).append((one, offered))
+    yield
+    known = {key: users for key, users in merged.items() if users[0][1].lets_in is not None and key[0] != "free"}
+    most = sorted(known, key=lambda key: -sum(offered.lets_in or 0 for _, offered in known[key]))[:PACKED]
+    shown = []
+    for key in most:
+        users = sorted(known[key], key=lambda user: (-user[0].pod.priority, user[0].since))
+        lets_in = yield from _packed(core, key, users)
+        largest = max(users, key=lambda user: user[0].refused)[1]
+        wanted = sum(one.refused for one, _ in users)
+        shown.append(HelpShown(kind=key[0], target=key[1], text=largest.text, lets_in=lets_in, of=wanted))
+    shown.sort(key=lambda one: -(one.lets_in or 0))
+    for key in merged.keys() - known.keys():
+        if key[0] == "other":
+            waiting = sum(one.refused for one, _ in merged[key])
+            shown.append(HelpShown(kind=key[0], target=key[1], text=merged[key][0][1].text, lets_in=None, of=waiting))
+    if paused:
+        shown.insert(0, _resumed(sum(one.pods for one in classes)))
+    return shown[:MOST_HELPS_FOR_ALL]
+
+
+def _packed(core: Core, key: tuple[str, str], users: list[tuple[Class, Help]]) -> Generator[None, None, int]:
+    """How many pods of all these classes the change lets in, one after the other on the room there is."""
+    table, total = core.state.cache.table, 0
+    free: IntArray = table.allocatable[:, : table.rows] - table.requested[:, : table.rows]
+    if key[0] == "add_node":
+        row = table.row_of.get(key[1])
+        if row is None:
+            return 0
+        free[:, row] = table.allocatable[:, row]
+    for one, offered in users:
+        if key[0] == "add_node":
+            rows = np.array([table.row_of.get(key[1], 0)])
+        elif offered.opens is not None:
+            opened = np.unpackbits(np.frombuffer(offered.opens, np.uint8)).astype(np.bool_)[: free.shape[1]]
+            rows = np.flatnonzero(opened)
+        else:  # each class has room of its own: a smaller request, a node that takes it by now
+            total += offered.lets_in or 0
+            continue
+        fitting = copies(table, one.pod, rows, free=free)
+        # as many as wait, on the first nodes that have room
+        before = np.cumsum(fitting) - fitting
+        taken = np.clip(one.refused - before, 0, fitting)
+        total += int(taken.sum())
+        for name, amount in (*one.pod.pod_class.requests, ("pods", 1)):
+            column = PODS_COLUMN if name == "pods" else table.column_of.get(name)
+            if column is not None and column < free.shape[0]:
+                free[column, rows] -= taken * amount
+        yield
+    return total

@@ -1,0 +1,153 @@
+"""Offers, views and plans to the agents and the binder: messages out, events back.
+
+Each call has one deadline and is not repeated here: the core decides what follows, and it must hear of every end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from services.coordinator.core.events import (
+    DecisionsReceived,
+    Event,
+    PlanAnswered,
+    PlanFailed,
+    RequestFailed,
+    ViewAcked,
+)
+from services.coordinator.core.instructions import SendOffer, SendPlan, SendView
+from shared.adapters.peers.client import PeerClient
+from shared.errors import PeerError, PeerRejected, WireError
+from shared.ports import Clock
+from shared.runtime.observe.hops import Hops, cause_id
+from shared.wire.codec import decode, encode
+from shared.wire.messages import Decisions, Outcome, Plan, PlanResult, ViewAck
+
+OFFERS, VIEWS, PLANS = "/v1/offers", "/v1/views", "/v1/plans"
+PLAN_TIMEOUT_S = 5.0
+"""The binder answers after 2 s at the latest, with what it knows by then."""
+
+_OUTCOMES = {int(outcome): outcome.name.lower() for outcome in Outcome}
+
+REMEMBERED = 16_384
+"""Units whose first offer and plan are remembered for their trace; of those beyond, the oldest are forgotten."""
+
+
+class Peers:
+    """Carries out ``SendOffer``, ``SendView`` and ``SendPlan``. ``timeout_s``: the deadline of offers and views now."""
+
+    def __init__(
+        self,
+        client: PeerClient,
+        clock: Clock,
+        post: Callable[[Event], None],
+        *,
+        timeout_s: Callable[[], float],
+        hops: Hops | None = None,
+    ) -> None:
+        self._hops = hops or Hops()
+        self._offered: dict[int, float] = {}
+        self._planned: dict[int, float] = {}
+        self._client = client
+        self._clock = clock
+        self._post = post
+        self._timeout_s = timeout_s
+
+    async def offer(self, send: SendOffer) -> None:
+        """Ask one agent."""
+        message_id = send.offer.message_id
+        if self._hops.on:
+            self._tell_offer(send)
+        try:
+            body = await self._client.call(
+                send.url, OFFERS, encode(send.offer), timeout_s=self._timeout_s(), service="agent"
+            )
+            decisions = decode(body, Decisions)
+        except (PeerError, WireError) as error:
+            self._post(RequestFailed(send.agent, message_id, error.code))
+            return
+        self._post(DecisionsReceived(send.agent, message_id, decisions))
+
+    async def view(self, send: SendView) -> None:
+        """Tell one agent a piece of its view."""
+        message_id = send.update.message_id
+        try:
+            body = await self._client.call(
+                send.url, VIEWS, encode(send.update), timeout_s=self._timeout_s(), service="agent"
+            )
+            ack = decode(body, ViewAck)
+        except (PeerError, WireError) as error:
+            self._post(RequestFailed(send.agent, message_id, error.code))
+            return
+        self._post(ViewAcked(send.agent, message_id, ack))
+
+    async def plan(self, send: SendPlan) -> None:
+        """Hand a plan to the binder."""
+        plan_id, sent_at = send.plan.plan_id, self._clock()
+        if self._hops.on:
+            self._tell_plan(send.plan)
+        try:
+            body = await self._client.call(
+                send.url, PLANS, encode(send.plan), timeout_s=PLAN_TIMEOUT_S, service="binder"
+            )
+            result = decode(body, PlanResult)
+        except PeerRejected as error:
+            self._post(PlanFailed(plan_id, error.code, refused=True, retry_after_s=error.retry_after_s))
+            return
+        except (PeerError, WireError) as error:
+            self._post(PlanFailed(plan_id, error.code, refused=False))
+            return
+        if self._hops.on:
+            self._tell_answer(send.plan, result)
+        self._post(PlanAnswered(plan_id, result, self._clock() - sent_at))
+
+    def _tell_offer(self, send: SendOffer) -> None:
+        term, now = send.offer.term, time.perf_counter()
+        for unit in (unit for group in send.offer.groups for unit in group.units):
+            self._hops.line("unit_offered", cause_id(term, unit), agent=send.agent)
+            self._offered.setdefault(unit, now)
+        _forget_oldest(self._offered)
+
+    def _tell_plan(self, plan: Plan) -> None:
+        now = time.perf_counter()
+        for placement in plan.placements:
+            cause, offered = cause_id(plan.term, placement.unit), self._offered.pop(placement.unit, None)
+            self._hops.line("unit_planned", cause, pod_uid=placement.uid, node=placement.node, plan_id=plan.plan_id)
+            self._planned.setdefault(placement.unit, now)
+            if offered is not None:
+                self._hops.span("offer", cause, now - offered)
+        _forget_oldest(self._planned)
+
+    def _tell_answer(self, plan: Plan, result: PlanResult) -> None:
+        """The core logs what became of each placement; here are the spans, once it is known."""
+        placements, now = {placement.unit: placement for placement in plan.placements}, time.perf_counter()
+        for one in result.results:
+            placement = placements.get(one.unit)
+            if placement is None or one.outcome == Outcome.UNRESOLVED:
+                continue
+            took_s = now - self._planned.pop(one.unit, now)
+            cause, outcome = cause_id(plan.term, one.unit), _OUTCOMES.get(one.outcome, "unknown")
+            self._hops.span("plan", cause, took_s, outcome=outcome, conflicts=one.conflicts)
+            self._hops.span(
+                "schedule", cause, took_s + placement.waited_us / 1e6, outcome=outcome, pod_uid=placement.uid,
+                pod=f"{placement.namespace}/{placement.name}", node=one.node, policy=placement.policy,
+            )  # fmt: skip
+
+    def figures(self) -> dict[str, int]:
+        """Bytes of bodies per hop."""
+        routes = self._client.traffic.routes
+        sent = {name: routes[name].bytes_sent if name in routes else 0 for name in (OFFERS, VIEWS, PLANS)}
+        received = {name: routes[name].bytes_received if name in routes else 0 for name in (OFFERS, VIEWS, PLANS)}
+        return {
+            "offer_bytes": sent[OFFERS],
+            "view_bytes": sent[VIEWS],
+            "decision_bytes": received[OFFERS] + received[VIEWS],
+            "plan_bytes": sent[PLANS],
+            "plan_result_bytes": received[PLANS],
+        }
+
+
+def _forget_oldest(times: dict[int, float]) -> None:
+    while len(times) > REMEMBERED:
+        del times[next(iter(times))]

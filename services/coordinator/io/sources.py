@@ -1,0 +1,172 @@
+"""Where the core's facts come from: the API server's pods and nodes, etcd's agents, binder leader and intents.
+
+Each function follows one source for ever and posts events; they translate and decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from typing import Any
+
+import structlog
+
+from services.coordinator.core.events import (
+    AgentsChanged,
+    BinderChanged,
+    Event,
+    IntentGone,
+    IntentRecord,
+    IntentsListed,
+    KindSynced,
+    NodeDeleted,
+    NodeUpserted,
+    ObjectChanged,
+    PodDeleted,
+    PodUpserted,
+    Source,
+    Synced,
+)
+from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.convert_relations import node_images
+from shared.kube.objects import ObjectMeta
+from shared.kube.resources import Bookmark, Deleted, Malformed, Upserted
+from shared.kube.scheduling_kinds import SchedulingKind
+from shared.ports import KeyValue, Store
+from shared.runtime.kube import reflector
+from shared.runtime.kube.object_source import changes_of, synced
+from shared.runtime.lease.leadership import observe_leader
+from shared.runtime.records.prefix_watch import follow_prefix
+from shared.version import CONCLAVE_VERSION, compatible
+from shared.wire.keys import Keys
+from shared.wire.messages import VERSION
+from shared.wire.records import AgentRecord, Intent, decode_record
+
+log = structlog.get_logger()
+Post = Callable[[Iterable[Event]], None]
+
+
+def pod_events(batch: reflector.Batch[Any]) -> list[Event]:
+    """What a batch of the pods' watch tells the core."""
+    events: list[Event] = []
+    for event in batch:
+        match event:
+            case Upserted():
+                events.append(PodUpserted(pod_from_api(event.object)))
+            case Deleted():
+                events.append(PodDeleted(event.object.metadata.uid))
+            case reflector.Synced():
+                events.append(Synced(Source.PODS))
+            case Malformed():
+                bad = event.object
+                log.warning("pod_malformed", pod=f"{bad.namespace}/{bad.name}", pod_uid=bad.uid, error=bad.error)
+                if event.deleted and bad.uid:
+                    events.append(PodDeleted(bad.uid))
+            case Bookmark():
+                pass
+    return events
+
+
+def node_events(batch: reflector.Batch[Any]) -> list[Event]:
+    """What a batch of the nodes' watch tells the core."""
+    events: list[Event] = []
+    for event in batch:
+        match event:
+            case Upserted():
+                node = node_from_api(event.object)
+                if node.invalid:
+                    log.warning("node_unreadable", node=node.name, problem=node.invalid)
+                events.append(NodeUpserted(node, node_images(event.object)))
+            case Deleted():
+                events.append(NodeDeleted(event.object.metadata.name))
+            case reflector.Synced():
+                events.append(Synced(Source.NODES))
+            case Malformed():
+                log.warning("node_malformed", node=event.object.name, error=event.object.error)
+                if event.deleted:
+                    events.append(NodeDeleted(event.object.name))
+            case Bookmark():
+                pass
+    return events
+
+
+def object_events(kind: SchedulingKind, batch: reflector.Batch[Any]) -> list[Event]:
+    """What a batch of another kind's watch tells the core."""
+    events: list[Event] = [ObjectChanged(kind.name, key, item) for key, item in changes_of(kind, batch)]
+    if synced(batch):
+        events.append(KindSynced(kind.name))
+    return events
+
+
+def namespace_metas(batch: reflector.Batch[Any]) -> list[ObjectMeta]:
+    """Of the namespaces that came or changed."""
+    return [event.object.metadata for event in batch if isinstance(event, Upserted)]
+
+
+async def follow_agents(store: Store, keys: Keys, post: Post) -> None:
+    """Who is registered, now and after every change."""
+    async with aclosing(follow_prefix(store, keys.agents_prefix)) as views:
+        async for view in views:
+            post([AgentsChanged(tuple(_agents(keys, view.items.values())))])
+
+
+def _agents(keys: Keys, items: Iterable[KeyValue]) -> Iterable[AgentRecord]:
+    for kv in sorted(items, key=lambda item: item.key):
+        record = decode_record(kv.value, AgentRecord)
+        # one that speaks another version would refuse every message; its nodes are better dealt to others
+        problem = _problem(keys, kv.key, record)
+        if record is None or problem:
+            log.warning("agent_ignored", key=kv.key, problem=problem)
+        else:
+            yield record
+
+
+def _problem(keys: Keys, key: str, record: AgentRecord | None) -> str:
+    """Why an agent's registration is not believed; empty where it is."""
+    if record is None:
+        return "the record cannot be read"
+    if keys.agent(record.id) != key:
+        return "it registers another agent's id under its own key"
+    if record.protocol != VERSION:
+        return f"it speaks protocol {record.protocol}, we speak {VERSION}"
+    if not compatible(record.version, CONCLAVE_VERSION):
+        return f"it runs {record.version}, we run {CONCLAVE_VERSION}: upgrade one of them"
+    return ""
+
+
+async def follow_binder(store: Store, keys: Keys, shard: str, post: Post) -> None:
+    """Who leads the shard's binders, now and after every change."""
+    async with aclosing(observe_leader(store, keys.binder_leader(shard))) as leaders:
+        async for leader in leaders:
+            if leader is not None and not compatible(leader[0].version, CONCLAVE_VERSION):
+                log.warning(
+                    "binder_ignored", binder=leader[0].identity, runs=leader[0].version, we_run=CONCLAVE_VERSION
+                )
+                leader = None
+            post([BinderChanged(leader[0].url, leader[1]) if leader is not None else BinderChanged("", 0)])
+
+
+async def follow_inherited_intents(store: Store, keys: Keys, post: Post, wanted: Callable[[], bool]) -> None:
+    """List the intents there are after the election, then tell which of them go, while that is ``wanted``."""
+    open_keys: set[str] | None = None
+    async with aclosing(follow_prefix(store, keys.intents_prefix)) as views:
+        async for view in views:
+            if open_keys is None:
+                open_keys = set(view.items)
+                post([IntentsListed(tuple(_intent(kv) for kv in view.items.values()))])
+                if not open_keys:
+                    return
+                continue
+            gone = open_keys - view.items.keys()
+            open_keys -= gone
+            post([IntentGone(key) for key in sorted(gone)])
+            if not open_keys or not wanted():
+                return
+
+
+def _intent(kv: KeyValue) -> IntentRecord:
+    intent = decode_record(kv.value, Intent)
+    if intent is None:
+        log.warning("intent_unreadable", key=kv.key)
+        return IntentRecord(kv.key, ())
+    return IntentRecord(kv.key, tuple((pod.uid, pod.node) for pod in intent.pods))

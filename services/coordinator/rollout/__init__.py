@@ -1,0 +1,1 @@
+"""Policy variants (active and candidate), how they are compared, and the policy pointer."""

@@ -1,0 +1,226 @@
+"""The rollout as the leading coordinator runs it: evidence in, changes of the policy pointer out. Pure.
+
+    samples, lane reports, plan results --> window --closed--> Rollout (policy/rollout.py) --> WritePointer --> etcd
+                                               |   failures told by agents ----^                    |
+                                               +--> KeepWindow (for people)    pointer seen <-------+
+
+Only the leader does this, and its write compares its term, so a deposed one changes nothing. A write that is not seen
+is asked for again; one that lost against another change is forgotten, since that change is seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from services.coordinator.core.instructions import KeepWindow, WritePointer
+from services.coordinator.core.state import State
+from services.coordinator.rollout.values import Sample
+from services.coordinator.rollout.variants import Lanes
+from services.coordinator.rollout.view import RolloutView, conduct_of, view_of
+from services.coordinator.rollout.window import LaneBook, OpenWindow
+from shared.errors import ConfigError
+from shared.policy.guard import Failure
+from shared.policy.rollout.judging import RolloutSettings
+from shared.policy.rollout.rollout import Change, Rollout, deciding_goal, step_of
+from shared.wire.messages import Decisions, Outcome, Placement, PlacementResult
+from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
+
+WRITE_RETRY_S = 2.0
+
+
+class Rolling:
+    """Collects the window and keeps the machine."""
+
+    def __init__(self, state: State, lanes: Lanes) -> None:
+        self._state = state
+        self._lanes = lanes
+        self._rollout: Rollout | None = None
+        self._written: tuple[Change, float] | None = None
+        self.failures: Counter[str] = Counter()
+        self.windows = 0
+        self.last: PolicyWindow | None = None
+        """The last one in which a candidate was compared."""
+        self._restart()
+
+    def seen(self, pointer: PolicyPointer) -> None:
+        """The pointer as etcd has it."""
+        before = self._lanes.pointer
+        self._lanes.pointer = pointer
+        if self._rollout is None:
+            self._rollout = Rollout(self.settings, pointer)
+        else:
+            self._rollout.seen(pointer)
+        self._written = None
+        if before is None or before.active != pointer.active or step_of(before) != step_of(pointer):
+            self._restart()
+        candidate = pointer.candidate.title if pointer.candidate is not None else ""
+        self._state.log(
+            "policy_pointer", policy=pointer.active.title, candidate=candidate, stage=pointer.stage,
+            percent=pointer.percent, reason=pointer.reason,
+        )  # fmt: skip
+
+    @property
+    def settings(self) -> RolloutSettings:
+        """How much proof a step needs now."""
+        return self._state.settings.rollout
+
+    def tune(self, settings: RolloutSettings) -> None:
+        """How much proof a step needs from now on, also for the window that is open; by another goal it starts anew."""
+        rollout = self._rollout
+        if rollout is None:
+            return
+        before, rollout.settings = deciding_goal(rollout.pointer, rollout.settings), settings
+        if deciding_goal(rollout.pointer, settings) != before:
+            rollout.forget()
+            self._restart()
+
+    def heard(self, decisions: Decisions) -> None:
+        """One agent's answer: how its policies did, and what they did wrong."""
+        for report in decisions.lanes:
+            book = self._book(report.policy)
+            if book is not None:
+                book.judged(report.groups, len(report.fallen), report.spent_us)
+        if decisions.failures and self._rollout is not None:
+            self._failed(self._rollout, decisions)
+
+    def compared(self, sample: Sample) -> None:
+        """Both policies were asked about one unit; without a rollout the active one alone."""
+        self._open.samples.append(sample)
+
+    def answered(self, placements: Sequence[Placement], results: Sequence[PlacementResult]) -> None:
+        """The binder's answer to a plan: what it refused on the chosen node counts against who chose."""
+        self._lanes.valuing.placed(placements)
+        if not self._lanes.rolling:
+            return
+        result_of = {result.unit: result for result in results}
+        for placement in placements:
+            book = self._book(f"{placement.policy}@{placement.policy_version}")
+            if book is None:
+                continue
+            result = result_of.get(placement.unit)
+            book.placements += 1
+            book.rejected += result is not None and (result.conflicts > 0 or result.outcome == Outcome.CONFLICT)
+
+    def step(self) -> None:
+        """Close the window when it is due; ask again for a change that was not seen."""
+        state, rollout = self._state, self._rollout
+        if self._written is not None:
+            unseen, at = self._written
+            if state.now >= at + WRITE_RETRY_S:
+                self._write(unseen)
+            return
+        if rollout is None or state.now < self._open.opened + self.settings.window_s:
+            return
+        if not rollout.windows_wanted():
+            self._close_alone(rollout)
+        elif len(self._open.samples) >= self.settings.min_samples:
+            self._close(rollout)
+
+    def _close(self, rollout: Rollout) -> None:
+        goal, values = self._lanes.goal, self._open.values(self._lanes.goal)
+        window, before = self._open.closed(goal), rollout.pointer
+        self._restart()
+        change = rollout.closed(window)
+        verdict, why = rollout.last
+        self.windows += 1
+        self.last = PolicyWindow(
+            number=self.windows, time="", active=before.active.title, candidate=_title(before.candidate),
+            stage=before.stage, percent=before.percent, values=values, samples=window.samples, agreed=window.agreed,
+            verdict=verdict.value, why=why, conduct=conduct_of(window),
+        )  # fmt: skip
+        self._state.emit(KeepWindow(self.last))
+        self._state.log(
+            "policy_window", candidate=self.last.candidate, goal=goal, value=round(window.candidate.value, 4),
+            active_value=round(window.active.value, 4), samples=window.samples, agreed=window.agreed,
+            verdict=verdict.value, good=rollout.good, bad=rollout.bad,
+        )  # fmt: skip
+        if change is not None:
+            self._write(change)
+
+    def _close_alone(self, rollout: Rollout) -> None:
+        """Nothing is compared: what the active policy's choices were worth is kept all the same."""
+        count, values = len(self._open.samples), self._open.values(self._lanes.goal)
+        self._restart()
+        if count:
+            alone = PolicyWindow(number=0, time="", active=rollout.pointer.active.title, values=values, samples=count)
+            self._state.emit(KeepWindow(alone))
+
+    def wake_at(self) -> float | None:
+        """When something is due by itself."""
+        if self._written is not None:
+            return self._written[1] + WRITE_RETRY_S
+        if self._rollout is None or not self._rollout.windows_wanted():
+            return None
+        return max(self._open.opened + self.settings.window_s, self._state.now + 0.5)
+
+    def view(self) -> RolloutView | None:
+        """What people look at; None before the first pointer was seen."""
+        if self._rollout is None:
+            return None
+        return view_of(
+            self._rollout, self._open, self._state.now, windows=self.windows, last=self.last, failures=self.failures
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """The pointer, the windows of the present stage and the last one, for ``/v1/status``."""
+        pointer, view = self._lanes.pointer, self.view()
+        if pointer is None or view is None:
+            return {}
+        told: dict[str, Any] = msgspec.to_builtins(view)
+        return {
+            "active": pointer.active.title,
+            "candidate": _title(pointer.candidate),
+            "stage": pointer.stage,
+            "percent": pointer.percent,
+            "reason": pointer.reason,
+            **told,
+        }
+
+    def _failed(self, rollout: Rollout, decisions: Decisions) -> None:
+        known = {(ref.title, ref.sha256): ref for ref in self._refs(rollout.pointer)}
+        found: list[tuple[PolicyRef, Failure]] = []
+        for told in decisions.failures:
+            ref = known.get((told.policy, told.sha256))
+            if ref is not None and told.failure in Failure.__members__.values():
+                found.append((ref, Failure(told.failure)))
+                self.failures[f"{told.policy} {told.failure}"] = max(
+                    self.failures[f"{told.policy} {told.failure}"], told.count
+                )
+        if self._written is not None:
+            return
+        try:
+            change = rollout.failed(found)
+        except ConfigError:
+            return
+        if change is not None:
+            self._state.log("policy_failed", level="error", reason=change.after.reason)
+            self._write(change)
+
+    def _book(self, title: str) -> LaneBook | None:
+        """Of the policy that did it; None for one that is not compared (any more): agents change over one by one."""
+        pointer = self._lanes.pointer
+        if pointer is None:
+            return None
+        if pointer.candidate is not None and title == pointer.candidate.title:
+            return self._open.candidate
+        return self._open.active if title == pointer.active.title else None
+
+    @staticmethod
+    def _refs(pointer: PolicyPointer) -> list[PolicyRef]:
+        return [pointer.active] if pointer.candidate is None else [pointer.active, pointer.candidate]
+
+    def _write(self, change: Change) -> None:
+        self._written = (change, self._state.now)
+        self._state.emit(WritePointer(change))
+
+    def _restart(self) -> None:
+        self._open = OpenWindow(self._state.now)
+        self._lanes.valuing.reopen()
+
+
+def _title(ref: PolicyRef | None) -> str:
+    return ref.title if ref is not None else ""

@@ -1,0 +1,95 @@
+"""The policy pointer for a leading coordinator: seeded where there is none, followed, and written under the term.
+
+Refuses to do: deciding about it (``evaluation.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+
+import msgspec
+import structlog
+
+from services.coordinator.core.events import Event, PointerSeen
+from shared.errors import ConfigError, StoreError, StoreUnknown
+from shared.policy.observation import Policy
+from shared.policy.registry import HEURISTICS, load_policy, ref_of
+from shared.policy.rollout.rollout import Change, first_pointer
+from shared.policy.weights import shipped_bytes
+from shared.ports import CreateRevisionIs, Store
+from shared.runtime.records.policies import follow_pointer, get_weights, newest_change, read_pointer, write_change
+from shared.wire.keys import Keys
+from shared.wire.records import PolicyRef
+
+log = structlog.get_logger()
+
+RETRY_S = 0.5
+BY = "coordinator"
+
+
+async def follow(store: Store, keys: Keys, *, policy: str, term: int, post: Callable[[Event], None]) -> None:
+    """Tell the core every pointer; eternal. Where there is none, the policy of the settings becomes the active one."""
+    async with aclosing(follow_pointer(store, keys)) as pointers:
+        async for stored in pointers:
+            if stored is None:
+                log.error("policy_pointer_unreadable", key=keys.policies_active)
+            elif stored.pointer is None:
+                await _seed(store, keys, policy, term)
+            else:
+                post(PointerSeen(stored.pointer))
+
+
+class ActivePolicy:
+    """The active policy as an object, for explanations; read from etcd when it is first wanted, and again when it has
+    changed."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+        self._known: tuple[PolicyRef, Policy] | None = None
+
+    async def get(self, ref: PolicyRef) -> Policy | None:
+        """The policy of ``ref``; None where its weights cannot be had."""
+        if self._known is not None and self._known[0] == ref:
+            return self._known[1]
+        try:
+            data = await get_weights(self._store, self._keys, ref.sha256) if ref.sha256 else None
+            policy = load_policy(ref.name, data=data, sha256=ref.sha256)
+        except (StoreError, ConfigError) as error:
+            log.info("policy_unexplained", policy=ref.title, error=error)
+            return None
+        self._known = (ref, policy)
+        return policy
+
+
+async def write(store: Store, keys: Keys, change: Change, term: int) -> None:
+    """Make the change if the pointer is still what it starts from and ``term`` still leads; the watch tells the rest.
+
+    An answer that is lost is no matter: the core asks again for what it does not see.
+    """
+    try:
+        stored = await read_pointer(store, keys)
+        if stored.pointer != change.before:
+            log.info("policy_change_late", reason=change.after.reason)
+            return
+        leads = [CreateRevisionIs(keys.coordinator_leader, term)]
+        written = await write_change(store, keys, change, stored.mod_revision, compares=leads)
+        log.info("policy_change_written" if written else "policy_change_lost", reason=change.after.reason)
+    except (StoreError, ConfigError) as error:
+        log.warning("policy_change_unwritten", reason=change.after.reason, error=error)
+
+
+async def _seed(store: Store, keys: Keys, policy: str, term: int) -> None:
+    while True:
+        try:
+            before = first_pointer(ref_of(policy), number=await newest_change(store, keys))
+            after = msgspec.structs.replace(before, number=before.number + 1, reason="the mesh's own --policy", by=BY)
+            weights = None if policy in HEURISTICS else shipped_bytes(policy)
+            leads = [CreateRevisionIs(keys.coordinator_leader, term)]
+            await write_change(store, keys, Change(before, after), 0, compares=leads, weights=weights)
+            return
+        except StoreUnknown as error:
+            log.info("policy_pointer_unseeded", error=error)
+            await asyncio.sleep(RETRY_S)

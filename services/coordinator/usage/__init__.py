@@ -1,0 +1,1 @@
+"""What nodes really use, and which workloads stand on them: for policies that ask for it."""

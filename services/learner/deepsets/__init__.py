@@ -1,0 +1,1 @@
+"""Training of ``ee``, ``lb`` and ``el``."""

@@ -1,0 +1,129 @@
+"""The decisions that ``ee``, ``lb`` and ``el`` may imitate first: kube-default's on the training scenarios, or history.
+
+``kube-default`` decides on the very scenarios that training draws, from the same seeds; a twin file gives what the
+captured cluster's scheduler did. Both come as this policy's own features.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from services.learner.deepsets.network import DeepSetsQ, SetLayer
+from services.learner.deepsets.settings import DeepSetsSettings
+from services.learner.deepsets.training import DeepSetsRun
+from services.learner.training.imitation import ImitationReport, ImitationSettings, imitate
+from shared.errors import ConfigError
+from shared.experiments.environments.placement import PlacementEnv
+from shared.experiments.environments.placement_rewards import REWARDS, place_and_judge
+from shared.experiments.environments.placement_scenarios import MOST_TRAINING_NODES, training_scenario
+from shared.experiments.evaluation.decisions import Decisions, Example, collect, from_history, taught_by
+from shared.experiments.evaluation.worlds.placement_rollout import choose
+from shared.policy.deepsets.features import node_features
+from shared.policy.heuristics import KubeDefault
+from shared.policy.observation import Observation
+from shared.twin.capture import decode
+
+KUBE_DEFAULT = "kube-default"
+EPISODES = 40
+"""Of up to 150 decisions each: some 5,000, DL2's order of magnitude."""
+CALIBRATION_EPISODES = 20
+
+
+def spelled(source: str) -> str:
+    """``source`` as the settings keep it: a file by its digest, so that a checkpoint knows what it was taught.
+
+    Raises ``ConfigError`` for a file that cannot be read.
+    """
+    return source if source == KUBE_DEFAULT else f"sha256:{hashlib.sha256(_read(source)).hexdigest()}"
+
+
+def decisions_to_imitate(source: str, settings: DeepSetsSettings) -> Decisions:
+    """The examples of ``source``: ``kube-default`` or a twin file. Raises ``ConfigError`` naming what is wrong."""
+    rng = np.random.default_rng((settings.seed, 5))
+    examples = (
+        _of_kube_default(settings)
+        if source == KUBE_DEFAULT
+        else from_history(decode(_read(source), source), node_features)
+    )
+    return collect(examples, members=MOST_TRAINING_NODES, rng=rng, source=source)
+
+
+def warm_up(run: DeepSetsRun, source: str, settings: ImitationSettings | None = None) -> Iterator[ImitationReport]:
+    """Teach the run's network; its target network follows at the end. Iterate to the end."""
+    decisions = decisions_to_imitate(source, run.settings)
+    rng = np.random.default_rng((run.settings.seed, 6))
+    yield from imitate(run.learner.online, decisions, settings or ImitationSettings(), rng)
+    level, spread = worth(run.settings)
+    assert isinstance(run.learner.online, DeepSetsQ)
+    calibrate(run.learner.online, decisions, level=level, spread=spread)
+    run.learner.target.load_state_dict(run.learner.online.state_dict())
+
+
+def worth(settings: DeepSetsSettings) -> tuple[float, float]:
+    """(what acting as kube-default is worth, deviation of the rewards of random choices): the scale of Q-values.
+
+    The first is the mean reward over 1 - discount, the value of going on like that for ever.
+    """
+    reward, teacher = REWARDS[settings.policy], KubeDefault()
+    taught, random = [], []
+    for episode in range(CALIBRATION_EPISODES):
+        rng = np.random.default_rng((settings.seed, 8, episode))
+        env = PlacementEnv(training_scenario(rng, latency=settings.policy == "el"), int(rng.integers(2**31)))
+        while not env.finished:
+            rows = env.rows()
+            if not len(rows):
+                env.skip()
+            elif episode % 2:
+                random.append(place_and_judge(env, int(rng.choice(rows)), reward)[1].reward)
+            else:
+                verdicts = teacher.decide(Observation(env.seen, env.pod_class, rows), rng)
+                taught.append(place_and_judge(env, int(rows[choose(verdicts, rng)]), reward)[1].reward)
+    scale = settings.reward_scale
+    return float(np.mean(taught)) * scale / (1 - settings.discount), float(np.std(random)) * scale
+
+
+def calibrate(network: DeepSetsQ, decisions: Decisions, *, level: float, spread: float) -> None:
+    """Scale and shift the last layer: the mean Q over ``decisions`` becomes ``level``, their mean deviation ``spread``.
+
+    The ranking stays as it was. Without this, gradient steps would first have to take the logits down to the size of
+    values, and the ranking is lost on the way (docs/policies/README.md has the figures).
+    """
+    with torch.no_grad():
+        present = torch.from_numpy(decisions.present)
+        q = network(torch.from_numpy(decisions.features), present).masked_fill(~present, torch.nan)
+        means = q.nanmean(dim=1, keepdim=True)
+        deviation = float((q - means).square().nanmean(dim=1).sqrt().mean())
+        factor = spread / deviation if deviation > 0 else 1.0
+        last = network.layers[-1]
+        assert isinstance(last, SetLayer)
+        for parameter in last.parameters():
+            parameter.mul_(factor)
+        last.own.bias.add_(level - factor * float(means.mean()))
+
+
+def _of_kube_default(settings: DeepSetsSettings) -> Iterator[Example]:
+    teacher = KubeDefault()
+    for episode in range(EPISODES):
+        rng = np.random.default_rng((settings.seed, 7, episode))
+        env = PlacementEnv(training_scenario(rng, latency=settings.policy == "el"), int(rng.integers(2**31)))
+        while not env.finished:
+            rows = env.rows()
+            if not len(rows):
+                env.skip()
+                continue
+            seen = Observation(env.seen, env.pod_class, rows)
+            if len(rows) > 1:
+                yield taught_by(teacher, seen, node_features, rng)
+            env.place(int(rows[choose(teacher.decide(seen, rng), rng)]))
+
+
+def _read(source: str) -> bytes:
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--warm-up: {source}: {error.strerror}; give a file of 'conclave twin capture'") from None

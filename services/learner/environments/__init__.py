@@ -1,0 +1,1 @@
+"""The experiments as environments of the usual libraries, for anybody's learner."""

@@ -1,0 +1,1 @@
+"""Training of ``frag``, the placement policy for GPUs."""

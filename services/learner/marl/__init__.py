@@ -1,0 +1,1 @@
+"""Training of ``marl-dqn``, its published variant and the single DQN."""

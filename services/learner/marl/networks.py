@@ -1,0 +1,96 @@
+"""Q-networks of the thesis' scheduler in torch: shared by all agents, one per node, and the central baseline's.
+
+Exported arrays carry the names that ``shared.policy.networks`` runs (``l0.w`` [in, out]). The agents' networks answer
+``per_agent(s)`` [batch, nodes, 2]; their ``forward`` is the value of each joint action under value decomposition
+(Sunehag et al. 2018): Q(node k gets it) = mean over nodes of Q_i(reject) + (Q_k(accept) - Q_k(reject)) / nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from shared.policy.marl.policy import ACCEPT, REJECT
+
+Arrays = dict[str, NDArray[np.float32]]
+
+
+class LinearStack(nn.Module):
+    """A ReLU MLP, linear at the end; with ``copies``, that many independent ones side by side.
+
+    ``x`` [..., in] without copies, [..., copies, in] with them.
+    """
+
+    def __init__(self, sizes: Sequence[int], *, copies: int | None = None, seed: int = 0) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        lead = () if copies is None else (copies,)
+        self.weights = nn.ParameterList()
+        self.biases = nn.ParameterList()
+        self.copies = copies
+        for into, out in pairwise(sizes):
+            bound = 1.0 / math.sqrt(into)
+            self.weights.append(nn.Parameter((torch.rand((*lead, into, out), generator=generator) * 2 - 1) * bound))
+            self.biases.append(nn.Parameter((torch.rand((*lead, out), generator=generator) * 2 - 1) * bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., out]."""
+        last = len(self.weights) - 1
+        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = (x @ weight if self.copies is None else torch.einsum("...ni,nio->...no", x, weight)) + bias
+            if index < last:
+                x = torch.relu(x)
+        return x
+
+    def arrays(self) -> Arrays:
+        """The parameters as numpy copies by their exported names."""
+        result: Arrays = {}
+        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            result[f"l{index}.w"] = weight.detach().numpy().copy()
+            result[f"l{index}.b"] = bias.detach().numpy().copy()
+        return result
+
+    def load(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+        """Take over exported arrays."""
+        with torch.no_grad():
+            for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+                weight.copy_(torch.from_numpy(np.array(arrays[f"l{index}.w"])))
+                bias.copy_(torch.from_numpy(np.array(arrays[f"l{index}.b"])))
+
+
+class AgentsNetwork(nn.Module):
+    """Two values per agent: all agents share one network, or with ``nodes`` each has its own."""
+
+    def __init__(self, sizes: Sequence[int], *, nodes: int | None = None, seed: int = 0) -> None:
+        super().__init__()
+        self.stack = LinearStack(sizes, copies=nodes, seed=seed)
+
+    def per_agent(self, s: Tensor) -> Tensor:
+        """``s`` [batch, nodes, features] to [batch, nodes, 2]."""
+        q: Tensor = self.stack(s)
+        return q
+
+    def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """The joint actions' values [batch, nodes]."""
+        q = self.per_agent(s)
+        gain = q[..., ACCEPT] - q[..., REJECT]
+        return q[..., REJECT].mean(dim=1, keepdim=True) + gain / gain.shape[1]
+
+
+class SingleNetwork(nn.Module):
+    """The central baseline: [batch, inputs] to [batch, nodes]."""
+
+    def __init__(self, sizes: Sequence[int], *, seed: int = 0) -> None:
+        super().__init__()
+        self.stack = LinearStack(sizes, seed=seed)
+
+    def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """One value per node."""
+        q: Tensor = self.stack(s)
+        return q

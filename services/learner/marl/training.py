@@ -1,0 +1,180 @@
+"""Trains the thesis' scheduler: rounds of episodes and gradient steps, judged on validation seeds; resumable.
+
+One run is a function of its settings: episodes come from (seed, number), exploration and replay from generators that
+are saved with it, and the number of worker processes changes nothing. The weights kept are the best on the validation
+seeds (500-509), never on test seeds. No file I/O; the caller gets a ``Report`` after each round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from services.learner.marl.learner import AgentsLearner
+from services.learner.marl.networks import AgentsNetwork, Arrays, LinearStack, SingleNetwork
+from services.learner.marl.rollout import Episode, Played, merged, play
+from services.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
+from services.learner.training.dqn import DqnLearner, UpdateStats
+from services.learner.training.replay import Field, ReplayBuffer, transition_fields
+from services.learner.training.schedules import LinearSchedule
+from services.learner.training.vector import Workers
+from shared.experiments.environments.thesis import ThesisSettings
+from shared.policy.marl.features import FEATURES
+from shared.policy.marl.single_dqn import feature_names
+from shared.policy.weights import Card, WeightsFile
+
+VALIDATION_SEEDS = range(500, 510)
+WORKLOADS = ("uniform", "random")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """After a round: rounds done, mean imbalance and reward of its episodes (exploration included), the last gradient
+    step, and the mean imbalance over validation seeds and workloads if one was due."""
+
+    rounds: int
+    imbalance: float
+    reward: float
+    epsilon: float
+    update: UpdateStats
+    validation: float | None
+
+
+class MarlRun:
+    """One training run and all its state."""
+
+    def __init__(self, settings: MarlSettings) -> None:
+        self.settings = settings
+        self.features = feature_names(settings.nodes) if settings.kind == "single" else list(FEATURES)
+        self.learner, self._stack = _networks(settings, len(self.features))
+        rows = () if settings.kind == "single" else (settings.nodes,)
+        fields = transition_fields((*rows, len(self.features)), actions=settings.nodes)
+        fields["r_t"] = Field(rows)
+        self.replay = ReplayBuffer(
+            fields, capacity=settings.replay_capacity, rng=np.random.default_rng((settings.seed, 2))
+        )
+        self._rng = np.random.default_rng((settings.seed, 3))
+        self.rounds = 0
+        self.best_imbalance = float("inf")
+        self.stale = 0
+        """Validations since the best one."""
+        self.averaged: Arrays = self._stack.arrays()
+        self.best: Arrays = self.averaged
+        explored = max(1, int(settings.rounds * settings.exploration_share))
+        self._epsilon = LinearSchedule(settings.epsilon_begin, settings.epsilon_end, 0, explored)
+        self._rate = LinearSchedule(settings.dqn.learning_rate, settings.final_learning_rate, 0, settings.rounds)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done, or nothing has got better for long enough."""
+        return self.rounds >= self.settings.rounds or self.stale >= self.settings.patience
+
+    def run(self, workers: Workers) -> Iterator[Report]:
+        """Round by round to the end; stop at any report and go on later."""
+        while not self.finished:
+            epsilon = self._epsilon(self.rounds)
+            played = self._play(workers, self._episodes(epsilon))
+            self.replay.add_many(merged(played))
+            update = self._learn()
+            self.rounds += 1
+            due = self.rounds % self.settings.validate_every == 0 or self.finished
+            yield Report(
+                rounds=self.rounds,
+                imbalance=float(np.mean([p.imbalance for p in played])),
+                reward=float(np.mean([p.mean_reward for p in played])),
+                epsilon=epsilon,
+                update=update,
+                validation=self._validate(workers) if due else None,
+            )
+
+    def weights(self, **card: Any) -> WeightsFile:
+        """The best validated weights, with what the caller adds to their card."""
+        return WeightsFile(self.best, Card(policy=self.settings.policy, features=self.features, **card))
+
+    def _episodes(self, epsilon: float) -> list[Episode]:
+        s = self.settings
+        first = s.seed * EPISODES_OF_A_SEED + self.rounds * s.episodes_per_round
+        return [
+            Episode(
+                seed=first + number,
+                kind=s.kind,
+                reward=s.reward,
+                workload=WORKLOADS[int(self._rng.integers(len(WORKLOADS)))],
+                settings=ThesisSettings(
+                    nodes=s.nodes,
+                    lag_s=float(self._rng.choice(s.lags_s)),
+                    noise=float(self._rng.choice(s.noises)),
+                    readings=True,
+                ),
+                metrics=bool(self._rng.random() >= s.blind_share),
+                epsilon=epsilon,
+                discount=s.discount,
+            )
+            for number in range(s.episodes_per_round)
+        ]
+
+    def _play(self, workers: Workers, episodes: list[Episode]) -> list[Played]:
+        return list(workers.map(_play_one, [(episode, self._stack.arrays()) for episode in episodes]))
+
+    def _learn(self) -> UpdateStats:
+        s = self.settings
+        self.learner.learning_rate = self._rate(self.rounds)
+        keep = np.float32(s.averaging) if self.rounds else np.float32(0)
+        for _ in range(s.updates_per_round):
+            update = self.learner.update(self.replay.sample(s.dqn.batch_size))
+            for name, array in self._stack.arrays().items():
+                self.averaged[name] = keep * self.averaged[name] + (1 - keep) * array
+        return update
+
+    def _validate(self, workers: Workers) -> float:
+        """Mean imbalance of the averaged weights, greedy; keeps them when they are the best so far."""
+        s = self.settings
+        episodes = [
+            Episode(seed, s.kind, s.reward, workload, ThesisSettings(nodes=s.nodes, readings=True))
+            for seed in VALIDATION_SEEDS
+            for workload in WORKLOADS
+        ]
+        played = workers.map(_play_one, [(episode, self.averaged) for episode in episodes])
+        imbalance = float(np.mean([p.imbalance for p in played]))
+        self.stale += 1
+        if imbalance < self.best_imbalance:
+            self.stale = 0
+            self.best_imbalance, self.best = imbalance, dict(self.averaged)
+        return imbalance
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything but the settings."""
+        return {
+            "learner": self.learner.get_state(),
+            "replay": self.replay.get_state(),
+            "rng": self._rng.bit_generator.state,
+            "rounds": self.rounds,
+            "best_imbalance": self.best_imbalance,
+            "stale": self.stale,
+            "best": self.best,
+            "averaged": self.averaged,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from ``get_state``'s answer."""
+        self.learner.set_state(state["learner"])
+        self.replay.set_state(state["replay"])
+        self._rng.bit_generator.state = state["rng"]
+        self.rounds, self.best_imbalance, self.stale = state["rounds"], state["best_imbalance"], state["stale"]
+        self.best, self.averaged = dict(state["best"]), dict(state["averaged"])
+
+
+def _networks(settings: MarlSettings, inputs: int) -> tuple[DqnLearner, LinearStack]:
+    if settings.kind == "single":
+        single = SingleNetwork((inputs, *settings.hidden, settings.nodes), seed=settings.seed)
+        return DqnLearner(single, settings.dqn), single.stack
+    copies = settings.nodes if settings.kind == "per-node" else None
+    agents = AgentsNetwork((inputs, *settings.hidden, 2), nodes=copies, seed=settings.seed)
+    return AgentsLearner(agents, settings.dqn, settings.agents), agents.stack
+
+
+def _play_one(job: tuple[Episode, Arrays]) -> Played:
+    return play(*job)

@@ -1,0 +1,1 @@
+"""What all training runs share: files, checkpoints, replay, DQN, imitation, workers."""

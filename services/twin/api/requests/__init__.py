@@ -1,0 +1,1 @@
+"""What a request is and who asks: paths, bodies, media types, identities."""

@@ -1,0 +1,1 @@
+"""Validation of what is inside a pod's containers."""

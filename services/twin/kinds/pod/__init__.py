@@ -1,0 +1,1 @@
+"""Pods: defaults, admission, validation, updates, binding, eviction, resize, printing."""

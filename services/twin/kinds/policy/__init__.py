@@ -1,0 +1,1 @@
+"""Kinds that limit others: quotas, limit ranges, priorities, disruption budgets."""

@@ -1,0 +1,1 @@
+"""What kinds share: typed decoding, names, quantities, resource names, printing."""

@@ -1,0 +1,1 @@
+"""Controllers' kinds: apps, batch, autoscaling, scale."""

@@ -1,0 +1,117 @@
+"""HorizontalPodAutoscalers: autoscaling/v2, and v1 as a view of it.
+
+Sources: ``pkg/apis/autoscaling`` (v1 and v2 defaults, conversion, validation). The stored form is v2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.typed import TypedStrategy
+from services.twin.registry.status import FieldError, invalid, required
+from services.twin.registry.strategy import KindInfo, RequestContext
+
+Json = dict[str, Any]
+
+_GROUP, _PLURAL = "autoscaling", "horizontalpodautoscalers"
+_DEFAULT_UTILIZATION = 80
+
+
+def _cpu_metric(percent: int) -> Json:
+    target = {"type": "Utilization", "averageUtilization": percent}
+    return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+
+
+class AutoscalerStrategy(TypedStrategy):
+    """autoscaling/v2 HorizontalPodAutoscaler."""
+
+    info = KindInfo(
+        _GROUP, "v2", "HorizontalPodAutoscaler", _PLURAL, "horizontalpodautoscaler", True,
+        short_names=("hpa",), categories=("all",),
+    )  # fmt: skip
+    go_type = "autoscaling/v2.HorizontalPodAutoscaler"
+    has_generation = False
+    table_columns = columns("Name", "Reference", "Targets", "MinPods", "MaxPods", "Replicas", "Age")
+
+    def __init__(self) -> None:
+        self.subresources = (self.status_subresource(),)
+
+    def default(self, obj: Json) -> None:
+        spec = obj["spec"]
+        spec.setdefault("minReplicas", 1)
+        if not spec.get("metrics"):
+            spec["metrics"] = [_cpu_metric(_DEFAULT_UTILIZATION)]
+
+    def prepare_for_create(self, obj: Json, ctx: RequestContext) -> None:
+        obj["status"] = {"desiredReplicas": 0, "currentMetrics": None}
+
+    def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
+        spec = obj["spec"]
+        found: list[FieldError] = []
+        low, high = spec["minReplicas"], spec["maxReplicas"]
+        if low < 1:
+            found.append(invalid("spec.minReplicas", low, "must be greater than or equal to 1"))
+        if high < 1:
+            found.append(invalid("spec.maxReplicas", high, "must be greater than 0"))
+        if high < low:
+            found.append(invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
+        target = spec["scaleTargetRef"]
+        return found + [required(f"spec.scaleTargetRef.{name}") for name in ("kind", "name") if not target.get(name)]
+
+    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
+        spec, status = obj["spec"], obj["status"]
+        target = spec["scaleTargetRef"]
+        return [
+            obj["metadata"]["name"],
+            f"{target.get('kind', '')}/{target.get('name', '')}",
+            ", ".join(_target_text(metric, status) for metric in spec.get("metrics") or ()) or "<none>",
+            str(spec.get("minReplicas", "<unset>")),
+            spec["maxReplicas"],
+            status.get("currentReplicas", 0),
+            object_age(obj, now_s),
+        ]
+
+
+def _target_text(metric: Json, status: Json) -> str:
+    source = metric.get("resource") or {}
+    target = source.get("target") or {}
+    current = "<unknown>"
+    for one in status.get("currentMetrics") or ():
+        if (one.get("resource") or {}).get("name") == source.get("name"):
+            used = (one["resource"].get("current") or {}).get("averageUtilization")
+            current = f"{used}%" if used is not None else current
+    if "averageUtilization" in target:
+        return f"{source.get('name', '')}: {current}/{target['averageUtilization']}%"
+    return f"{current}/{target.get('averageValue') or target.get('value', '')}"
+
+
+class AutoscalerV1Strategy(AutoscalerStrategy):
+    """autoscaling/v1: cpu utilisation as one field."""
+
+    info = KindInfo(
+        _GROUP, "v1", "HorizontalPodAutoscaler", _PLURAL, "horizontalpodautoscaler", True,
+        short_names=("hpa",), categories=("all",), storage=f"{_PLURAL}.{_GROUP}",
+    )  # fmt: skip
+    go_type = "autoscaling/v1.HorizontalPodAutoscaler"
+
+    def default(self, obj: Json) -> None:
+        obj["spec"].setdefault("minReplicas", 1)
+
+    def to_storage(self, obj: Json) -> Json:
+        spec = dict(obj["spec"])
+        percent = spec.pop("targetCPUUtilizationPercentage", None)
+        spec["metrics"] = [_cpu_metric(_DEFAULT_UTILIZATION if percent is None else percent)]
+        status = {
+            key: value for key, value in obj.get("status", {}).items() if key != "currentCPUUtilizationPercentage"
+        }
+        return {**obj, "spec": spec, "status": {"desiredReplicas": 0, "currentMetrics": None, **status}}
+
+    def from_storage(self, obj: Json) -> Json:
+        spec = dict(obj["spec"])
+        for metric in spec.pop("metrics", None) or ():
+            resource = metric.get("resource") or {}
+            if resource.get("name") == "cpu" and "averageUtilization" in resource.get("target", {}):
+                spec["targetCPUUtilizationPercentage"] = resource["target"]["averageUtilization"]
+        status = {k: v for k, v in obj["status"].items() if k not in ("currentMetrics", "conditions")}
+        return {**obj, "spec": spec, "status": {"currentReplicas": 0, **status}}

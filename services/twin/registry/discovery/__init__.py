@@ -1,0 +1,1 @@
+"""Discovery, OpenAPI and tables, made of the served kinds."""

@@ -1,0 +1,96 @@
+"""``/openapi/v2``: the schemas of the built-in kinds, as JSON and in the protobuf form that kubectl asks for.
+
+Field numbers: ``openapiv2/OpenAPIv2.proto`` of google/gnostic-models. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from services.twin.registry.discovery.type_schemas import go_type_of, schema_name, schemas
+from services.twin.registry.registry import TwinRegistry
+from services.twin.registry.status import Json
+
+PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+PREFIX = "#/definitions/"
+_VERSION = {"title": "Kubernetes", "version": "v1.36.2"}
+_GVK = "x-kubernetes-group-version-kind"
+
+_SWAGGER, _INFO, _DEFINITIONS = 1, 2, 9
+_REF, _FORMAT, _ADDITIONAL, _TYPE, _ITEMS, _PROPERTIES, _EXTENSION = 1, 2, 21, 22, 23, 25, 31
+_YAML = 2
+"""Of ``Any``: extensions come as YAML, and JSON is YAML."""
+
+
+def definitions(registry: TwinRegistry) -> dict[str, Json]:
+    """Every type by its name in references; kinds say which they are."""
+    kinds: dict[str, list[Json]] = {}
+    for group, version in registry.group_versions():
+        for kind in registry.kinds_of(group, version):
+            go_type = go_type_of(kind)
+            if go_type:
+                named = {"group": group, "kind": kind.info.kind, "version": version}
+                kinds.setdefault(go_type, []).append(named)
+    found = schemas(PREFIX)
+    return {
+        schema_name(name): {**schema, _GVK: kinds[name]} if name in kinds else schema for name, schema in found.items()
+    }
+
+
+def document(registry: TwinRegistry) -> Json:
+    """The JSON form."""
+    return {"swagger": "2.0", "info": _VERSION, "paths": {}, "definitions": definitions(registry)}
+
+
+def protobuf(registry: TwinRegistry) -> bytes:
+    """The protobuf form (``openapi.v2.Document``)."""
+    info = _message(1, _VERSION["title"].encode()) + _message(2, _VERSION["version"].encode())
+    named = _named(definitions(registry))
+    return _message(_SWAGGER, b"2.0") + _message(_INFO, info) + _message(_DEFINITIONS, named)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _message(field: int, body: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(body)) + body
+
+
+def _named(found: Mapping[str, Json]) -> bytes:
+    """Name and schema of each (``NamedSchema``)."""
+    pairs = (_message(1, name.encode()) + _message(2, _encoded(schema)) for name, schema in found.items())
+    return b"".join(_message(1, pair) for pair in pairs)
+
+
+def _encoded(schema: Json) -> bytes:
+    parts: list[bytes] = []
+    for key, value in schema.items():
+        match key:
+            case "$ref":
+                parts.append(_message(_REF, value.encode()))
+            case "format":
+                parts.append(_message(_FORMAT, value.encode()))
+            case "type":
+                parts.append(_message(_TYPE, _message(1, value.encode())))
+            case "items":
+                parts.append(_message(_ITEMS, _message(1, _encoded(value))))
+            case "additionalProperties":
+                parts.append(_message(_ADDITIONAL, _message(1, _encoded(value))))
+            case "properties":
+                parts.append(_message(_PROPERTIES, _named(value)))
+            case _:
+                parts.append(_message(_EXTENSION, _extension(key, value)))
+    return b"".join(parts)
+
+
+def _extension(key: str, value: Any) -> bytes:
+    """``NamedAny``."""
+    return _message(1, key.encode()) + _message(2, _message(_YAML, json.dumps(value).encode()))

@@ -1,0 +1,1 @@
+"""etcd behind the ports: channels, leases, watches, the store; and the same in memory."""

@@ -1,0 +1,128 @@
+"""etcd's messages and methods out of the ``etcd3`` package, on any protobuf from 5 to 7, without importing it.
+
+Why: etcd3 0.12.0 carries the complete etcd v3 protocol, but its generated modules build descriptors by hand, which
+protobuf >= 4 refuses ("Descriptors cannot be created directly"). The same modules hold the serialized descriptors as
+plain literals, so this file reads those literals with ``ast`` (nothing of the package is executed), puts them into a
+*private* descriptor pool, and derives message classes and method paths from there. The private pool keeps clear of
+every other package that defines ``mvccpb.KeyValue`` in the process-wide one.
+
+Refuses to do: any I/O beyond reading three source files once, any talking to etcd (``channel.py`` does that).
+
+How the range of versions was tested: ``tests/contract/test_etcd_protocol.py`` runs on the installed protobuf; its
+``PROBE`` also ran in a throw-away environment with protobuf 5.29.5, grpcio 1.66.0 and ``etcd3==0.12.0`` installed with
+``--no-deps`` (ADR 0004).
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from shared.errors import ConfigError
+
+_FILES = ("kv", "auth", "rpc")
+"""In order of dependency: rpc.proto imports the other two."""
+
+
+_LITERAL = re.compile(r"serialized_pb=_b\(('(?:[^'\\]|\\.)*')\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One RPC: its HTTP/2 path and its message classes."""
+
+    path: str
+    request: Any
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdProtocol:
+    """The message classes and methods that ``store.py`` uses. Messages have no types of their own: ``Any``."""
+
+    range: Method
+    txn: Method
+    compact: Method
+    grant: Method
+    revoke: Method
+    keep_alive: Method
+    watch: Method
+    compare: Any
+    request_op: Any
+    watch_create: Any
+    event: Any
+
+
+def _literal_descriptor(path: Path) -> bytes:
+    """The ``serialized_pb`` literal of the one ``FileDescriptor(...)`` call in a generated module.
+
+    Only the literal is parsed: an ast of the whole 180 KB would leave 6 MB of heap behind in every process.
+    """
+    literal = _LITERAL.search(path.read_text(encoding="utf-8"))
+    if literal is not None:
+        # serialized_pb=_b('...'): the text holds one byte per character.
+        text = ast.literal_eval(literal[1])
+        if isinstance(text, str):
+            return text.encode("latin1")
+    raise ConfigError(f"etcd3: no serialized descriptor in {path.name}; Conclave needs etcd3==0.12.0")
+
+
+def _package_folder() -> Path:
+    # find_spec of a top-level package locates it without running it; of a submodule it would import the parent.
+    spec = importlib.util.find_spec("etcd3")
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError("etcd3: not installed; Conclave needs etcd3==0.12.0 for etcd's message definitions")
+    return Path(next(iter(spec.submodule_search_locations))) / "etcdrpc"
+
+
+@cache
+def _pool() -> Any:
+    """The descriptors, read once per process (about 50 ms)."""
+    from google.protobuf import descriptor_pool
+
+    folder = _package_folder()
+    pool = descriptor_pool.DescriptorPool()
+    for name in _FILES:
+        pool.AddSerializedFile(_literal_descriptor(folder / f"{name}_pb2.py"))
+    return pool
+
+
+@cache
+def method(service: str, name: str) -> Method:
+    """One RPC by name, such as ``Auth``, ``UserAdd``. Refused: ``ConfigError`` when etcd3 is not usable."""
+    from google.protobuf import message_factory
+
+    descriptor = _pool().FindServiceByName(f"etcdserverpb.{service}").FindMethodByName(name)
+    return Method(
+        path=f"/etcdserverpb.{service}/{name}",
+        request=message_factory.GetMessageClass(descriptor.input_type),
+        response=message_factory.GetMessageClass(descriptor.output_type),
+    )
+
+
+@cache
+def load() -> EtcdProtocol:
+    """What the store uses. Refused: ``ConfigError`` when etcd3 is not usable."""
+    from google.protobuf import message_factory
+
+    def message(full_name: str) -> Any:
+        return message_factory.GetMessageClass(_pool().FindMessageTypeByName(full_name))
+
+    return EtcdProtocol(
+        range=method("KV", "Range"),
+        txn=method("KV", "Txn"),
+        compact=method("KV", "Compact"),
+        grant=method("Lease", "LeaseGrant"),
+        revoke=method("Lease", "LeaseRevoke"),
+        keep_alive=method("Lease", "LeaseKeepAlive"),
+        watch=method("Watch", "Watch"),
+        compare=message("etcdserverpb.Compare"),
+        request_op=message("etcdserverpb.RequestOp"),
+        watch_create=message("etcdserverpb.WatchCreateRequest"),
+        event=message("mvccpb.Event"),
+    )

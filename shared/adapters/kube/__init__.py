@@ -1,0 +1,1 @@
+"""The API server behind the ports: configuration, exchanges, lists, watches."""

@@ -1,0 +1,1 @@
+"""Calls between services, and who is at the other end."""

@@ -1,0 +1,1 @@
+"""What a policy does beside a baseline, in figures a person can judge."""

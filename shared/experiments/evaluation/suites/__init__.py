@@ -1,0 +1,1 @@
+"""The suites, and the published figures they must reproduce."""

@@ -1,0 +1,112 @@
+"""The openb suite (targets T1): FGD's placement experiment on every trace that is given, by heuristics and ``frag``.
+
+Gate 0 comes first: random, best fit and FGD must come near the published means on every trace that has some; what the
+learned policy promises counts only beside that. Goals on published means and promises are stated for the test seeds
+42-51 alone, since that is what was published; with other seeds only ``frag`` against FGD is a goal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from shared.errors import ConfigError
+from shared.experiments.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
+from shared.experiments.evaluation.seeds import TEST_SEEDS
+from shared.experiments.evaluation.suites.published_fgd import LEARNED_AT_LEAST, NOT_BELOW_FGD, PUBLISHED, TOLERANCE
+from shared.experiments.evaluation.suites.rehearsal import rehearse
+from shared.experiments.evaluation.suites.suites import SuiteInput
+from shared.experiments.evaluation.worlds.trace_run import POLICIES, Trace, metrics_of, play
+from shared.experiments.traces.gpu_trace import parse_gpu_nodes
+from shared.policy.frag.value import NAME as FRAG
+
+NODE_LIST = "openb_node_list_gpu_node.csv"
+POD_LIST_PREFIX, POD_LIST_SUFFIX = "openb_pod_list_", ".csv"
+KPI = "allocated_130"
+NOTES = (
+    "random, best-fit and fgd follow the published simulator; fgd and frag know the frequencies of the pod list",
+    "kube-default scores CPU and memory alone; the device of a share is the fullest with room; ties fall at random",
+    "allocated_130: percent of all GPU thousandths allocated when pods asking for 130 % had been submitted",
+)
+
+
+def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
+    """Every policy on every trace and seed. ``ConfigError`` naming an unknown policy or a missing file."""
+    policies = tuple(given.policies) or POLICIES
+    unknown = [policy for policy in policies if policy not in POLICIES]
+    if unknown:
+        raise ConfigError(f"--policies: {unknown[0]!r} does not place GPU traces; choose of {', '.join(POLICIES)}")
+    traces = read_traces(given.files)
+    weights = given.learned([FRAG] if FRAG in policies else []).get(FRAG)
+    total, done = len(traces) * len(policies) * len(given.seeds), 0
+    found: dict[str, dict[str, Metric]] = {policy: {} for policy in policies}
+    notes = list(NOTES)
+    for name, trace in traces.items():
+        for policy in policies:
+            episodes, placed_by = [], policy
+            if policy == FRAG and weights is not None and given.rehearse:
+                rehearsal = rehearse(
+                    trace, weights, tick=partial(progress, done, total, f"{policy} on {name}, rehearsal")
+                )
+                placed_by = rehearsal.policy
+                notes.append(f"{name}: {rehearsal.told()}")
+            for seed in given.seeds:
+                tick = partial(progress, done, total, f"{policy} on {name}, seed {seed}")
+                episodes.append(play(trace, placed_by, seed, weights=weights, tick=tick))
+                done += 1
+            found[policy] |= metrics_of(episodes, f"{name}/")
+    progress(total, total, "done")
+    return SuiteResult(
+        suite="openb",
+        command=given.command,
+        seeds=tuple(given.seeds),
+        policies=found,
+        paired=tuple(_paired(found, tuple(traces), len(given.seeds))),
+        goals=tuple(goals_of(found, tuple(traces), tuple(given.seeds))),
+        card_digests={FRAG: weights.sha256} if weights is not None else {},
+        notes=tuple(notes),
+    )
+
+
+def read_traces(files: Mapping[str, str]) -> dict[str, Trace]:
+    """The traces among ``files`` by short name. ``ConfigError`` when the node list or every pod list is missing."""
+    if NODE_LIST not in files:
+        raise ConfigError(f"--trace-dir: {NODE_LIST} is missing; give the folder with the openb trace")
+    nodes = parse_gpu_nodes(files[NODE_LIST], NODE_LIST)
+    names = [name for name in sorted(files) if name.startswith(POD_LIST_PREFIX) and name.endswith(POD_LIST_SUFFIX)]
+    if not names:
+        raise ConfigError(f"--trace-dir: no {POD_LIST_PREFIX}*{POD_LIST_SUFFIX} in it; give the openb trace")
+    return {
+        name.removeprefix(POD_LIST_PREFIX).removesuffix(POD_LIST_SUFFIX): Trace.of(nodes, files[name], name)
+        for name in names
+    }
+
+
+def goals_of(found: Mapping[str, Mapping[str, Metric]], traces: tuple[str, ...], seeds: tuple[int, ...]) -> list[Goal]:
+    """Gate 0, the promises of ``frag``, and that it is nowhere below FGD; those that the policies run allow."""
+    goals: list[Goal] = []
+    test = seeds == TEST_SEEDS
+    for trace in traces:
+        metric = f"{trace}/{KPI}"
+        for policy, figure in PUBLISHED.get(trace, {}).items():
+            if policy in found and test:
+                away = abs(found[policy][metric].mean - figure)
+                goals.append(
+                    Goal.at_most(f"gate 0: {policy} on {trace}, points off the published", away, TOLERANCE[policy])
+                )
+        if FRAG not in found:
+            continue
+        mean = found[FRAG][metric].mean
+        if trace in LEARNED_AT_LEAST and test:
+            goals.append(Goal.at_least(f"frag on {trace}, percent allocated", mean, LEARNED_AT_LEAST[trace]))
+        if "fgd" in found:
+            gain = mean - found["fgd"][metric].mean
+            goals.append(Goal.at_least(f"frag less fgd on {trace}, points", gain, -NOT_BELOW_FGD))
+    return goals
+
+
+def _paired(found: Mapping[str, Mapping[str, Metric]], traces: tuple[str, ...], seeds: int) -> list[Paired]:
+    if FRAG not in found or seeds < 2:
+        return []
+    others = [policy for policy in found if policy != FRAG]
+    return [Paired.of(f"{trace}/{KPI}", found, a=FRAG, b=other) for trace in traces for other in others]

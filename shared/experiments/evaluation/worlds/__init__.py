@@ -1,0 +1,1 @@
+"""The small worlds in which suites let policies place pods."""

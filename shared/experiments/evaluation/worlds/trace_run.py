@@ -1,0 +1,101 @@
+"""Placement of one trace by one policy over some seeds: the figures, and where every pod went.
+
+Used by the openb suite and by ``conclave evaluate --trace``. Pure: file texts and weights in, values out. It refuses,
+by name: files ``gpu_trace`` refuses, and a policy it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from shared.errors import ConfigError
+from shared.experiments.evaluation.deciders.placers import HEURISTICS
+from shared.experiments.evaluation.results import Metric
+from shared.experiments.evaluation.worlds.placement import NO_NODE, Episode, Scorer, run_episode
+from shared.experiments.traces.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods
+from shared.policy.frag.features import model_share
+from shared.policy.frag.fragmentation import Demand, Meeting, typical_demand
+from shared.policy.frag.scorers import Frag
+from shared.policy.frag.value import NAME, SHAPES
+from shared.policy.weights import WeightsFile, decode, shipped_bytes
+
+POLICIES = (*sorted(HEURISTICS), NAME)
+PLACEMENTS_HEADER = "seed,order,pod_row,node_sn,devices"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A node list, a pod list, and the demand that the pod list shows."""
+
+    nodes: GpuNodes
+    pods: GpuPods
+    demand: Demand
+
+    @classmethod
+    def parse(cls, pods: str, pods_file: str, nodes: str, nodes_file: str) -> Trace:
+        """From the texts of two files; their names are named in errors."""
+        return cls.of(parse_gpu_nodes(nodes, nodes_file), pods, pods_file)
+
+    @classmethod
+    def of(cls, nodes: GpuNodes, pods: str, pods_file: str) -> Trace:
+        """From nodes read before."""
+        parsed = parse_gpu_pods(pods, pods_file, nodes)
+        return cls(nodes, parsed, typical_demand(parsed.classes, parsed.counts))
+
+
+def frag_weights() -> WeightsFile:
+    """The weights of ``frag`` that come with the package."""
+    return decode(shipped_bytes(NAME), policy=NAME, expect_shapes=SHAPES)
+
+
+def scorer_of(policy: str, trace: Trace, weights: WeightsFile | None = None) -> Scorer | None:
+    """The scorer of ``policy``; None places at random. ``weights``: of ``frag``, default the shipped ones."""
+    if policy == NAME:
+        return Frag(weights if weights is not None else frag_weights(), trace.demand, model_share(trace.nodes.states))
+    if policy not in HEURISTICS:
+        raise ConfigError(f"--policy: {policy!r} does not place GPU traces; choose one of {', '.join(POLICIES)}")
+    return HEURISTICS[policy](trace.demand)
+
+
+def play(
+    trace: Trace,
+    policy: str,
+    seed: int,
+    *,
+    weights: WeightsFile | None = None,
+    tick: Callable[[], None] = lambda: None,
+) -> Episode:
+    """One episode of ``policy`` on ``trace``."""
+    measure = Meeting(trace.demand).fragment
+    return run_episode(trace.nodes, trace.pods, scorer_of(policy, trace, weights), seed, measure=measure, tick=tick)
+
+
+def metrics_of(episodes: Sequence[Episode], prefix: str = "") -> dict[str, Metric]:
+    """The figures of some episodes, one per seed.
+
+    ``allocated_130``, ``allocated_100``: percent of all GPU thousandths allocated at the end (130 % demand) and when
+    100 % had been asked for; ``fragment``: expected fragment at the end, percent of all; ``failed`` and ``submitted``:
+    numbers of pods.
+    """
+    return {
+        f"{prefix}allocated_130": Metric.of([episode.allocation() for episode in episodes]),
+        f"{prefix}allocated_100": Metric.of([episode.allocation(1.0) for episode in episodes]),
+        f"{prefix}fragment": Metric.of([100 * episode.fragment / episode.capacity for episode in episodes]),
+        f"{prefix}failed": Metric.of([episode.failed for episode in episodes]),
+        f"{prefix}submitted": Metric.of([len(episode.row) for episode in episodes]),
+    }
+
+
+def placement_rows(trace: Trace, episode: Episode) -> Iterator[str]:
+    """Lines under ``PLACEMENTS_HEADER``, one per submitted pod, in order.
+
+    ``order`` and ``pod_row`` count from 0, the latter over the pod list's rows; ``node_sn`` and ``devices`` are empty
+    where no node had room; ``devices`` is ``device:thousandths`` joined by ``;``.
+    """
+    names, classes, of = trace.nodes.names, trace.pods.classes, trace.pods.of
+    for order, (row, node) in enumerate(zip(episode.row.tolist(), episode.node.tolist(), strict=True)):
+        name = names[node] if node != NO_NODE else ""
+        milli = classes[int(of[row])].milli
+        devices = ";".join(f"{device}:{milli}" for device in episode.devices[order] if device >= 0)
+        yield f"{episode.seed},{order},{row},{name},{devices}"

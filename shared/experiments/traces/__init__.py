@@ -1,0 +1,1 @@
+"""Workloads and traces: reading, making and ordering them."""

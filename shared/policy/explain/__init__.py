@@ -1,0 +1,1 @@
+"""What of a learned policy can be looked into, and why it chose."""

@@ -1,0 +1,1 @@
+"""The learned GPU placement policy, FGD and best fit."""

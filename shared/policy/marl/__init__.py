@@ -1,0 +1,1 @@
+"""``marl-dqn`` and the central baseline: features, networks' inputs, rewards."""

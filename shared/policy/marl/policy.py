@@ -1,0 +1,70 @@
+"""marl-dqn: one agent per node says yes or no to a pod; the leader takes the most willing one.
+
+The thesis' scheduler. Each agent's network gives Q(reject) and Q(accept) for its own node; it accepts when accepting
+is worth more, and its score is by how much. With weights trained as a value decomposition (docs/policies/marl-dqn.md)
+the node of the highest score is the best joint action, because exactly one agent gets the pod. All agents share one
+set of weights, so any number of nodes will do. Inference in numpy; it refuses to train.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shared.errors import ConfigError
+from shared.policy.marl.features import FEATURES, Observer
+from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
+from shared.policy.observation import Observation, Rng, Verdicts
+from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.weights import WeightsFile, shipped
+
+NAME = "marl-dqn"
+PUBLISHED = "marl-dqn-published"
+"""The same with weights trained by the thesis' reward: the reproduced variant, to compare with."""
+REJECT, ACCEPT = 0, 1
+
+
+class MarlDqn:
+    """Decides by a weights file; reads what nodes use from ``store``, None: by requests alone."""
+
+    row_local = False
+
+    def __init__(self, weights: WeightsFile, store: UtilisationStore | None = None) -> None:
+        self.name = weights.card.policy
+        self._params = weights.arrays
+        self._layers = layer_count(weights.arrays)
+        if fault := mlp_fault(weights.arrays):
+            raise ConfigError(f"weights of {NAME}: {fault}; train again")
+        first, last = self._params.get("l0.w"), self._params.get(f"l{self._layers - 1}.w")
+        if first is None or last is None or first.shape[0] != len(FEATURES) or last.shape[1] != ACCEPT + 1:
+            raise ConfigError(
+                f"weights of {NAME}: they are for {None if first is None else first.shape[0]} inputs, this release has "
+                f"{len(FEATURES)} and two actions; train again, or use the release that wrote them"
+            )
+        if tuple(weights.card.features) != FEATURES:
+            raise ConfigError(
+                f"weights of {NAME}: made for inputs {weights.card.features}, this release gives {list(FEATURES)}; "
+                "train again, or use the release that wrote them"
+            )
+        self.version = weights.card.version
+        self.observer = Observer(store)
+
+    @classmethod
+    def from_shipped(cls, store: UtilisationStore | None = None) -> MarlDqn:
+        """With the weights of the package."""
+        return cls(shipped(NAME), store)
+
+    @classmethod
+    def published(cls, store: UtilisationStore | None = None) -> MarlDqn:
+        """With the package's weights of the reproduced variant."""
+        return cls(shipped(PUBLISHED), store)
+
+    def q_values(self, features: Floats) -> Floats:
+        """float32 [rows, 2]: Q(reject), Q(accept) of each row of ``marl_features.features``."""
+        return mlp(self._params, features, self._layers)
+
+    def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
+        """Score: Q(accept) - Q(reject); accepted where that is above 0."""
+        seen = self.observer.of(observation.table, observation.pod_class, observation.rows)
+        q = self.q_values(seen)
+        gain = (q[:, ACCEPT] - q[:, REJECT]).astype(np.float64)
+        return Verdicts(gain, gain > 0.0)

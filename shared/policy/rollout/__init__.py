@@ -1,0 +1,1 @@
+"""How a policy comes to decide and goes again: stages, judging, the worth of choices."""

@@ -1,0 +1,122 @@
+"""What one window says of a candidate policy: its figures beside the active one's, and the verdict. Pure.
+
+Both were asked about the same decisions, so their values are compared pair by pair: the standard error of the mean
+difference says what chance alone explains. Shares and times have no pairs and are compared as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shared.policy.rollout.outcome import NEUTRAL
+
+
+class Promotion(StrEnum):
+    """Who takes a candidate to its next step."""
+
+    MANUAL = "manual"
+    """An operator."""
+    AUTO = "auto"
+    """Good windows."""
+
+
+class Verdict(StrEnum):
+    """What a window says of the candidate."""
+
+    GOOD = "good"
+    UNSURE = "unsure"
+    """Worse in value, by no more than chance explains."""
+    BAD = "bad"
+
+
+STEPS = (1, 10, 50, 100)
+"""Shares of pods in per cent that a canary goes through."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """How much proof a step needs, and what holds for a candidate of which nothing else was said."""
+
+    window_s: float = 30.0
+    """Length of a window; it goes on until it has ``min_samples`` too."""
+    min_samples: int = 20
+    """Decisions that both policies were asked about."""
+    good_windows: int = 3
+    """Windows not worse, without a worse one between, per step."""
+    bad_windows: int = 3
+    """Worse windows in a row that end the rollout."""
+    margin: float = 0.02
+    """Relative for the value, absolute for shares (targets.md: worse by more than 2 %)."""
+    p99_ms: float = 20.0
+    """Slowest decision (p99) a candidate may have, unless the active one is as slow."""
+    min_share_of: int = 10
+    """Shares (fallbacks, rejected) of fewer cases than this say nothing."""
+    noise: float = 2.5
+    """Standard errors by which a value must be worse beyond the margin to count as bad. A candidate that waits for its
+    operator goes through thousands of windows a day: with 2.5, one that is as good as the active policy has three bad
+    ones without a good one between about once in a million windows."""
+    percents: tuple[int, ...] = STEPS
+    promotion: str = Promotion.MANUAL
+    """Who promotes a candidate of which its operator said nothing."""
+    goal: str = NEUTRAL
+    """By which a candidate is judged of which its operator said nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kpi:
+    """One policy's figures of one window.
+
+    ``value``: mean value of its choices by the goal that decides, on the decisions both were asked about; higher is
+    better. ``decisions`` and ``fallbacks``: groups it judged and those the heuristic had to. ``placements`` and
+    ``rejected``: pods placed by it and those the binder refused on the chosen node. ``p99_ms``: of its decisions.
+    """
+
+    value: float = 0.0
+    decisions: int = 0
+    fallbacks: int = 0
+    placements: int = 0
+    rejected: int = 0
+    p99_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """``samples``: decisions that both were asked about; ``agreed``: on which they chose the same node. ``goal``: by
+    which both values are measured; ``error``: standard error of their difference over the samples."""
+
+    candidate: Kpi
+    active: Kpi
+    samples: int
+    agreed: int = 0
+    goal: str = NEUTRAL
+    error: float = 0.0
+
+
+def judge(window: Window, settings: RolloutSettings) -> tuple[Verdict, str]:
+    """The verdict, and in what the candidate was worse than the active policy; "" when in nothing."""
+    mine, theirs = window.candidate, window.active
+    behind = theirs.value - settings.margin * abs(theirs.value) - mine.value
+    told = f"value {mine.value:.4g} against {theirs.value:.4g} by the goal {window.goal}"
+    if not behind <= settings.noise * window.error:  # also when it is NaN
+        return Verdict.BAD, told
+    if reason := _harm(window, settings):
+        return Verdict.BAD, reason
+    return (Verdict.UNSURE, told) if behind > 0 else (Verdict.GOOD, "")
+
+
+def _harm(window: Window, settings: RolloutSettings) -> str:
+    """What the candidate does worse that is no matter of taste."""
+    mine, theirs, margin = window.candidate, window.active, settings.margin
+    for name, part, whole, their_part, their_whole in (
+        ("fallbacks", mine.fallbacks, mine.decisions, theirs.fallbacks, theirs.decisions),
+        ("rejected", mine.rejected, mine.placements, theirs.rejected, theirs.placements),
+    ):
+        if whole < settings.min_share_of:
+            continue
+        share, their_share = part / whole, their_part / their_whole if their_whole else 0.0
+        if share > their_share + margin:
+            return f"{name} {share:.1%} against {their_share:.1%}"
+    if mine.p99_ms > settings.p99_ms and mine.p99_ms > theirs.p99_ms * (1 + margin):
+        return f"p99 of a decision {mine.p99_ms:.1f} ms, at most {settings.p99_ms:g} allowed"
+    return ""

@@ -1,0 +1,257 @@
+"""How a new policy comes to decide, and how it goes again by itself: a pure state machine over the policy pointer.
+
+    publish      gate passed      promoted             ... at each step           promoted
+    CANDIDATE ----------> SHADOW ---------------> CANARY 1 -> 10 -> 50 -> 100 % ----------------> ACTIVE
+        |                   |                        |                                              |
+        +-- gate failed     +---- 3 bad windows, or a hard failure once: candidate withdrawn        |
+                                                      hard failure of the active: previous again <--+
+
+An operator promotes, step by step; with the promotion ``auto`` 3 good windows do. A *window* compares candidate and
+active on the same decisions. Worse than the active by more than ``margin`` in any of value, fallbacks, rejected
+placements, or too slow: a bad window; worse in value by no more than chance explains: an unsure one, which neither
+promotes nor withdraws. A hard failure (NaN, wrong shape, exception, wrong digest) needs no window. Every change is one
+``Change`` with a reason, to be written by compare-and-swap.
+
+Rules, checked by the tests:
+R1 The active policy changes only to the candidate at 100 %, to the previous one, or by an operator.
+R2 What was withdrawn decides for no pod any more: no candidate, 0 %.
+R3 Windows count for one (candidate, stage, percent, goal) only; a new leader starts at none.
+R4 A pod is in the canary at p % whenever it is at any lower percentage; which pods, depends on uid and candidate alone.
+R5 Unless the promotion is ``auto``, no window takes a candidate any further.
+
+Refuses to do: I/O, clocks, reading KPIs off anything; whoever holds it closes windows (``now`` is theirs).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+from shared.errors import ConfigError
+from shared.policy.guard import Failure
+from shared.policy.rollout.judging import STEPS, Promotion, RolloutSettings, Verdict, Window, judge
+from shared.policy.rollout.outcome import GOALS, NEUTRAL
+from shared.wire.records import PolicyPointer, PolicyRef
+
+BUILT_IN = PolicyRef("kube-default", 1)
+"""What decides when nothing else is left: it has no weights and cannot fail to load."""
+
+HARD = frozenset({Failure.NAN, Failure.SHAPE, Failure.EXCEPTION, Failure.DIGEST})
+"""Failures that no loaded machine explains. A timeout counts in the window instead."""
+
+HISTORY_LIMIT = 200
+"""Records of changes kept in etcd."""
+
+
+class Stage(StrEnum):
+    """Where the candidate is; ACTIVE: there is none."""
+
+    CANDIDATE = "candidate"
+    """Published, not yet through the gate on the twin."""
+    SHADOW = "shadow"
+    """Decides beside the active policy; nothing of it counts."""
+    CANARY = "canary"
+    """Decides for ``percent`` of the pods."""
+    ACTIVE = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A pointer to write in place of ``before``."""
+
+    before: PolicyPointer
+    after: PolicyPointer
+
+
+def first_pointer(active: PolicyRef, *, number: int = 0) -> PolicyPointer:
+    """The pointer of a mesh that has none, or none any more: then ``number`` is that of the last change before."""
+    return PolicyPointer(active=active, number=number)
+
+
+def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str) -> Change:
+    """A new candidate, in place of one that has not come beyond shadow. ``ConfigError``: one is in the canary."""
+    if pointer.stage == Stage.CANARY and pointer.candidate is not None:
+        raise ConfigError(
+            f"policy: {pointer.candidate.title} is in the canary; wait until it is active, or roll it back first"
+        )
+    if ref == pointer.active:
+        raise ConfigError(f"policy: {ref.title} with these weights is active already; publish another version")
+    return _change(
+        pointer, f"{ref.title} published", by, candidate=ref, stage=Stage.CANDIDATE, percent=0, promotion="", goal=""
+    )
+
+
+def to_stage(pointer: PolicyPointer, stage: Stage, percent: int, *, reason: str, by: str) -> Change:
+    """Move the candidate. ``ConfigError``: there is none, or the percentage does not belong to the stage."""
+    if pointer.candidate is None:
+        raise ConfigError("policy: there is no candidate; publish or activate one first")
+    if (stage is Stage.CANARY) != (1 <= percent <= 100) or (stage is not Stage.CANARY and percent):
+        raise ConfigError(f"policy: {percent} % does not belong to stage {stage}; a canary takes 1 to 100 %")
+    if stage is Stage.ACTIVE:
+        return _change(
+            pointer, reason, by, active=pointer.candidate, previous=pointer.active, candidate=None, stage=stage,
+            percent=0,
+        )  # fmt: skip
+    return _change(pointer, reason, by, stage=stage, percent=percent)
+
+
+def next_step(pointer: PolicyPointer, percents: Sequence[int] = STEPS) -> tuple[Stage, int] | None:
+    """Where the candidate comes when it is promoted; None where there is no candidate."""
+    if pointer.candidate is None:
+        return None
+    if pointer.stage == Stage.CANDIDATE:
+        return Stage.SHADOW, 0
+    further = [step for step in percents if step > pointer.percent]
+    return (Stage.CANARY, further[0]) if further else (Stage.ACTIVE, 0)
+
+
+def promote(
+    pointer: PolicyPointer, *, to: Stage | None = None, percent: int | None = None, reason: str, by: str
+) -> Change:
+    """Take the candidate further: one step, or at once to the stage ``to``; ``percent``: the share of a canary, by
+    default the next step's. ``ConfigError``: there is no candidate, or that is no step forward."""
+    step = next_step(pointer)
+    if step is None or pointer.candidate is None:
+        raise ConfigError("policy: there is no candidate to promote; activate one first")
+    stage, share = step
+    if percent is not None and to not in (None, Stage.CANARY):
+        raise ConfigError(f"percent: belongs to the stage canary; leave it out with {to}")
+    if to is Stage.ACTIVE:
+        stage, share = Stage.ACTIVE, 0
+    elif to is Stage.CANARY or percent is not None:
+        further = (share for share in STEPS if share > pointer.percent)
+        stage, share = Stage.CANARY, next(further, 0) if percent is None else percent
+        if share <= pointer.percent:
+            raise ConfigError(
+                f"policy: {pointer.candidate.title} is in the canary at {pointer.percent} % already; promote it to "
+                "active or to a larger percent, or activate it with a smaller one to go back"
+            )
+    return to_stage(pointer, stage, share, reason=reason, by=by)
+
+
+def promotion_of(pointer: PolicyPointer, settings: RolloutSettings) -> Promotion:
+    """Who promotes this candidate; by hand where a word is not known."""
+    return Promotion.AUTO if (pointer.promotion or settings.promotion) == Promotion.AUTO else Promotion.MANUAL
+
+
+def deciding_goal(pointer: PolicyPointer, settings: RolloutSettings) -> str:
+    """The goal by which this candidate's windows are judged: the operator's, else the neutral one."""
+    goal = pointer.goal or settings.goal
+    return goal if goal in GOALS else NEUTRAL
+
+
+def roll_back(pointer: PolicyPointer, *, reason: str, by: str) -> Change:
+    """Withdraw the candidate; where there is none, the previous policy decides again.
+
+    ``ConfigError``: neither a candidate nor a previous policy, and the built-in heuristic decides already.
+    """
+    if pointer.candidate is not None:
+        return _change(pointer, reason, by, candidate=None, stage=Stage.ACTIVE, percent=0)
+    return _dethrone(pointer, reason, by)
+
+
+def in_canary(uid: str, pointer: PolicyPointer) -> bool:
+    """Whether the candidate decides for this pod (R4)."""
+    if pointer.stage != Stage.CANARY or pointer.candidate is None:
+        return False
+    salt = pointer.candidate.sha256 or pointer.candidate.title
+    return zlib.crc32(f"{salt}:{uid}".encode()) % 10_000 < pointer.percent * 100
+
+
+@dataclass(slots=True)
+class Rollout:
+    """Counts windows for one pointer and says what changes."""
+
+    settings: RolloutSettings
+    pointer: PolicyPointer
+    by: str = "rollout"
+    good: int = 0
+    bad: int = 0
+    reasons: list[str] = field(default_factory=list)
+    """Why the windows of the present row were bad."""
+    last: tuple[Verdict, str] = (Verdict.GOOD, "")
+    """Of the last window, and in what it was worse."""
+
+    def seen(self, pointer: PolicyPointer) -> None:
+        """The pointer as the store has it now."""
+        before, self.pointer = self.pointer, pointer
+        if step_of(before) != step_of(pointer):
+            self.forget()
+
+    def windows_wanted(self) -> bool:
+        """Whether there is anything to compare."""
+        return self.pointer.candidate is not None and self.pointer.stage in (Stage.SHADOW, Stage.CANARY)
+
+    @property
+    def automatic(self) -> bool:
+        """Whether good windows promote."""
+        return promotion_of(self.pointer, self.settings) is Promotion.AUTO
+
+    def closed(self, window: Window) -> Change | None:
+        """A window has ended."""
+        if not self.windows_wanted() or window.samples < self.settings.min_samples:
+            return None
+        verdict, reason = self.last = judge(window, self.settings)
+        match verdict:
+            case Verdict.UNSURE:
+                self.good = 0
+                return None
+            case Verdict.GOOD:
+                self.good, self.bad, self.reasons = self.good + 1, 0, []
+                return self._advance() if self.automatic and self.good >= self.settings.good_windows else None
+        self.good, self.bad = 0, self.bad + 1
+        self.reasons.append(reason)
+        if self.bad < self.settings.bad_windows:
+            return None
+        told = f"worse in {self.bad} windows in a row: {'; '.join(self.reasons)}"
+        return roll_back(self.pointer, reason=told, by=self.by)
+
+    def failed(self, failures: Iterable[tuple[PolicyRef, Failure]]) -> Change | None:
+        """Policies failed at agents; a hard failure takes the policy away at once."""
+        for ref, failure in failures:
+            if failure not in HARD:
+                continue
+            reason = f"{ref.title} failed: {failure}"
+            if ref == self.pointer.candidate:
+                return roll_back(self.pointer, reason=reason, by=self.by)
+            # a heuristic's own faults are for its guard; one that agents do not have is no policy
+            if ref == self.pointer.active and (ref.sha256 or failure is Failure.DIGEST):
+                return _dethrone(self.pointer, reason, self.by)
+        return None
+
+    def _advance(self) -> Change | None:
+        step = next_step(self.pointer, self.settings.percents)
+        if step is None:
+            return None
+        return to_stage(self.pointer, *step, reason=f"{self.good} windows not worse", by=self.by)
+
+    def forget(self) -> None:
+        """Count windows from none (R3)."""
+        self.good, self.bad, self.reasons = 0, 0, []
+
+
+def step_of(pointer: PolicyPointer) -> tuple[object, ...]:
+    """What a row of windows is counted for (R3)."""
+    return pointer.candidate, pointer.stage, pointer.percent, pointer.goal
+
+
+def _dethrone(pointer: PolicyPointer, reason: str, by: str) -> Change:
+    """The previous policy decides again; the built-in heuristic where there is none. A candidate goes too: it was
+    compared with what is gone."""
+    successor = pointer.previous or BUILT_IN
+    if successor == pointer.active:
+        if pointer.active == BUILT_IN:
+            raise ConfigError("policy: nothing to roll back to; activate another policy instead")
+        successor = BUILT_IN
+    return _change(pointer, reason, by, active=successor, previous=None, candidate=None, stage=Stage.ACTIVE, percent=0)
+
+
+def _change(pointer: PolicyPointer, reason: str, by: str, **fields: object) -> Change:
+    after = msgspec.structs.replace(pointer, number=pointer.number + 1, reason=reason, by=by, **fields)
+    if after.candidate is None:
+        after = msgspec.structs.replace(after, promotion="", goal="")
+    return Change(pointer, after)

@@ -1,0 +1,367 @@
+"""What nodes were last seen to use, and what is known to have changed since: the store a policy reads.
+
+Measurements are late (15 s with a metrics server), so a policy that believed them alone would send every pod of those
+15 s to the same node. The store adds what was bound and takes away what ended since the sample, each at what its
+workload is expected to use (``class_usage``). It also keeps how much of a node's use is young: nodes may be alike now
+and differ once the old pods end. Everything is fed in: ``measure`` from a metrics API, ``bound`` and ``ended`` from a
+watch; without ``bound`` and ``ended`` the pods that the node table counts beyond the sample stand for both. Where
+nothing was measured a node's row says so. Pure: `now_s` is an argument; no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.policy.usage.class_usage import BASE, OTHER, PARTS, ClassUsage, FloatArray
+
+YOUNG_S = (90.0, 180.0)
+"""Ages below which use counts as young."""
+OLD_SAMPLE_S = 300.0
+"""A sample older than this is as good as none."""
+MAX_DELAY_MS = 1e4
+GIVEN_UP_AT_ONCE = 32
+"""Workloads that no node has, forgotten at once where there is no room for another."""
+FEW_NODES = 64
+"""Up to so many nodes everything is multiplied out at once; above, only the rows of nodes that changed."""
+
+VIEWS = ("now", "modelled", "young", "younger")
+"""How a node's use is looked at: sample plus what changed since; from its pods alone, free of a sample's noise; of pods
+younger than ``YOUNG_S[1]``; of pods younger than ``YOUNG_S[0]``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """One moment's estimate for some nodes.
+
+    ``parts`` float64 [nodes, len(VIEWS), PARTS]: shares of each node's limits; ``known`` bool [nodes]: whether there is
+    a sample; ``pods`` int64 [nodes]: how many pods ``parts`` covers; ``delay_ms`` [nodes]; ``scale`` [nodes, PARTS]:
+    each node's limits in reference nodes.
+    """
+
+    parts: FloatArray
+    known: NDArray[np.bool_]
+    pods: NDArray[np.int64]
+    delay_ms: FloatArray
+    scale: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A sample of one node: ``shares`` [PARTS] of its limits, taken ``at_s``; ``scale`` [PARTS]: its limits in
+    reference nodes, None: as they are; ``pods``: how many its table counts at this moment, told by ``bound`` or not."""
+
+    node: str
+    shares: Sequence[float]
+    at_s: float
+    scale: FloatArray | None
+    pods: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    slot: int
+    column: int
+    bound_s: float
+
+
+class UtilisationStore:
+    """Per node the last sample and what changed since. ``start_delay_s``: from a binding until a pod shows in samples.
+
+    ``cluster``: means over the whole cluster (``marl_features.summary``) where this store knows only a part; None:
+    what it knows is all there is. ``speed``: pods live so many seconds per second of the caller's clock (a twin that
+    plays faster than life); ages here are those of the pods.
+    """
+
+    def __init__(self, *, start_delay_s: float = 1.0, speed: float = 1.0) -> None:
+        self.start_delay_s = start_delay_s / speed
+        self.young_s = tuple(age_s / speed for age_s in YOUNG_S)
+        self.old_sample_s = OLD_SAMPLE_S / speed
+        self.usage = ClassUsage()
+        self.cluster: FloatArray | None = None
+        self.now_s = 0.0
+        self.changes = 0
+        """Counts nodes that came or went: a slot that was looked up before is worth nothing after."""
+        self._fold_s = self._look_s = -np.inf
+        self._slots: dict[str, int] = {}
+        self._free: list[int] = []
+        self._measured: FloatArray = np.zeros((0, PARTS))
+        self._at_s: FloatArray = np.zeros(0)
+        self._delay_ms: FloatArray = np.zeros(0)
+        self._scale: FloatArray = np.ones((0, PARTS))
+        self._pods_known: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._count: FloatArray = np.zeros((0, self.usage.columns))
+        self._seen: FloatArray = np.zeros((0, self.usage.columns))
+        self._young: FloatArray = np.zeros((len(YOUNG_S), 0, self.usage.columns))
+        self._pods: dict[str, _Pod] = {}
+        self._unseen: dict[int, list[tuple[float, int, int]]] = {}
+        self._ageing: list[tuple[float, int, str]] = []
+        self._by_pods: FloatArray = np.zeros((0, len(VIEWS), PARTS))
+        self._by_use: FloatArray | None = None
+        self._stale: set[int] = set()
+
+    # --- facts --------------------------------------------------------------------------------------------------
+
+    def slot(self, node: str) -> int:
+        """The node's index in this store, made where it is new."""
+        slot = self._slots.get(node)
+        if slot is None:
+            slot = self._free.pop() if self._free else len(self._slots)
+            if slot >= len(self._at_s):
+                self._grow(max(8, len(self._at_s)))
+            self._slots[node] = slot
+            self.changes += 1
+            self._stale.add(slot)
+        return slot
+
+    def delay(self, node: str, delay_ms: float) -> None:
+        """The network delay to a node as last measured; an impossible one is ignored."""
+        slot = self.slot(node)
+        if 0 <= delay_ms <= MAX_DELAY_MS:
+            self._delay_ms[slot] = delay_ms
+
+    def limits(self, node: str, scale: FloatArray) -> None:
+        """The node's limits [PARTS] in reference nodes (``REFERENCE``); 1 where nobody tells."""
+        slot = self.slot(node)  # first: it may grow the arrays
+        self._scale[slot] = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
+
+    def measure(self, node: str, values: FloatArray, *, at_s: float, pods: int | None = None) -> None:
+        """A sample [PARTS] of a node whose ``limits`` stay, taken ``at_s``; see ``Measured`` and ``measure_some``."""
+        self.measure_some([Measured(node, values.tolist(), at_s, None, pods)])
+
+    def measure_some(self, samples: Sequence[Measured]) -> None:
+        """Samples of some nodes, one each. One older than the node's last, NaN or negative is ignored."""
+        taken: list[int] = []
+        values: list[Sequence[float]] = []
+        times: list[float] = []
+        for sample in samples:
+            slot = self.slot(sample.node)
+            if sample.scale is not None:
+                self.limits(sample.node, sample.scale)
+            shares = np.array(sample.shares, np.float64)
+            if not np.isfinite(shares).all() or (shares < 0).any() or not sample.at_s >= self._at_s[slot]:
+                continue
+            if sample.pods is not None:
+                self._pods_known[slot] = sample.pods
+            self._show(slot, sample.at_s)
+            taken.append(slot)
+            values.append(sample.shares)
+            times.append(sample.at_s)
+        if taken:
+            self._take(np.array(taken), np.array(values, np.float64), np.array(times))
+
+    def measure_all(self, values: FloatArray, *, at_s: float) -> None:
+        """Samples [nodes, PARTS] of all nodes known, in the order in which ``slot`` met them, taken at one moment."""
+        for slot in list(self._unseen):
+            self._show(slot, at_s)
+        slots = np.fromiter(self._slots.values(), np.int64, len(self._slots))
+        self._take(slots, values, np.full(len(slots), at_s))
+
+    def bound(self, pod: str, node: str, workload: str, *, now_s: float, requested: FloatArray | None = None) -> None:
+        """A pod of ``workload`` was bound. ``requested`` [PARTS]: what it asks for, as shares of a reference node."""
+        if pod in self._pods:
+            return
+        slot = self.slot(node)
+        column = self.column(workload, requested)
+        self._pods[pod] = _Pod(slot, column, now_s)
+        self._count[slot, column] += 1
+        self._pods_known[slot] += 1
+        self._stale.add(slot)
+        if now_s + self.start_delay_s <= self._at_s[slot]:
+            self._seen[slot, column] += 1
+        else:
+            heapq.heappush(self._unseen.setdefault(slot, []), (now_s + self.start_delay_s, column, 1))
+        for window, age_s in enumerate(self.young_s):
+            if now_s + age_s > self.now_s:
+                self._young[window, slot, column] += 1
+                heapq.heappush(self._ageing, (now_s + age_s, window, pod))
+
+    def ended(self, pod: str, *, now_s: float) -> None:
+        """A pod that was ``bound`` runs no longer. One that nobody told of is ignored."""
+        known = self._pods.pop(pod, None)
+        if known is None:
+            return
+        self._count[known.slot, known.column] -= 1
+        self._pods_known[known.slot] -= 1
+        self._stale.add(known.slot)
+        for window, age_s in enumerate(self.young_s):
+            if self.now_s < known.bound_s + age_s:  # it has not aged out of it yet, however late its end is told
+                self._young[window, known.slot, known.column] -= 1
+        change = (max(now_s, known.bound_s + self.start_delay_s), known.column, -1)
+        heapq.heappush(self._unseen.setdefault(known.slot, []), change)
+
+    def forget(self, nodes: Collection[str]) -> None:
+        """These nodes left: what is known of them, and of the pods there, goes; unknown names are fine. What their
+        workloads use stays learned."""
+        gone = {slot for slot in (self._slots.pop(node, None) for node in nodes) if slot is not None}
+        if not gone:
+            return
+        self.changes += 1
+        self._forget_pods({pod for pod, known in self._pods.items() if known.slot in gone})
+        for slot in gone:
+            self._unseen.pop(slot, None)
+            self._measured[slot] = self._delay_ms[slot] = self._count[slot] = self._seen[slot] = 0
+            self._young[:, slot] = self._pods_known[slot] = 0
+            self._at_s[slot], self._scale[slot] = -np.inf, 1.0
+        self._stale |= gone
+        self._free.extend(sorted(gone, reverse=True))
+
+    def forget_pods(self) -> None:
+        """Who tells of pods begins again: nodes, samples and what was learned stay, and no pod is known any more."""
+        self._forget_pods(set(self._pods))
+        self._unseen.clear()
+        self._pods_known = np.maximum(self._pods_known - self._count.sum(axis=1).astype(np.int64), 0)
+        self._count[:], self._seen[:], self._young[:] = 0, 0, 0
+        self._by_use = None
+
+    def column(self, workload: str, requested: FloatArray | None = None) -> int:
+        """The workload's column in ``usage``, with this store's arrays grown to match. Where all are taken, that
+        of a workload that no node has any more."""
+        if workload and self.usage.full and workload not in self.usage.workloads:
+            self._give_up_some()
+        column = self.usage.column(workload, requested)
+        missing = self.usage.columns - self._count.shape[1]
+        if missing:
+            self._count = np.pad(self._count, ((0, 0), (0, missing)))
+            self._seen = np.pad(self._seen, ((0, 0), (0, missing)))
+            self._young = np.pad(self._young, ((0, 0), (0, 0), (0, missing)))
+        return column
+
+    def advance(self, now_s: float) -> None:
+        """Let pods age to ``now_s``."""
+        self.now_s = now_s
+        while self._ageing and self._ageing[0][0] <= now_s:
+            _, window, name = heapq.heappop(self._ageing)
+            pod = self._pods.get(name)
+            if pod is not None:
+                self._young[window, pod.slot, pod.column] -= 1
+                self._stale.add(pod.slot)
+        if now_s >= self._fold_s:
+            self._fold_s = now_s + self.old_sample_s
+            self._fold(now_s - self.old_sample_s)
+
+    # --- questions ----------------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> Mapping[str, int]:
+        """Slot by node."""
+        return self._slots
+
+    def standing(self, node: str) -> dict[str, int]:
+        """How many pods of each workload ``bound`` and ``ended`` leave on a node; "" are those beyond all columns."""
+        slot = self._slots.get(node)
+        if slot is None:
+            return {}
+        counts, names = self._count[slot], {OTHER: "", **{c: name for name, c in self.usage.workloads.items()}}
+        return {names[column]: int(counts[column]) for column in np.flatnonzero(counts).tolist()}
+
+    def look(self, slots: NDArray[np.int64]) -> NodeUse:
+        """The estimate for nodes by slot; a slot below 0 is a node this store never heard of."""
+        if not len(self._slots):
+            return _nothing(len(slots))
+        self._multiply()
+        scale = self._scale[slots]
+        parts = self._by_pods[slots]
+        parts[:, 0] = self._measured[slots] * scale + parts[:, 0]
+        parts /= scale[:, None]
+        np.maximum(parts, 0.0, out=parts)
+        known = (slots >= 0) & (self.now_s - self._at_s[slots] <= self.old_sample_s)
+        return NodeUse(parts, known, self._pods_known[slots], self._delay_ms[slots], scale)
+
+    def samples(self, slots: NDArray[np.int64]) -> FloatArray:
+        """float64 [slots, PARTS]: the last samples as they came; zeros for a node never heard of."""
+        if not len(self._slots):
+            return np.zeros((len(slots), PARTS))
+        return np.where((slots >= 0)[:, None], self._measured[slots], 0.0)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _multiply(self) -> None:
+        """Bring ``_by_pods`` up to date: per slot what its pods come to, in each view, in reference nodes."""
+        use, slots = self.usage.use, np.fromiter(self._slots.values(), np.int64, len(self._slots))
+        if self._by_use is use and len(slots) > FEW_NODES:
+            slots = np.array(sorted(self._stale), np.int64)
+        elif self._by_use is use and not self._stale:
+            return
+        self._by_use = use
+        self._stale.clear()
+        if not len(slots):
+            return
+        count = self._count[slots]
+        self._by_pods[slots, 0] = (count - self._seen[slots]) @ use
+        self._by_pods[slots, 1] = count @ use + use[BASE]
+        self._by_pods[slots, 2] = self._young[1, slots] @ use
+        self._by_pods[slots, 3] = self._young[0, slots] @ use
+
+    def _give_up_some(self) -> None:
+        """Forget workloads that no node has, those first that nobody asked for the longest. Several at once, and not
+        again for a while where there are none: looking costs milliseconds at thousands of nodes, and a policy asks for
+        each group that it judges."""
+        if self.now_s < self._look_s:
+            return
+        there: NDArray[np.bool_] = (self._count.astype(bool) | self._seen.astype(bool)).any(axis=0)
+        waiting = {column for changes in self._unseen.values() for _, column, _ in changes}
+        gone = [name for name, column in self.usage.workloads.items() if not there[column] and column not in waiting]
+        for workload in gone[:GIVEN_UP_AT_ONCE]:
+            self.usage.forget(workload)
+        if not gone:
+            self._look_s = self.now_s + self.old_sample_s / 20
+
+    def _show(self, slot: int, at_s: float) -> None:
+        """What changed on the node until ``at_s`` is in a sample of that moment."""
+        waiting = self._unseen.get(slot)
+        if waiting is None:
+            return
+        while waiting and waiting[0][0] <= at_s:
+            _, column, sign = heapq.heappop(waiting)
+            self._seen[slot, column] += sign
+            self._stale.add(slot)
+        if not waiting:
+            del self._unseen[slot]
+
+    def _fold(self, until_s: float) -> None:
+        """Changes until then that no sample has shown are kept as one sum per workload, as of the last of them: where
+        nobody measures they would pile up, and a sample from among them would be too old to be looked at."""
+        for waiting in self._unseen.values():
+            sums: dict[int, tuple[float, int]] = {}
+            while waiting and waiting[0][0] <= until_s:
+                at_s, column, sign = heapq.heappop(waiting)
+                sums[column] = (at_s, sums.get(column, (at_s, 0))[1] + sign)
+            for column, (at_s, total) in sums.items():
+                if total:
+                    heapq.heappush(waiting, (at_s, column, total))
+        self._unseen = {slot: waiting for slot, waiting in self._unseen.items() if waiting}
+
+    def _take(self, slots: NDArray[np.int64], values: FloatArray, at_s: FloatArray) -> None:
+        self._measured[slots] = values
+        self._at_s[slots] = at_s
+        self.usage.learn(self._seen[slots], values, self._scale[slots])
+
+    def _forget_pods(self, pods: Collection[str]) -> None:
+        for pod in pods:
+            del self._pods[pod]
+        self._ageing = [entry for entry in self._ageing if entry[2] in self._pods]
+        heapq.heapify(self._ageing)
+
+    def _grow(self, by: int) -> None:
+        """Room for more nodes; what is not given to any stays empty."""
+        self._measured = np.pad(self._measured, ((0, by), (0, 0)))
+        self._at_s = np.pad(self._at_s, (0, by), constant_values=-np.inf)
+        self._delay_ms = np.pad(self._delay_ms, (0, by))
+        self._scale = np.pad(self._scale, ((0, by), (0, 0)), constant_values=1.0)
+        self._by_pods = np.pad(self._by_pods, ((0, by), (0, 0), (0, 0)))
+        self._pods_known = np.pad(self._pods_known, (0, by))
+        self._count = np.pad(self._count, ((0, by), (0, 0)))
+        self._seen = np.pad(self._seen, ((0, by), (0, 0)))
+        self._young = np.pad(self._young, ((0, 0), (0, by), (0, 0)))
+
+
+def _nothing(nodes: int) -> NodeUse:
+    return NodeUse(
+        np.zeros((nodes, len(VIEWS), PARTS)), np.zeros(nodes, np.bool_), np.zeros(nodes, np.int64), np.zeros(nodes),
+        np.ones((nodes, PARTS)),
+    )  # fmt: skip

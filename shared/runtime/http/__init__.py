@@ -1,0 +1,1 @@
+"""The listening side of a service: peer routes, limits, connections."""

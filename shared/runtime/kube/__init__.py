@@ -1,0 +1,1 @@
+"""Following resources of the API server, and marking pods that are not placed."""

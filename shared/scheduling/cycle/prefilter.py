@@ -1,0 +1,84 @@
+"""PreFilter: what is computed once per unit before any node is looked at.
+
+Either no node takes the pod (a rejection), or there are rules that need the whole cluster, prepared, and perhaps a
+narrower set of nodes. Order and texts are kube-scheduler's (``framework/runtime``, ``schedule_one.go``): the first
+rule that rejects wins; names in required node affinity narrow before the volume rules speak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shared.model.constraints import PodClass
+from shared.model.pod import Pod
+from shared.scheduling.cycle.cluster_rules import ClusterRule
+from shared.scheduling.cycle.feasibility import Rejection
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.filters import (
+    interpod_affinity,
+    topology_spread,
+    volume_binding,
+    volume_limits,
+    volume_restrictions,
+    volume_zone,
+)
+from shared.scheduling.state.cluster_state import ClusterState
+
+NODE_AFFINITY = "NodeAffinity"
+NOT_NAMED = Rejection(NODE_AFFINITY, Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{NODE_AFFINITY}]",))
+CONTRADICTION = Rejection(NODE_AFFINITY, Code.UNRESOLVABLE, ("pod affinity terms conflict",))
+
+Prepare = Callable[[ClusterState, Pod], "ClusterRule | Rejection | None"]
+
+CLUSTER_RULES: tuple[Prepare, ...] = (
+    volume_restrictions.prepare,
+    volume_limits.prepare,
+    volume_binding.prepare,
+    volume_zone.prepare,
+    topology_spread.prepare,
+    interpod_affinity.prepare,
+)
+"""In kube-scheduler's order, all after the node-local filters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefiltered:
+    """``rejection``: no node takes the pod. ``named``: the only nodes worth a look, None for all; the others are
+    rejected by ``NOT_NAMED``. ``rules``: those that did not skip themselves."""
+
+    pod: Pod
+    rules: tuple[ClusterRule, ...] = ()
+    rejection: Rejection | None = None
+    named: frozenset[str] | None = None
+
+
+def prefilter(state: ClusterState, pod: Pod) -> Prefiltered:
+    """Prepare every rule that needs the whole cluster for ``pod``; nothing is changed."""
+    named = named_nodes(pod.pod_class)
+    if named is not None and not named:
+        return Prefiltered(pod, rejection=CONTRADICTION)
+    rules = []
+    for prepare in CLUSTER_RULES:
+        rule = prepare(state, pod)
+        if isinstance(rule, Rejection):
+            return Prefiltered(pod, rejection=rule)
+        if rule is not None:
+            rules.append(rule)
+    return Prefiltered(pod, tuple(rules), named=named)
+
+
+def named_nodes(pod_class: PodClass) -> frozenset[str] | None:
+    """Nodes that required node affinity names (``matchFields`` metadata.name In); None when some term names none.
+
+    Empty when every term contradicts itself.
+    """
+    if not pod_class.affinity_terms:
+        return None
+    names: set[str] = set()
+    for term in pod_class.affinity_terms:
+        wanted = [set(f.values) for f in term.fields if f.key == "metadata.name" and f.operator == "In"]
+        if not wanted:
+            return None
+        names |= set.intersection(*wanted)
+    return frozenset(names)

@@ -1,0 +1,76 @@
+"""Score over the feasible nodes for one pod: kube-scheduler's default profile, normalised and weighted per plugin.
+
+Source: kube-scheduler 1.36 ``apis/config/v1/default_plugins.go`` (weights), ``framework/runtime`` (order of
+normalising and weighting). A plugin that skips itself has no entry and counts 0 for every node.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shared.model.constraints import Norms, PodClass
+from shared.model.pod import Pod
+from shared.model.resources import CPU, MEMORY
+from shared.scheduling.scores.allocation import balanced_allocation, least_allocated
+from shared.scheduling.scores.interpod_affinity import interpod_sums, normalised
+from shared.scheduling.scores.preferences import (
+    affinity_preferences,
+    affinity_score,
+    taint_preferences,
+    taint_score,
+)
+from shared.scheduling.scores.topology_spread import spread_score
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import IntArray, NodeTable
+
+WEIGHTS = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "NodeResourcesFit": 1,
+    "NodeResourcesBalancedAllocation": 1,
+    "ImageLocality": 1,
+}
+
+Scores = dict[str, IntArray]
+"""Per plugin ``[rows]``: weighted scores."""
+
+
+def score_nodes(state: ClusterState, pod: Pod, rows: IntArray) -> Scores:
+    """Scores of the feasible ``rows``; a node's total is their sum."""
+    table, pod_class = state.table, pod.pod_class
+    norms = norms_over(table, pod_class, rows)
+    scores: Scores = {
+        "TaintToleration": taint_score(table, pod_class, rows, norms) + np.zeros(len(rows), np.int64),
+        "NodeResourcesFit": least_allocated(table, pod_class, rows),
+    }
+    if pod_class.preferred_terms:
+        scores["NodeAffinity"] = affinity_score(table, pod_class, rows, norms) + np.zeros(len(rows), np.int64)
+    if any(name in (CPU, MEMORY) for name, _ in pod_class.requests):
+        scores["NodeResourcesBalancedAllocation"] = balanced_allocation(table, pod_class, rows)
+    images = state.images.score(pod.images)
+    scores["ImageLocality"] = np.zeros(len(rows), np.int64) if images is None else images[rows]
+    scores.update(relation_scores(state, pod, rows))
+    return {name: WEIGHTS[name] * values for name, values in scores.items()}
+
+
+def relation_scores(state: ClusterState, pod: Pod, rows: IntArray) -> Scores:
+    """0..100 per plugin, unweighted: what other pods decide. An agent cannot compute these from its own nodes."""
+    scores: Scores = {}
+    spread = spread_score(state, pod, rows)
+    if spread is not None:
+        scores["PodTopologySpread"] = spread
+    sums = interpod_sums(state, pod)
+    if sums is not None and len(rows):
+        scores["InterPodAffinity"] = normalised(sums[rows])
+    return scores
+
+
+def norms_over(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Norms:
+    """What normalised scores are divided by when exactly ``rows`` are feasible."""
+    if not len(rows):
+        return Norms()
+    taints = int(taint_preferences(table, pod_class, rows).max())
+    affinity = int(affinity_preferences(table, pod_class, rows).max()) if pod_class.preferred_terms else 0
+    return Norms(taints, affinity)

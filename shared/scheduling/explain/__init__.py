@@ -1,0 +1,1 @@
+"""Why no node takes a pod, and what would help: for people."""

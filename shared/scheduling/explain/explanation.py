@@ -1,0 +1,302 @@
+"""Why no node takes a pod, or which do and how well, for people: like nodes in one group, with the numbers behind it.
+
+The same filters in the same order as ``filtering.rejection_of``, but a rule at a time over all nodes that are left, so
+that asking about one pod does not hold up a leader of thousands of nodes. It refuses to choose and to change anything.
+
+Amounts are in the units of ``model.resources``: CPU in milli-cores, everything else whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from shared.model.constraints import PodClass
+from shared.model.pod import Pod
+from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.cycle.filtering import run_filters
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered, prefilter
+from shared.scheduling.cycle.scoring import WEIGHTS, score_nodes
+from shared.scheduling.explain.amounts import amount_text
+from shared.scheduling.explain.changes import CHANGES, selection_text, volume_change
+from shared.scheduling.explain.failing import Failing, Refused, failing_rules, refused_by
+from shared.scheduling.explain.rule_numbers import RuleNumbers, numbers_of
+from shared.scheduling.explain.whatif import FILTER, PRE_FILTER
+from shared.scheduling.filters.node_unschedulable import DRAINED
+from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, tolerated
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
+
+NAMES_SHOWN = 20
+"""Nodes named per group, the nearest to taking the pod first; ``count`` tells of the others."""
+
+CANDIDATES_SHOWN = 10
+
+MOST_SCORE = 100
+"""Of one rule on one node, before its weight."""
+
+
+class Shortage(Struct, frozen=True):
+    """One resource that is short on a node: ``short_by`` = ``requested`` - ``free``."""
+
+    resource: str
+    requested: int
+    allocatable: int
+    free: int
+    short_by: int
+
+
+class NodeNumbers(Struct, frozen=True):
+    """One node of a group; ``shortages`` where resources are the reason, ``numbers`` of any other rule; ``failing``:
+    every rule that refuses the node, the first one first."""
+
+    name: str
+    shortages: tuple[Shortage, ...] = ()
+    numbers: tuple[RuleNumbers, ...] = ()
+    failing: tuple[Refused, ...] = ()
+
+
+class NodeGroup(Struct, frozen=True):
+    """Nodes that reject the pod by the same rule for the same reasons, ``count_only`` of them by this rule alone.
+
+    ``change``: what would help, in words; where no node is refused by this rule alone it says what else does."""
+
+    plugin: str
+    code: str
+    stage: str
+    reasons: tuple[str, ...]
+    count: int
+    nodes: tuple[NodeNumbers, ...]
+    change: str
+    count_only: int = 0
+
+
+class Scored(Struct, frozen=True):
+    """A node that takes the pod; ``scores``: weighted, per plugin of the default profile."""
+
+    name: str
+    total: int
+    scores: dict[str, int]
+
+
+class ScoreRule(Struct, frozen=True):
+    """``weight`` is in the scores already; ``most``: the greatest that one can be, weight included."""
+
+    weight: int
+    most: int
+
+
+class Explanation(Struct, frozen=True):
+    """``candidates``: the best of the ``feasible`` nodes, greatest total first; ``score_rules``: what each score is at
+    most, and by what it is multiplied."""
+
+    nodes: int
+    feasible: int
+    groups: tuple[NodeGroup, ...]
+    candidates: tuple[Scored, ...]
+    score_rules: dict[str, ScoreRule] = {}
+
+
+class Verdict(NamedTuple):
+    """Why one row does not take the pod."""
+
+    rejection: Rejection
+    stage: str
+
+
+def explain_nodes(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Explanation:
+    """Every node's verdict as things stand now. ``feasibility`` is over the state's table."""
+    table, found = state.table, failing_rules(state, feasibility, pod)
+    by_verdict: dict[Verdict, list[int]] = {}
+    for verdict, row in _verdicts(state, feasibility, found.prefiltered):
+        by_verdict.setdefault(_in_person(table, verdict, row), []).append(row)
+    groups = [_group(state, feasibility, found, verdict, rows) for verdict, rows in by_verdict.items()]
+    groups.sort(key=lambda group: (-group.count, group.plugin, group.reasons))
+    rejected = {row for rows in by_verdict.values() for row in rows}
+    feasible = np.array([row for row in table.live_rows().tolist() if row not in rejected], np.int64)
+    rules = {name: ScoreRule(weight, weight * MOST_SCORE) for name, weight in sorted(WEIGHTS.items())}
+    return Explanation(len(table.row_of), len(feasible), tuple(groups), _candidates(state, pod, feasible), rules)
+
+
+def verdicts(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Iterator[tuple[Verdict, int]]:
+    """The verdict of every row that does not take the pod: as ``rejection_of`` gives it, in no particular order."""
+    return _verdicts(state, feasibility, prefilter(state, pod))
+
+
+def _verdicts(
+    state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered
+) -> Iterator[tuple[Verdict, int]]:
+    table, pod = state.table, prefiltered.pod
+    rows: IntArray = table.live_rows()
+    if prefiltered.rejection is not None:
+        for row in rows.tolist():
+            yield Verdict(prefiltered.rejection, PRE_FILTER), row
+        return
+    filtered = run_filters(state, feasibility, prefiltered)
+    if prefiltered.named is not None:
+        named = {table.row_of.get(name, -1) for name in prefiltered.named}
+        for row in rows.tolist():
+            if row not in named:
+                yield Verdict(NOT_NAMED, PRE_FILTER), row
+        rows = np.array([row for row in rows.tolist() if row in named], np.int64)
+    for row in rows.tolist() if filtered.contested else ():
+        if row in filtered.contested:
+            yield Verdict(filtered.contested[row], FILTER), row
+    rows = np.array([row for row in rows.tolist() if row not in filtered.contested], np.int64)
+    for rule in feasibility.filters:
+        if not len(rows) or not rule.applies(table, pod.pod_class):
+            continue
+        passing = rule.mask(table, pod.pod_class, rows)
+        for row in rows[~passing].tolist():
+            yield Verdict(Rejection(rule.name, *rule.reasons(table, pod.pod_class, row)), FILTER), row
+        rows = rows[passing]
+    for row in rows[~filtered.mask[rows]].tolist() if len(rows) else ():
+        for prepared in prefiltered.rules:
+            found = prepared.verdict(row)
+            if found is not None:
+                yield Verdict(Rejection(prepared.name, *found), FILTER), row
+                break
+
+
+def _candidates(state: ClusterState, pod: Pod, rows: IntArray) -> tuple[Scored, ...]:
+    if not len(rows):
+        return ()
+    scores = score_nodes(state, pod, rows)
+    totals = np.sum(list(scores.values()), axis=0)
+    order = np.argsort(-totals, kind="stable")[:CANDIDATES_SHOWN].tolist()
+    return tuple(
+        Scored(
+            state.table.names[int(rows[i])],
+            int(totals[i]),
+            {plugin: int(values[i]) for plugin, values in sorted(scores.items())},
+        )
+        for i in order
+    )
+
+
+def _in_person(table: NodeTable, verdict: Verdict, row: int) -> Verdict:
+    """The verdict, with who drained the node and why in place of the reason that conditions count by."""
+    node, rejection = table.nodes[row], verdict.rejection
+    if node is None or rejection.reasons != (DRAINED,):
+        return verdict
+    return verdict._replace(rejection=replace(rejection, reasons=(f"drained from scheduling by {node.drained}",)))
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+def _group(
+    state: ClusterState, feasibility: FeasibilityCache, found: Failing, verdict: Verdict, rows: list[int]
+) -> NodeGroup:
+    table, pod_class, rejection = state.table, found.prefiltered.pod.pod_class, verdict.rejection
+    numbers = [
+        NodeNumbers(
+            table.names[row],
+            tuple(_shortages(table, pod_class, rejection, row)),
+            numbers_of(state, found.prefiltered, rejection, row),
+            refused_by(state, feasibility, found, row, rejection),
+        )
+        for row in _nearest(table, pod_class, rejection, rows)
+    ]
+    there = set(rows)
+    alone = [row for row in found.only(rejection.plugin).tolist() if row in there]
+    opened = alone or rows
+    nearest = _nearest(table, pod_class, rejection, opened)[0]
+    short = tuple(_shortages(table, pod_class, rejection, nearest))
+    change = _change(table, pod_class, rejection, opened, NodeNumbers(table.names[nearest], short))
+    if change and not alone and (others := found.beside(rejection.plugin, np.array(rows, np.int64))):
+        change = f"{change}; that alone opens none of them, also refused by {' and '.join(others)}"
+    return NodeGroup(
+        rejection.plugin,
+        rejection.code.value,
+        verdict.stage,
+        tuple(sorted(rejection.reasons)),
+        len(rows),
+        tuple(numbers),
+        change,
+        len(alone),
+    )
+
+
+def _shortages(table: NodeTable, pod_class: PodClass, rejection: Rejection, row: int) -> Iterator[Shortage]:
+    if rejection.plugin != "NodeResourcesFit":
+        return
+    used, offered = int(table.requested[PODS_COLUMN, row]), int(table.allocatable[PODS_COLUMN, row])
+    if used + 1 > offered:
+        yield Shortage("pods", 1, offered, offered - used, used + 1 - offered)
+    for name, amount in pod_class.requests:
+        column = table.column_of.get(name)
+        offered = 0 if column is None else int(table.allocatable[column, row])
+        free = offered if column is None else offered - int(table.requested[column, row])
+        if amount > free:
+            yield Shortage(name, amount, offered, free, amount - free)
+
+
+def _nearest(table: NodeTable, pod_class: PodClass, rejection: Rejection, rows: list[int]) -> list[int]:
+    """The rows to show, the nearest to taking the pod first: by the greatest shortage as a share of the request."""
+    if rejection.plugin != "NodeResourcesFit":
+        return sorted(rows, key=lambda row: table.names[row])[:NAMES_SHOWN]
+    there = np.array(rows, np.int64)
+    wanted = [(PODS_COLUMN, 1), *((table.column_of.get(name), amount) for name, amount in pod_class.requests)]
+    distance = np.zeros(len(there))
+    for column, amount in wanted:
+        free = 0 if column is None else table.allocatable[column, there] - table.requested[column, there]
+        distance = np.maximum(distance, (amount - free) / amount)
+    nearest = sorted(zip(distance.tolist(), (table.names[row] for row in rows), rows, strict=True))
+    return [row for _, _, row in nearest[:NAMES_SHOWN]]
+
+
+def _change(
+    table: NodeTable, pod_class: PodClass, rejection: Rejection, rows: Sequence[int], nearest: NodeNumbers
+) -> str:
+    match rejection.plugin:
+        case "NodeResourcesFit":
+            return _more_room(rejection.code, nearest)
+        case "TaintToleration" | "NodeUnschedulable":
+            return _open_nodes(table, pod_class, rejection, rows)
+        case "NodeAffinity":
+            return f"label a node so that it matches {selection_text(pod_class)}, or change what the pod selects"
+        case "NodePorts":
+            ports = ", ".join(f"{port.protocol} {port.port}" for port in pod_class.host_ports)
+            return f"free host port {ports} on one of them, or ask for another one"
+        case "VolumeBinding" | "VolumeZone" | "VolumeRestrictions":
+            return volume_change(rejection.reasons)
+        case plugin:
+            return CHANGES.get(plugin, "")
+
+
+def _more_room(code: Code, nearest: NodeNumbers) -> str:
+    steps = []
+    for shortage in nearest.shortages:
+        missing = amount_text(shortage.resource, shortage.short_by)
+        if shortage.requested > shortage.allocatable and shortage.resource != "pods":
+            most = amount_text(shortage.resource, shortage.allocatable)
+            if shortage.allocatable > 0:
+                steps.append(f"ask for at most {most} {shortage.resource} or add a node with {missing} more")
+            else:
+                steps.append(f"add a node that has {missing} {shortage.resource}")
+        else:
+            steps.append(f"free {missing} more {shortage.resource}")
+    nearly = f"{nearest.name} is the nearest: " + ", and ".join(steps)
+    return nearly if code is not Code.UNRESOLVABLE else f"{nearly}; deleting pods there does not help"
+
+
+def _open_nodes(table: NodeTable, pod_class: PodClass, rejection: Rejection, rows: Sequence[int]) -> str:
+    if rejection.plugin == "NodeUnschedulable":
+        first = table.nodes[rows[0]]
+        cordoned = first is None or first.unschedulable or not first.drained
+        return "uncordon one of them" if cordoned else "resume scheduling on one of them"
+    taints = {
+        f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
+        for row in rows[:NAMES_SHOWN]
+        if (node := table.nodes[row]) is not None
+        for taint in node.taints
+        if taint.effect != PREFER_NO_SCHEDULE and not tolerated(pod_class.tolerations, taint)
+    }
+    named = ", ".join(sorted(taints)) or "the taint"
+    return f"tolerate {named}, or take it from one of them"

@@ -1,0 +1,210 @@
+"""What would let a class of pods in that no node takes, and how many of its pods: the nearest changes, counted.
+
+    nodes that one rule alone refuses --> change that rule there --> how many copies fit on what they have free
+
+Counts are upper bounds for one class alone: pods of others want the same room, and pods that keep apart count one a
+node. It refuses to promise and to change anything. Pure; arrays over all nodes, a class at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.model.constraints import PodClass
+from shared.model.labels import selects
+from shared.model.pod import Pod
+from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.scheduling.explain.amounts import amount_text
+from shared.scheduling.explain.changes import CHANGES, selection_text, volume_change
+from shared.scheduling.explain.failing import Failing
+from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, tolerated
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
+
+AMOUNTS = frozenset({"NodeResourcesFit", "NodePorts", "ConclaveGpuDevices", "NodeVolumeLimits", "VolumeRestrictions"})
+"""Rules that an empty node passes, unless the pod asks for more than it has."""
+
+CORDONS = "NodeUnschedulable"
+NAMED = 3
+MOST_TAINTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """``opens [rows]``, packed: nodes that the change opens; None: not known, or a node that is yet to be added.
+
+    ``lets_in`` None: nobody can say."""
+
+    kind: str
+    target: str
+    text: str
+    lets_in: int | None
+    opens: bytes | None = None
+
+
+def helps_for(state: ClusterState, found: Failing, pod: Pod, reasons: tuple[str, ...], wanted: int) -> list[Help]:
+    """What would help, best first. ``wanted``: how many pods of the class wait; ``reasons``: why none gets in."""
+    offered = list(_helps(state, found, pod, reasons))
+    known = [one for one in offered if one.lets_in]
+    others = [one for one in offered if one.lets_in is None]
+    capped = [Help(h.kind, h.target, h.text, min(h.lets_in or 0, wanted), h.opens) for h in known]
+    return sorted(capped, key=lambda one: -(one.lets_in or 0)) + others
+
+
+def _helps(state: ClusterState, found: Failing, pod: Pod, reasons: tuple[str, ...]) -> Iterator[Help]:
+    table = state.table
+    open_now = found.rows[(found.count == 0) & ~np.isin(found.rows, list(found.filtered.contested))]
+    if len(open_now):
+        count = int(copies(table, pod, open_now).sum())
+        yield Help("wait", "", "a node takes it by now: it is tried again by itself", max(1, count), None)
+        return
+    yield from _taints(table, found, pod)
+    yield from _cordons(table, found, pod)
+    labelled = found.only("NodeAffinity")
+    if len(labelled) and pod.pod_class.node_name == "":
+        text = f"label nodes so that they match {selection_text(pod.pod_class)}"
+        yield _opening("label_nodes", "", f"{text}: {_named(table, labelled)}", table, pod, labelled)
+    yield from _room(table, found, pod)
+    yield from _new_node(table, found, pod)
+    for plugin in found.fails:
+        if plugin in CHANGES:
+            yield Help("other", plugin, CHANGES[plugin], None)
+        elif plugin.startswith("Volume"):
+            yield Help("other", plugin, volume_change(reasons), None)
+
+
+def _taints(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
+    rows = found.only("TaintToleration")
+    for number in np.unique(table.taint_set[rows])[:MOST_TAINTS].tolist() if len(rows) else ():
+        there = rows[table.taint_set[rows] == number]
+        refusing = [
+            f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
+            for taint in table.taint_sets[number]
+            if taint.effect != PREFER_NO_SCHEDULE and not tolerated(pod.pod_class.tolerations, taint)
+        ]
+        target = ", ".join(refusing)
+        text = f"tolerate {target}, or take it from {_named(table, there)}"
+        yield _opening("remove_taint", target, text, table, pod, there)
+
+
+def _cordons(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
+    rows = found.only(CORDONS)
+    drained = np.array([(node := table.nodes[row]) is not None and not node.unschedulable for row in rows.tolist()])
+    if len(rows) and not drained.all():
+        cordoned = rows[~drained]
+        yield _opening("uncordon", "", f"uncordon {_named(table, cordoned)}", table, pod, cordoned)
+    if len(rows) and drained.any():
+        there = rows[drained]
+        yield _opening("resume_node", "", f"resume scheduling on {_named(table, there)}", table, pod, there)
+
+
+def _room(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
+    """What is missing on the node that comes nearest, and what the class may ask for at most."""
+    rows = found.only("NodeResourcesFit")
+    if not len(rows):
+        return
+    short = {name: amount - free for name, amount, free in _free(table, pod.pod_class, rows)}
+    wanted = dict(pod.pod_class.requests) | {"pods": 1}
+    share = np.max([np.maximum(missing, 0) / wanted[name] for name, missing in short.items()], axis=0)
+    nearest = int(np.argmin(share))
+    missing = {name: int(by[nearest]) for name, by in short.items() if by[nearest] > 0}
+    has = {
+        name: int(table.allocatable[table.column_of[name], rows[nearest]])
+        for name in missing
+        if name in table.column_of
+    }
+    if all(has.get(name, 0) >= wanted[name] for name in missing):
+        steps = ", ".join(f"{amount_text(name, amount)} more {name}" for name, amount in missing.items())
+        yield Help("free", table.names[rows[nearest]], f"free {steps} on {table.names[rows[nearest]]}", 1)
+    if len(missing) == 1 and "pods" not in missing:
+        ((name, _),) = missing.items()
+        alone = np.all([by <= 0 for other, by in short.items() if other != name], axis=0)
+        left = (wanted[name] - short[name])[alone]
+        most = int(left.max()) if len(left) else 0
+        if most > 0:
+            text = f"ask for at most {amount_text(name, most)} {name}"
+            yield Help("fewer_requests", name, text, int((left >= most).sum()))
+
+
+def _new_node(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
+    """A node like one that would take the class if it were empty and open."""
+    others: BoolArray = np.zeros(len(found.rows), np.bool_)
+    for plugin, fails in found.fails.items():
+        if plugin not in AMOUNTS and plugin != CORDONS:
+            others |= fails
+    rows = found.rows[~others]
+    if not len(rows):
+        return
+    fitting = copies(table, pod, rows, empty=True)
+    best = int(np.argmax(fitting))
+    if fitting[best] > 0:
+        name = table.names[rows[best]]
+        yield Help(
+            "add_node", name, f"add a node like {name} ({size_text(table, int(rows[best]))})", int(fitting[best])
+        )
+
+
+def _opening(kind: str, target: str, text: str, table: NodeTable, pod: Pod, rows: IntArray) -> Help:
+    opened: BoolArray = np.zeros(table.rows, np.bool_)
+    opened[rows] = True
+    return Help(kind, target, text, int(copies(table, pod, rows).sum()), np.packbits(opened).tobytes())
+
+
+def copies(
+    table: NodeTable, pod: Pod, rows: IntArray, *, empty: bool = False, free: IntArray | None = None
+) -> IntArray:
+    """``[len(rows)]``: how many pods like this one each row has room for. ``empty``: were nothing on it; ``free``:
+    were this free, ``[resources, rows of the table]``."""
+    most: IntArray | None = None
+    for _, amount, left in _free(table, pod.pod_class, rows, empty=empty, free=free):
+        fitting = left // amount
+        most = fitting if most is None else np.minimum(most, fitting)
+    assert most is not None
+    milli = dict(pod.pod_class.requests).get(GPU_MILLI, 0)
+    if milli and not empty and free is None:
+        whole, fullest = table.device_whole[rows], table.device_max_free[rows]
+        shared = (
+            whole * (MILLI_PER_DEVICE // milli) if milli < MILLI_PER_DEVICE else whole // (milli // MILLI_PER_DEVICE)
+        )
+        most = np.minimum(most, np.maximum(shared, (milli < MILLI_PER_DEVICE) & (fullest >= milli)))
+    if pod.pod_class.host_ports or keeps_apart(pod):
+        most = np.minimum(most, 1)
+    return np.maximum(most, 0)
+
+
+def keeps_apart(pod: Pod) -> bool:
+    """Whether two pods like this one keep each other off a node."""
+    terms = pod.relations.anti_affinity if pod.relations is not None else ()
+    return any(selects(term.selector, pod.labels) for term in terms)
+
+
+def _free(
+    table: NodeTable, pod_class: PodClass, rows: IntArray, *, empty: bool = False, free: IntArray | None = None
+) -> Iterator[tuple[str, int, IntArray]]:
+    """(resource, what one pod asks for, what is free per row), ``pods`` included."""
+    for name, amount in (*pod_class.requests, ("pods", 1)):
+        column = PODS_COLUMN if name == "pods" else table.column_of.get(name)
+        if column is None:
+            yield name, amount, np.zeros(len(rows), np.int64)
+        elif free is not None:
+            yield name, amount, free[column, rows]
+        else:
+            has = table.allocatable[column, rows]
+            yield name, amount, has if empty else has - table.requested[column, rows]
+
+
+def size_text(table: NodeTable, row: int) -> str:
+    """What a node has, as people say it: ``8 cpu, 32Gi memory, 4 nvidia.com/gpu``."""
+    node = table.nodes[row]
+    has = node.allocatable if node is not None else {}
+    names = ["cpu", "memory", *sorted(name for name in has if "/" in name)]
+    return ", ".join(f"{amount_text(name, has[name])} {name}" for name in names if has.get(name))
+
+
+def _named(table: NodeTable, rows: IntArray) -> str:
+    names = sorted(table.names[row] for row in rows[:1000].tolist())[:NAMED]
+    more = len(rows) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")

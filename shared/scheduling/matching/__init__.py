@@ -1,0 +1,1 @@
+"""Selectors, tolerations, affinity terms, topology domains, volumes: what matches what."""

@@ -1,0 +1,72 @@
+"""Whom affinity terms mean: a pod's own terms as questions to the index, and terms of standing pods that mean a pod.
+
+kube-scheduler resolves the two differently, and so do we: namespace selectors of the incoming pod's own terms become
+namespace names once, and are also matched against an empty label set, so that one which demands no label
+(NotIn, DoesNotExist) means every namespace; terms of standing pods see the real labels of the pod's namespace
+(``plugins/interpodaffinity/plugin.go``, ``framework/types.go`` AffinityTerm.Matches).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shared.model.labels import LabelSelector, selects
+from shared.model.pod import Pod
+from shared.model.relations import AffinityTerm
+from shared.scheduling.state.pod_index import Matcher, PodIndex, TermRows
+
+Condition = tuple[frozenset[str] | None, LabelSelector | None]
+
+
+def own_condition(term: AffinityTerm, namespaces: Mapping[str, Mapping[str, str]]) -> Condition:
+    """The pods that a term of the incoming pod means."""
+    selector = term.namespace_selector
+    if selector is None:
+        return frozenset(term.namespaces), term.selector
+    if selector.matches({}):
+        return None, term.selector
+    names = {name for name, labels in namespaces.items() if selector.matches(labels)}
+    return frozenset(names.union(term.namespaces)), term.selector
+
+
+def own_matcher(terms: Iterable[AffinityTerm], namespaces: Mapping[str, Mapping[str, str]]) -> Matcher:
+    """The pods that every one of the incoming pod's ``terms`` means."""
+    return Matcher(tuple(own_condition(term, namespaces) for term in terms))
+
+
+def means(term: AffinityTerm, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
+    """Whether a term of a standing pod means ``pod``, whose namespace carries ``namespace_labels``."""
+    in_namespace = pod.namespace in term.namespaces or selects(term.namespace_selector, namespace_labels)
+    return in_namespace and selects(term.selector, pod.labels)
+
+
+def anti_affinity_against(
+    index: PodIndex, pod: Pod, namespace_labels: Mapping[str, str]
+) -> list[tuple[AffinityTerm, TermRows]]:
+    """Required anti-affinity terms of standing pods that mean ``pod``."""
+    return _meaning(index, "anti_affinity", index.anti_affinity, pod, namespace_labels)
+
+
+def weighted_toward(
+    index: PodIndex, pod: Pod, namespace_labels: Mapping[str, str]
+) -> list[tuple[AffinityTerm, TermRows]]:
+    """Preferred terms, and required affinity, of standing pods that mean ``pod``."""
+    return _meaning(index, "weighted", index.weighted, pod, namespace_labels)
+
+
+def _meaning(
+    index: PodIndex,
+    kind: str,
+    registry: Mapping[AffinityTerm, TermRows],
+    pod: Pod,
+    namespace_labels: Mapping[str, str],
+) -> list[tuple[AffinityTerm, TermRows]]:
+    """Asked once per template: pods of one come with the same labels, and terms appear far more rarely than pods."""
+    if not registry:
+        return []
+    key = (kind, pod.namespace, tuple(sorted(pod.labels.items())), tuple(sorted(namespace_labels.items())))
+    memo = index.term_memo()
+    known = memo.get(key)
+    if known is None:
+        known = memo[key] = [(term, rows) for term, rows in registry.items() if means(term, pod, namespace_labels)]
+    return known

@@ -1,0 +1,90 @@
+"""What the spread filter and the spread score share: which constraints a pod has, and which nodes belong to domains.
+
+Source: kube-scheduler 1.36 ``plugins/podtopologyspread/{common,plugin}.go`` and ``plugins/helper/spread.go``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shared.model.labels import LabelSelector, both, selector_of_labels, selects
+from shared.model.pod import Pod
+from shared.model.relations import NO_RELATIONS, SpreadConstraint
+from shared.scheduling.filters.node_affinity import NodeAffinity
+from shared.scheduling.filters.taint_toleration import TaintToleration
+from shared.scheduling.state.cluster_state import ClusterState, Workloads
+from shared.scheduling.state.node_table import BoolArray, IntArray
+from shared.scheduling.state.pod_index import Matcher
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+SYSTEM_DEFAULTS = ((3, HOSTNAME), (5, ZONE))
+"""(maxSkew, key) of the ScheduleAnyway constraints of pods that have none of their own."""
+
+_node_affinity, _taints = NodeAffinity(), TaintToleration()
+
+
+def hard_constraints(pod: Pod) -> tuple[SpreadConstraint, ...]:
+    """DoNotSchedule constraints; the system default has none."""
+    return tuple(c for c in (pod.relations or NO_RELATIONS).spread if c.hard)
+
+
+def soft_constraints(state: ClusterState, pod: Pod) -> tuple[tuple[SpreadConstraint, ...], bool]:
+    """ScheduleAnyway constraints, and whether they are the pod's own (then nodes without a key are left out)."""
+    spread = (pod.relations or NO_RELATIONS).spread
+    if spread:
+        return tuple(c for c in spread if not c.hard), True
+    selector = default_selector(state.workloads, pod)
+    if not selector.requirements:
+        return (), False
+    return tuple(SpreadConstraint(skew, key, hard=False, selector=selector) for skew, key in SYSTEM_DEFAULTS), False
+
+
+def default_selector(workloads: Workloads, pod: Pod) -> LabelSelector:
+    """What the services that select the pod and its controlling owner select; empty when there is none."""
+    labels: dict[str, str] = {}
+    for service in workloads.services.get(pod.namespace, {}).values():
+        if selects(service.selector, pod.labels):
+            labels.update(_plain(service.selector))
+    api_version, kind, name = pod.owner
+    owner = workloads.controllers.get((api_version, kind, pod.namespace, name))
+    if owner is None:
+        return selector_of_labels(labels)
+    if kind == "ReplicationController":
+        return selector_of_labels(labels | _plain(owner.selector))
+    selector = selector_of_labels(labels)
+    return selector if owner.selector is None else both(selector, owner.selector)
+
+
+def counted_pods(constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False) -> Matcher | None:
+    """The pods that a constraint counts: of the pod's namespace and not terminating; None: an empty selector counts
+    nobody (kube-scheduler ``countPodsMatchSelector``). ``seen_only``: without those that are only assumed."""
+    if constraint.selector is None or not constraint.selector.requirements:
+        return None
+    names = frozenset((namespace,))
+    return Matcher(((names, constraint.selector),), skip_terminating=True, skip_assumed=seen_only)
+
+
+def pods_per_row(
+    state: ClusterState, constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False
+) -> IntArray:
+    """``[rows]``: pods that the constraint counts."""
+    matcher = counted_pods(constraint, namespace, seen_only=seen_only)
+    return np.zeros(state.table.rows, np.int64) if matcher is None else state.index.counts(matcher)
+
+
+def included(state: ClusterState, pod: Pod, constraint: SpreadConstraint) -> BoolArray | None:
+    """``[rows]``: nodes that the constraint's policies count as part of their domain; None: all of them."""
+    table, pod_class = state.table, pod.pod_class
+    passing: BoolArray | None = None
+    if constraint.honor_affinity and _node_affinity.applies(table, pod_class):
+        passing = _node_affinity.mask(table, pod_class, slice(None))
+    if constraint.honor_taints and _taints.applies(table, pod_class):
+        tolerated = _taints.mask(table, pod_class, slice(None))
+        passing = tolerated if passing is None else passing & tolerated
+    return passing
+
+
+def _plain(selector: LabelSelector | None) -> dict[str, str]:
+    """The labels that a selector of plain labels asks for."""
+    return {} if selector is None else {r.key: r.values[0] for r in selector.requirements}

@@ -1,0 +1,229 @@
+"""Pods that no node takes, by what decides about them: those that are judged alike are one *group*, judged once.
+
+What each group asks for is a row of numbers, so "whom could this much room help" is one comparison over all groups,
+whether ten pods wait or ten thousand. Only groups that pass it are looked at one by one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shared.model.pod import Pod
+from shared.model.relations import NO_RELATIONS
+from shared.model.resources import PODS
+from shared.scheduling.state.node_table import BoolArray, IntArray
+
+MAX_PRIORITIES = 16
+"""Priorities of waiting pods for which room is summed up one by one; of more, all count as the highest does."""
+
+RELATIONAL = frozenset(
+    {"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity"}
+)
+"""Plugins by which a change on one node may help a pod on another."""
+
+Room = Callable[[str], int]
+"""How much of a resource there is; ``pods``: for how many pods."""
+
+
+def group_key(pod: Pod) -> Hashable:
+    """Pods of one key are taken by the same nodes and may evict the same pods; a nominated pod is alone."""
+    labels = tuple(sorted(pod.labels.items()))
+    own = pod.uid if pod.nominated_node else ""
+    return pod.pod_class, pod.priority, pod.relations, pod.namespace, labels, pod.never_preempts, own
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """``pod``: one of the members; ``plugins``: those that rejected them; ``number``: its row of the index."""
+
+    key: Hashable
+    number: int
+    pod: Pod
+    plugins: frozenset[str]
+    members: dict[str, int] = field(default_factory=dict)
+    order: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def relational(self) -> bool:
+        """Whether a change on one node may help it on another."""
+        relations = self.pod.relations or NO_RELATIONS
+        demands = relations.affinity or relations.anti_affinity or relations.claims or relations.disks
+        return bool(demands) or any(c.hard for c in relations.spread) or not RELATIONAL.isdisjoint(self.plugins)
+
+    def head(self) -> tuple[int, str] | None:
+        """(arrival, uid) of the member that came first."""
+        while self.order and self.members.get(self.order[0][1]) != self.order[0][0]:
+            heapq.heappop(self.order)
+        return self.order[0] if self.order else None
+
+    def first(self, count: int) -> list[str]:
+        """Uids of the ``count`` members that came first."""
+        if count >= len(self.members):
+            return sorted(self.members, key=self.members.__getitem__)
+        if count == 1:
+            head = self.head()
+            return [head[1]] if head is not None else []
+        return heapq.nsmallest(count, self.members, key=self.members.__getitem__)
+
+
+class Waiting:
+    """Groups by key and by number; every parked pod is in one."""
+
+    def __init__(self) -> None:
+        self.groups: dict[Hashable, Group] = {}
+        self.related: dict[int, Group] = {}
+        """Groups that a change on one node may help on another, by number; ``related_version`` counts its changes."""
+        self.related_version = 0
+        self.version = 0
+        """Counts groups that came or went."""
+        self._of: dict[str, Group] = {}
+        self._by_number: list[Group | None] = []
+        self._free: list[int] = []
+        self._columns: dict[str, int] = {PODS: 0}
+        self._needs: IntArray = np.zeros((1, 64), np.int64)
+        self._priority: IntArray = np.zeros(64, np.int64)
+        self._arrival: IntArray = np.zeros(64, np.int64)
+        self._alive: BoolArray = np.zeros(64, np.bool_)
+        self._priorities: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self.groups.values())
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._of
+
+    # --- members ------------------------------------------------------------------------------------------------
+
+    def add(self, pod: Pod, arrival: int, plugins: frozenset[str]) -> Group:
+        """The pod waits from now on."""
+        self.discard(pod.uid)
+        key = group_key(pod)
+        group = self.groups.get(key)
+        if group is None:
+            group = self._new(key, pod, plugins)
+        elif plugins - group.plugins:
+            self.blame(group, plugins)
+        group.members[pod.uid] = arrival
+        heapq.heappush(group.order, (arrival, pod.uid))
+        self._of[pod.uid] = group
+        self._arrival[group.number] = min(self._arrival[group.number], arrival)
+        return group
+
+    def discard(self, uid: str) -> None:
+        """The pod waits no longer; an unknown uid is fine."""
+        group = self._of.pop(uid, None)
+        if group is None:
+            return
+        del group.members[uid]
+        head = group.head()
+        if head is not None:
+            self._arrival[group.number] = head[0]
+            return
+        del self.groups[group.key]
+        self.version += 1
+        if self.related.pop(group.number, None) is not None:
+            self.related_version += 1
+        self._by_number[group.number] = None
+        self._alive[group.number] = False
+        self._free.append(group.number)
+        left = self._priorities[group.pod.priority] - 1
+        if left:
+            self._priorities[group.pod.priority] = left
+        else:
+            del self._priorities[group.pod.priority]
+
+    def group_of(self, uid: str) -> Group | None:
+        """The group in which the pod waits."""
+        return self._of.get(uid)
+
+    def numbered(self, number: int) -> Group | None:
+        """The group of that number, if there still is one."""
+        return self._by_number[number]
+
+    def blame(self, group: Group, plugins: frozenset[str]) -> None:
+        """These plugins reject the group too."""
+        group.plugins |= plugins
+        if group.relational and group.number not in self.related:
+            self._relate(group)
+
+    # --- whom room could help -----------------------------------------------------------------------------------
+
+    def fitting(self, room: Room) -> list[int]:
+        """Numbers of the groups of which a member would fit into ``room``, in queue order: priority, then arrival."""
+        return self._ordered(self._alive & self._within(room))
+
+    def opened(self, lowest: int, room_at: Callable[[int], Room]) -> list[int]:
+        """Numbers of the groups that could fit once pods of lower priority are evicted, in queue order.
+
+        ``lowest``: the least priority of all pods that stand; ``room_at``: what there would be for a priority.
+        """
+        priorities = sorted(priority for priority in self._priorities if priority > lowest)
+        if not priorities:
+            return []
+        if len(priorities) > MAX_PRIORITIES:
+            return self._ordered(self._alive & (self._priority > lowest) & self._within(room_at(priorities[-1])))
+        found: BoolArray = np.zeros(len(self._alive), np.bool_)
+        for priority in priorities:
+            alike = self._alive & (self._priority == priority)
+            found |= alike & self._within(room_at(priority))
+        return self._ordered(found)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _within(self, room: Room) -> BoolArray:
+        within: BoolArray = np.ones(len(self._alive), np.bool_)
+        for name, column in self._columns.items():
+            needs = self._needs[column]
+            within &= (needs <= room(name)) | (needs == 0)
+        return within
+
+    def _ordered(self, found: BoolArray) -> list[int]:
+        numbers = np.flatnonzero(found)
+        if len(numbers) > 1:
+            numbers = numbers[np.lexsort((self._arrival[numbers], -self._priority[numbers]))]
+        return numbers.tolist()
+
+    def _new(self, key: Hashable, pod: Pod, plugins: frozenset[str]) -> Group:
+        if not self._free:
+            self._grow()
+        number = self._free.pop()
+        group = self.groups[key] = Group(key, number, pod, plugins)
+        self.version += 1
+        self._by_number[number] = group
+        for name, _ in pod.pod_class.requests:
+            if name not in self._columns:
+                self._columns[name] = len(self._columns)
+                self._needs = np.vstack((self._needs, np.zeros((1, self._needs.shape[1]), np.int64)))
+        self._needs[:, number] = 0
+        self._needs[0, number] = 1
+        for name, amount in pod.pod_class.requests:
+            self._needs[self._columns[name], number] = amount
+        self._priority[number] = pod.priority
+        self._arrival[number] = np.iinfo(np.int64).max
+        self._alive[number] = True
+        self._priorities[pod.priority] = self._priorities.get(pod.priority, 0) + 1
+        if group.relational:
+            self._relate(group)
+        return group
+
+    def _relate(self, group: Group) -> None:
+        self.related[group.number] = group
+        self.related_version += 1
+
+    def _grow(self) -> None:
+        known = len(self._by_number)
+        size = max(64, 2 * known)
+        if size > len(self._alive):
+            extra = size - len(self._alive)
+            self._needs = np.pad(self._needs, ((0, 0), (0, extra)))
+            self._priority, self._arrival = np.pad(self._priority, (0, extra)), np.pad(self._arrival, (0, extra))
+            self._alive = np.pad(self._alive, (0, extra))
+        self._by_number.extend([None] * (size - known))
+        self._free.extend(range(size - 1, known - 1, -1))

@@ -1,0 +1,1 @@
+"""Which nodes evicting lower priorities opens, and whom to evict there."""

@@ -1,0 +1,173 @@
+"""Preemption, thought through but not done: on which nodes evicting lower priorities helps, whom, and which is best.
+
+Source: kube-scheduler 1.36 ``framework/preemption``, ``plugins/defaultpreemption``. Per node: take away every pod of
+lower priority; if the pod then fits, put them back one by one, those first whose budget would be violated, each group
+most important first; who does not fit beside the pod is a victim. Nodes that evicting cannot cure are not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from shared.model.cluster_objects import DisruptionBudget
+from shared.model.pod import Pod
+from shared.scheduling.cycle.dry_run import DryRun
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.framework import Code
+from shared.scheduling.cycle.prefilter import Prefiltered
+from shared.scheduling.state.cluster_state import ClusterState
+
+NEVER = "not eligible due to preemptionPolicy=Never."
+TERMINATING = "not eligible due to a terminating pod on the nominated node."
+NO_NODE = "no node where preemption could help (all UnschedulableAndUnresolvable)"
+NO_CANDIDATE = "no preemption candidate"
+
+NOT_STARTED = "~"
+"""Sorts after every start time: kube-scheduler takes "now" for a pod that has not started."""
+
+PRIORITY_OFFSET = 2**31
+"""Makes every priority count positive in a sum, so that fewer victims are better than more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """``victims`` of one node, most important first; ``violations``: of those, how many break a budget."""
+
+    node_name: str
+    victims: tuple[Pod, ...]
+    violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """``best``: equally good candidates to choose from; empty with a ``reason`` when preemption does not help."""
+
+    candidates: tuple[Candidate, ...] = ()
+    best: tuple[Candidate, ...] = ()
+    reason: str = ""
+
+
+def plan_preemption(
+    state: ClusterState,
+    feasibility: FeasibilityCache,
+    prefiltered: Prefiltered,
+    codes: Sequence[tuple[int, Code]],
+    *,
+    may_evict: Callable[[Pod], bool] = lambda _: True,
+    limit: int | None = None,
+) -> Preemption:
+    """What preemption would do for a pod that no node takes.
+
+    ``codes``: (row, code) of every rejection, in the order in which nodes are tried. ``may_evict``: False for pods
+    that opted out; they stay. ``limit``: candidates after which the search ends (kube-scheduler: a tenth of the nodes,
+    at least 100, from a random one on, and further until one violates no budget); None for all. Nothing is changed.
+    """
+    pod = prefiltered.pod
+    refusal = _ineligible(state, pod, dict(codes))
+    if refusal:
+        return Preemption(reason=refusal)
+    rows = [row for row, code in codes if code is Code.UNSCHEDULABLE]
+    if not rows:
+        return Preemption(reason=NO_NODE)
+    found = []
+    for row in rows:
+        dry_run = DryRun(state, feasibility, prefiltered, row)
+        victims = [p for p in state.index.pods_on(dry_run.node_name) if p.priority < pod.priority and may_evict(p)]
+        candidate = select_victims(dry_run, victims, state.budgets)
+        if candidate is not None:
+            found.append(candidate)
+            if limit is not None and enough(found, limit):
+                break
+    if not found:
+        return Preemption(reason=NO_CANDIDATE)
+    return Preemption(tuple(found), tuple(best_candidates(found)))
+
+
+def enough(found: Sequence[Candidate], limit: int) -> bool:
+    """Whether the search may end: so many candidates, one of which violates no budget (``DryRunPreemption``)."""
+    return len(found) >= limit and any(not candidate.violations for candidate in found)
+
+
+def select_victims(dry_run: DryRun, lower: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> Candidate | None:
+    """Who of the pods of ``lower`` priority must leave the node; None when all of them do not suffice, or none must."""
+    possible = sorted(lower, key=importance)
+    for pod in possible:
+        dry_run.remove(pod)
+    if not possible or not dry_run.takes_beside_nominated():
+        return None
+    violating, others = by_budget(possible, budgets)
+    victims, violations = [], 0
+    for group in (violating, others):
+        for pod in group:
+            dry_run.add(pod)
+            if not dry_run.takes_beside_nominated():
+                dry_run.remove(pod)
+                victims.append(pod)
+                violations += group is violating
+    if not victims:
+        return None
+    return Candidate(dry_run.node_name, tuple(sorted(victims, key=importance)), violations)
+
+
+def importance(pod: Pod) -> tuple[int, str]:
+    """Sorts most important first: by priority, then by who runs longest."""
+    return -pod.priority, pod.start_time or NOT_STARTED
+
+
+def by_budget(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> tuple[list[Pod], list[Pod]]:
+    """(pods whose eviction violates a budget, the others), in order; each eviction uses up what budgets allow.
+
+    A budget with an empty selector protects nobody here, unlike at the API server.
+    """
+    allowed = [budget.allowed for budget in budgets]
+    violating: list[Pod] = []
+    others: list[Pod] = []
+    for pod in pods:
+        violated = False
+        for index, budget in enumerate(budgets):
+            if budget.namespace != pod.namespace or budget.selector is None or not budget.selector.requirements:
+                continue
+            if not pod.labels or not budget.selector.matches(pod.labels) or pod.name in budget.disrupted:
+                continue
+            allowed[index] -= 1
+            violated = violated or allowed[index] < 0
+        (violating if violated else others).append(pod)
+    return violating, others
+
+
+def best_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that are best by every criterion in turn: fewest violations, least important first victim, smallest sum
+    of priorities, fewest victims, and of the most important victims the one that runs longest started last."""
+    criteria: tuple[Callable[[Candidate], int], ...] = (
+        lambda c: c.violations,
+        lambda c: c.victims[0].priority,
+        lambda c: sum(victim.priority + PRIORITY_OFFSET for victim in c.victims),
+        lambda c: len(c.victims),
+    )
+    best = list(candidates)
+    for criterion in criteria:
+        least = min(criterion(candidate) for candidate in best)
+        best = [candidate for candidate in best if criterion(candidate) == least]
+    latest = max(_earliest_start(candidate) for candidate in best)
+    return [candidate for candidate in best if _earliest_start(candidate) == latest]
+
+
+def _earliest_start(candidate: Candidate) -> str:
+    highest = candidate.victims[0].priority
+    return min(victim.start_time or NOT_STARTED for victim in candidate.victims if victim.priority == highest)
+
+
+def _ineligible(state: ClusterState, pod: Pod, codes: dict[int, Code]) -> str:
+    if pod.never_preempts:
+        return NEVER
+    if not pod.nominated_node:
+        return ""
+    row = state.table.row_of.get(pod.nominated_node)
+    if row is None or codes.get(row) is Code.UNRESOLVABLE:
+        return ""
+    waiting = any(
+        other.terminating and other.preempted and other.priority < pod.priority
+        for other in state.index.pods_on(pod.nominated_node)
+    )
+    return TERMINATING if waiting else ""

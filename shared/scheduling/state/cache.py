@@ -1,0 +1,157 @@
+"""The cluster as accounted here: nodes, and every pod that holds resources, bound or assumed.
+
+    (nothing) --assume--> ASSUMED --confirm (watch)--> BOUND --delete/finish--> (nothing)
+                             |                            ^
+                             +--forget--> (nothing)       +-- add (bound by anybody)
+
+I2 rests on it: a placement is checked against everything bound by anybody plus everything assumed here. Assumed pods
+never expire by themselves: whoever assumed resolves them (reliability.md 3.7); ``overdue`` lists those that are late.
+A pod on a node we do not know (yet) is kept and counted when the node appears.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from shared.model.constraints import PodClass
+from shared.model.node import Node
+from shared.model.pod import Pod
+from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.scheduling.filters.gpu_devices import gpu_milli_of
+from shared.scheduling.state.node_table import MAX_DEVICES, NodeTable
+
+
+class Account(Struct, frozen=True, gc=False):
+    """What one pod holds on one node. ``assumed_at``: seconds, None once the API server has confirmed it."""
+
+    uid: str
+    node_name: str
+    pod_class: PodClass
+    devices: tuple[int, ...]
+    assumed_at: float | None
+
+
+class ClusterCache:
+    """Accounts by pod uid over one ``NodeTable``."""
+
+    def __init__(self) -> None:
+        self.table = NodeTable()
+        self.accounts: dict[str, Account] = {}
+        self._by_node: dict[str, set[str]] = {}
+
+    # --- nodes --------------------------------------------------------------------------------------------------
+
+    def upsert_node(self, node: Node) -> None:
+        """A node appeared or changed."""
+        table = self.table
+        row = table.row_of.get(node.name)
+        devices_before = len(table.device_free[row]) if row is not None else -1
+        table.upsert(node)
+        row = table.row_of[node.name]
+        devices = min(node.allocatable.get(GPU_MILLI, 0) // MILLI_PER_DEVICE, MAX_DEVICES)
+        if devices_before != devices:
+            table.clear_usage(row)
+            for uid in sorted(self._by_node.get(node.name, ())):
+                account = self.accounts[uid]
+                table.add_usage(row, account.pod_class, account.devices)
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone; the accounts of its pods wait in case it comes back."""
+        self.table.remove(name)
+
+    # --- pods ---------------------------------------------------------------------------------------------------
+
+    def assume(
+        self, uid: str, node_name: str, pod_class: PodClass, now: float, *, devices: tuple[int, ...] | None = None
+    ) -> Account:
+        """Count a pod before the API server knows. Replaces what was assumed for the uid before.
+
+        ``devices``: those it was given already (an inherited intent); None picks them here.
+        """
+        self.forget(uid)
+        row = self.table.row_of.get(node_name)
+        if devices is None:
+            devices = self.table.pick_devices(row, gpu_milli_of(pod_class)) if row is not None else ()
+        account = Account(uid, node_name, pod_class, devices, now)
+        self._count(account)
+        return account
+
+    def confirm(self, pod: Pod) -> None:
+        """The API server shows ``pod`` on a node: count it there, wherever it was assumed."""
+        known = self.accounts.get(pod.uid)
+        devices = pod.devices
+        if known is not None:
+            same = known.node_name == pod.node_name and known.pod_class == pod.pod_class
+            if same and (not devices or known.devices == devices):
+                if known.assumed_at is not None:
+                    self.accounts[pod.uid] = Account(
+                        known.uid, known.node_name, known.pod_class, known.devices, None
+                    )  # fmt: skip
+                return
+            self._uncount(known)
+        milli = gpu_milli_of(pod.pod_class)
+        if milli and not devices:
+            row = self.table.row_of.get(pod.node_name)
+            devices = self.table.pick_devices(row, milli) if row is not None else ()
+        self._count(Account(pod.uid, pod.node_name, pod.pod_class, devices, None))
+
+    def forget(self, uid: str) -> Account | None:
+        """Undo: the pod holds nothing any more (refused, deleted, finished). Returns what it held."""
+        known = self.accounts.get(uid)
+        if known is not None:
+            self._uncount(known)
+        return known
+
+    def observe(self, pod: Pod) -> None:
+        """Take over what the API server shows: bound pods count, finished ones no longer; pending ones do not
+        undo an assumption (the watch may be behind the binder)."""
+        if pod.finished:
+            self.forget(pod.uid)
+        elif pod.node_name:
+            self.confirm(pod)
+
+    def overdue(self, now: float, age_s: float) -> list[Account]:
+        """Accounts assumed longer than ``age_s`` ago and not confirmed."""
+        return [a for a in self.accounts.values() if a.assumed_at is not None and now - a.assumed_at > age_s]
+
+    def pods_on(self, node_name: str) -> frozenset[str]:
+        """Uids accounted on a node."""
+        return frozenset(self._by_node.get(node_name, ()))
+
+    def _count(self, account: Account) -> None:
+        self.accounts[account.uid] = account
+        self._by_node.setdefault(account.node_name, set()).add(account.uid)
+        row = self.table.row_of.get(account.node_name)
+        if row is not None:
+            self.table.add_usage(row, account.pod_class, account.devices)
+
+    def _uncount(self, account: Account) -> None:
+        del self.accounts[account.uid]
+        there = self._by_node[account.node_name]
+        there.discard(account.uid)
+        if not there:
+            del self._by_node[account.node_name]
+        row = self.table.row_of.get(account.node_name)
+        if row is not None:
+            self.table.add_usage(row, account.pod_class, account.devices, sign=-1)
+
+
+def recount(cache: ClusterCache) -> list[str]:
+    """Names of nodes whose amounts differ from the sum of their accounts: empty unless the cache is broken."""
+    fresh = NodeTable()
+    wrong = []
+    for name, row in cache.table.row_of.items():
+        node = cache.table.nodes[row]
+        assert node is not None
+        other = fresh.upsert(node)
+        for uid in sorted(cache.pods_on(name)):
+            account = cache.accounts[uid]
+            fresh.add_usage(other, account.pod_class, account.devices)
+    for name, row in cache.table.row_of.items():
+        other = fresh.row_of[name]
+        mine = {n: int(cache.table.requested[c, row]) for n, c in cache.table.column_of.items()}
+        theirs = {n: int(fresh.requested[c, other]) for n, c in fresh.column_of.items()}
+        same = all(mine.get(key, 0) == theirs.get(key, 0) for key in mine.keys() | theirs.keys())
+        if not same or cache.table.device_free[row] != fresh.device_free[other]:
+            wrong.append(name)
+    return wrong

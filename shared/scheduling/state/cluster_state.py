@@ -1,0 +1,168 @@
+"""Everything a decision may rest on: nodes, pods, and the objects beside them, as one value.
+
+Sorts out which pods count: finished ones nowhere, bound ones on their node (also while terminating), pending ones only
+as nominated. It keeps ``ClusterCache`` (amounts) and ``PodIndex`` (who stands where) in step; it decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
+from shared.model.node import Node
+from shared.model.pod import Pod
+from shared.scheduling.scores.image_locality import ImageTable
+from shared.scheduling.state.cache import Account, ClusterCache
+from shared.scheduling.state.node_table import NodeTable
+from shared.scheduling.state.pod_index import PodIndex
+
+
+@dataclass(slots=True)
+class Storage:
+    """Claims by ``namespace/name``, volumes and classes by name, attach limits by node and driver."""
+
+    claims: dict[str, Claim] = field(default_factory=dict)
+    classes: dict[str, StorageClass] = field(default_factory=dict)
+    attach_limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    _volumes: dict[str, PersistentVolume] = field(default_factory=dict)
+    _of_class: dict[str, dict[str, PersistentVolume]] = field(default_factory=dict)
+
+    def put_volume(self, volume: PersistentVolume) -> None:
+        """A volume appeared or changed."""
+        self.drop_volume(volume.name)
+        self._volumes[volume.name] = volume
+        self._of_class.setdefault(volume.class_name, {})[volume.name] = volume
+
+    def drop_volume(self, name: str) -> None:
+        """A volume is gone; an unknown name is fine."""
+        known = self._volumes.pop(name, None)
+        if known is not None:
+            del self._of_class[known.class_name][name]
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        """The volume called ``name``."""
+        return self._volumes.get(name)
+
+    def volumes_of_class(self, name: str) -> Iterable[PersistentVolume]:
+        """Volumes of one storage class; the empty name is a class too."""
+        return self._of_class.get(name, {}).values()
+
+
+@dataclass(slots=True)
+class Workloads:
+    """Services per namespace; controllers by (apiVersion, kind, namespace, name)."""
+
+    services: dict[str, dict[str, Workload]] = field(default_factory=dict)
+    controllers: dict[tuple[str, str, str, str], Workload] = field(default_factory=dict)
+
+    def add(self, workload: Workload) -> None:
+        """A workload appeared or changed."""
+        if workload.kind == "Service":
+            self.services.setdefault(workload.namespace, {})[workload.name] = workload
+        else:
+            key = (workload.api_version, workload.kind, workload.namespace, workload.name)
+            self.controllers[key] = workload
+
+
+class ClusterState:
+    """The cluster as known here. ``namespaces``: labels by name."""
+
+    def __init__(self) -> None:
+        self.cache = ClusterCache()
+        self.index = PodIndex(self.cache.table)
+        self.images = ImageTable(self.cache.table)
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.storage = Storage()
+        self.workloads = Workloads()
+        self.budgets: list[DisruptionBudget] = []
+        self._nominated: dict[str, dict[str, Pod]] = {}
+        self._nominated_to: dict[str, str] = {}
+        self._given_up: set[str] = set()
+
+    @property
+    def table(self) -> NodeTable:
+        """The nodes."""
+        return self.cache.table
+
+    def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
+        """A node appeared or changed. ``images``: bytes by name; None leaves them as they are."""
+        self.cache.upsert_node(node)
+        if images is not None:
+            self.images.set(node.name, images)
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone; what stands there waits."""
+        self.cache.remove_node(name)
+        self.images.set(name, {})
+
+    def observe(self, pod: Pod) -> None:
+        """Take over a pod as the API server shows it."""
+        self.cache.observe(pod)
+        if pod.finished:
+            self._withdraw(pod.uid)
+            self.index.drop(pod.uid)
+        elif pod.node_name:
+            self._withdraw(pod.uid, stays_on=pod.node_name)
+            self.index.place(pod, pod.node_name)
+        else:
+            self.nominate(pod)
+
+    def assume(self, pod: Pod, node_name: str, now: float, *, devices: tuple[int, ...] | None = None) -> Account:
+        """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it."""
+        self._withdraw(pod.uid, stays_on=node_name)
+        self.index.place(pod, node_name, assumed=True)
+        return self.cache.assume(pod.uid, node_name, pod.pod_class, now, devices=devices)
+
+    def forget(self, uid: str) -> Account | None:
+        """The pod is gone, or was assumed in vain. Returns what it held."""
+        self._withdraw(uid)
+        self.index.drop(uid)
+        return self.cache.forget(uid)
+
+    def nominate(self, pod: Pod) -> None:
+        """Take over where a pending pod is nominated to, if anywhere; it holds nothing by that."""
+        self._withdraw(pod.uid, stays_on="" if pod.gates else pod.nominated_node)
+        if pod.nominated_node and not pod.gates:
+            self._nominated.setdefault(pod.nominated_node, {})[pod.uid] = pod
+            self._nominated_to[pod.uid] = pod.nominated_node
+
+    def withdraw_nomination(self, uid: str) -> None:
+        """The pod is nominated nowhere any more; an unknown uid is fine."""
+        self._withdraw(uid)
+
+    def nominations_given_up(self) -> list[str]:
+        """Nodes on which a nominated pod left room to others, by going elsewhere or away; each is told once."""
+        found, self._given_up = sorted(self._given_up), set()
+        return found
+
+    def nominated_on(self, node_name: str, pod: Pod) -> list[Pod]:
+        """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, and not itself."""
+        return [
+            other
+            for other in self._nominated.get(node_name, {}).values()
+            if other.priority >= pod.priority and other.uid != pod.uid
+        ]
+
+    @property
+    def has_nominated(self) -> bool:
+        """Whether any pod is nominated anywhere."""
+        return bool(self._nominated)
+
+    def nominated_below(self, node_name: str, priority: int) -> list[Pod]:
+        """Pods nominated to a node that a preemptor of ``priority`` displaces."""
+        return [other for other in self._nominated.get(node_name, {}).values() if other.priority < priority]
+
+    def nominated_nodes(self) -> Iterable[str]:
+        """Nodes to which any pod is nominated."""
+        return self._nominated.keys()
+
+    def _withdraw(self, uid: str, *, stays_on: str = "") -> None:
+        node_name = self._nominated_to.pop(uid, None)
+        if node_name is not None:
+            if node_name != stays_on:
+                self._given_up.add(node_name)
+            there = self._nominated[node_name]
+            del there[uid]
+            if not there:
+                del self._nominated[node_name]

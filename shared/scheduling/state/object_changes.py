@@ -1,0 +1,72 @@
+"""From the objects beside pods and nodes to a ``ClusterState``: what came, changed or went, by kind and key.
+
+Keys are ``namespace/name``, or the name of a kind without namespaces; kinds are plurals, as the API server serves them.
+It refuses to judge: what a change may help is the queue's business.
+"""
+
+from __future__ import annotations
+
+from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
+from shared.scheduling.state.cluster_state import ClusterState
+
+CONTROLLERS = {
+    "replicationcontrollers": ("v1", "ReplicationController"),
+    "replicasets": ("apps/v1", "ReplicaSet"),
+    "statefulsets": ("apps/v1", "StatefulSet"),
+}
+
+
+def put_object(state: ClusterState, kind: str, key: str, item: object) -> object | None:
+    """Take over one object as it is now; what it was before, None if it is new."""
+    storage = state.storage
+    before: object | None = None
+    match item:
+        case Claim():
+            before = storage.claims.get(key)
+            storage.claims[key] = item
+        case PersistentVolume():
+            before = storage.volume(key)
+            storage.put_volume(item)
+        case StorageClass():
+            before = storage.classes.get(key)
+            storage.classes[key] = item
+        case Workload():
+            drop_object(state, kind, key)
+            state.workloads.add(item)
+        case DisruptionBudget():
+            drop_object(state, kind, key)
+            state.budgets.append(item)
+        case dict() if kind == "namespaces":
+            before = state.namespaces.get(key)
+            state.namespaces[key] = item
+        case dict() if kind == "csinodes":
+            before = storage.attach_limits.get(key)
+            storage.attach_limits[key] = item
+        case _:
+            raise TypeError(f"{kind}: {type(item).__name__} is no object of a scheduling rule")
+    return before
+
+
+def drop_object(state: ClusterState, kind: str, key: str) -> None:
+    """The object is gone; an unknown key is fine."""
+    storage, workloads = state.storage, state.workloads
+    namespace, _, name = key.rpartition("/")
+    match kind:
+        case "persistentvolumeclaims":
+            storage.claims.pop(key, None)
+        case "persistentvolumes":
+            storage.drop_volume(key)
+        case "storageclasses":
+            storage.classes.pop(key, None)
+        case "csinodes":
+            storage.attach_limits.pop(key, None)
+        case "namespaces":
+            state.namespaces.pop(key, None)
+        case "services":
+            there = workloads.services.get(namespace, {})
+            if there.pop(name, None) is not None and not there:
+                del workloads.services[namespace]
+        case "poddisruptionbudgets":
+            state.budgets[:] = [b for b in state.budgets if (b.namespace, b.name) != (namespace, name)]
+        case _:
+            workloads.controllers.pop((*CONTROLLERS[kind], namespace, name), None)

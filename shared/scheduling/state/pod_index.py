@@ -1,0 +1,399 @@
+"""Which pods stand on which rows, counted per question asked: the base of every rule about other pods.
+
+A question (``Matcher``) is a set of namespaces and selectors; its answer is an array of counts per row, built once and
+then kept up to date by each pod that comes or goes. Pods of one template share a label group, so a change touches the
+few questions that match the group and never scans pods. Demands of pods that stand (their anti-affinity, what they
+prefer) are kept the same way, per distinct term.
+
+Pods on nodes that the table does not know wait here and count when the node appears. Who is bound or assumed is
+``cache.py``'s business: this index is told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, KeysView, Mapping
+from dataclasses import dataclass, field
+from sys import intern
+
+import numpy as np
+from msgspec import Struct
+
+from shared.model.labels import LabelSelector, selects
+from shared.model.pod import Pod
+from shared.model.relations import AffinityTerm
+from shared.scheduling.state.node_table import IntArray, NodeTable
+from shared.scheduling.state.removable import Removable
+
+MATCHER_LIMIT = 512
+"""Questions remembered; the least recently asked is forgotten (an array of rows each)."""
+
+TERM_MEMO_LIMIT = 4096
+"""Templates for which it is remembered whose terms mean them."""
+
+_NOBODY: dict[str, Pod] = {}
+
+LabelsKey = tuple[tuple[str, str], ...]
+_SeatState = tuple[bool, bool]
+TermMemo = dict[tuple[str, str, LabelsKey, LabelsKey], "list[tuple[AffinityTerm, TermRows]]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """Pods for which every condition holds: (namespaces, None for all; selector, None matches nothing).
+
+    ``skip_terminating``: pods being deleted do not count. ``skip_assumed``: nor do pods that are not seen bound yet.
+    """
+
+    conditions: tuple[tuple[frozenset[str] | None, LabelSelector | None], ...]
+    skip_terminating: bool = False
+    skip_assumed: bool = False
+
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod of ``namespace`` with ``labels`` meets every condition (terminating or not)."""
+        return all(
+            (names is None or namespace in names) and selects(selector, labels) for names, selector in self.conditions
+        )
+
+    def counts(self, *, terminating: bool, assumed: bool) -> bool:
+        """Whether a pod in this state counts."""
+        return not ((self.skip_terminating and terminating) or (self.skip_assumed and assumed))
+
+
+@dataclass(slots=True, eq=False)
+class TermRows:
+    """``amounts [capacity]``: pods that carry the term, or the sum of their weights, per row."""
+
+    amounts: IntArray
+    users: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Pods of one namespace with equal labels. ``seats``: node -> pods by state, (terminating, assumed)."""
+
+    namespace: str
+    labels: dict[str, str]
+    key: tuple[str, LabelsKey]
+    seats: dict[str, dict[_SeatState, int]] = field(default_factory=dict)
+    matchers: list[Matcher] = field(default_factory=list)
+
+
+class _Placed(Struct, eq=False, gc=False):
+    pod: Pod
+    node_name: str
+    group: _Group
+    assumed: bool
+
+    @property
+    def state(self) -> _SeatState:
+        return self.pod.terminating, self.assumed
+
+
+def _kept(pod: Pod, group: _Group) -> Pod:
+    """What rules about standing pods read, and nothing more: there are many, and each is kept as long as it stands."""
+    return Pod(
+        uid=pod.uid,
+        namespace=group.namespace,
+        name=pod.name,
+        resource_version="",
+        pod_class=pod.pod_class,
+        scheduler_name=intern(pod.scheduler_name),
+        priority=pod.priority,
+        terminating=pod.terminating,
+        labels=group.labels,
+        relations=pod.relations,
+        start_time=pod.start_time,
+        preempted=pod.preempted,
+        preemptible=pod.preemptible,
+        workload=pod.workload,
+    )
+
+
+class PodIndex:
+    """Pods by uid and node over one table.
+
+    ``version`` counts every change of what is counted, ``terms_version`` every distinct term that appears or goes.
+    ``anti_affinity``: who carries a required anti-affinity term; ``weighted``: sums of weights of preferred terms and
+    of required affinity, which weighs 1. ``claim_users``: pods per claim key on nodes that exist; ``volume_pods``: pods
+    with claims or disks by node, ``claim_uses`` the number of their claims; ``priorities``: pods per priority,
+    ``removable``: how much evicting them would free; ``schedulers``: pods per scheduler that they name;
+    ``assumed``: pods that nobody has seen bound yet.
+    """
+
+    def __init__(self, table: NodeTable) -> None:
+        self.table = table
+        self.version = 0
+        self.terms_version = 0
+        self.anti_affinity: dict[AffinityTerm, TermRows] = {}
+        self.weighted: dict[AffinityTerm, TermRows] = {}
+        self.claim_users: dict[str, int] = {}
+        self.claim_uses: dict[str, int] = {}
+        self.volume_pods: dict[str, dict[str, Pod]] = {}
+        self.priorities: dict[int, int] = {}
+        self.schedulers: Counter[str] = Counter()
+        self.assumed = 0
+        self.removable = Removable(table)
+        self._placed: dict[str, _Placed] = {}
+        self._on: dict[str, dict[str, Pod]] = {}
+        self._groups: dict[tuple[str, LabelsKey], _Group] = {}
+        self._counted: OrderedDict[Matcher, IntArray] = OrderedDict()
+        self._seated: dict[str, int] = {}
+        self._static_seen = -1
+        self._term_memo: TermMemo = {}
+        self._term_memo_version = 0
+
+    # --- pods ---------------------------------------------------------------------------------------------------
+
+    def place(self, pod: Pod, node_name: str, *, assumed: bool = False) -> None:
+        """``pod`` stands on ``node_name``, wherever it stood before; ``assumed``: nobody has seen it there yet."""
+        self.sync()
+        known = self._placed.get(pod.uid)
+        if known is not None:
+            if known.node_name == node_name and self._replaced(known, pod):
+                if known.assumed != assumed:
+                    self._see(known, assumed=assumed)
+                return
+            self.drop(pod.uid)
+        key = (pod.namespace, tuple(sorted(pod.labels.items())))
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(pod.namespace, pod.labels, key)
+            group.matchers = [m for m in self._counted if m.matches(pod.namespace, pod.labels)]
+        pod = _kept(pod, group)
+        self.assumed += assumed
+        placed = self._placed[pod.uid] = _Placed(pod, node_name, group, assumed)
+        self._on.setdefault(node_name, {})[pod.uid] = pod
+        self.priorities[pod.priority] = self.priorities.get(pod.priority, 0) + 1
+        self.schedulers[pod.scheduler_name] += 1
+        if pod.relations is not None:
+            if pod.relations.claims or pod.relations.disks:
+                self.volume_pods.setdefault(node_name, {})[pod.uid] = pod
+                self.claim_uses[node_name] = self.claim_uses.get(node_name, 0) + len(pod.relations.claims)
+            self._use_terms(pod, 1)
+        self._seat_in(placed, 1)
+        row = self._seated.get(node_name)
+        if row is not None:
+            self._count(placed, row, 1)
+        self.version += 1
+
+    def drop(self, uid: str) -> None:
+        """The pod stands nowhere any more; an unknown uid is fine."""
+        self.sync()
+        known = self._placed.pop(uid, None)
+        if known is None:
+            return
+        pod, node_name = known.pod, known.node_name
+        group = known.group
+        self.assumed -= known.assumed
+        row = self._seated.get(node_name)
+        if row is not None:
+            self._count(known, row, -1)
+        self._seat_in(known, -1)
+        if not group.seats:
+            del self._groups[group.key]
+        _discard(self._on, node_name, uid)
+        self._uncount_priority(pod.priority)
+        self.schedulers[pod.scheduler_name] -= 1
+        _discard(self.volume_pods, node_name, uid)
+        if pod.relations is not None:
+            self._use_terms(pod, -1)
+            if node_name in self.volume_pods:
+                self.claim_uses[node_name] -= len(pod.relations.claims)
+            else:
+                self.claim_uses.pop(node_name, None)
+        self.version += 1
+
+    def pods_on(self, node_name: str) -> Iterable[Pod]:
+        """Pods that stand on a node, in the order in which they were placed."""
+        return self._on.get(node_name, {}).values()
+
+    def uids_on(self, node_name: str) -> KeysView[str]:
+        """Uids of the pods that stand on a node; a view that follows."""
+        return self._on.get(node_name, _NOBODY).keys()
+
+    def get(self, uid: str) -> Pod | None:
+        """The pod as last placed."""
+        known = self._placed.get(uid)
+        return None if known is None else known.pod
+
+    # --- questions ----------------------------------------------------------------------------------------------
+
+    def counts(self, matcher: Matcher) -> IntArray:
+        """``[rows]``: pods that the matcher finds on each row. The caller must not write to it."""
+        self.sync()
+        array = self._counted.get(matcher)
+        if array is None:
+            array = self._counted[matcher] = np.zeros(self.table.capacity, np.int64)
+            for group in self._groups.values():
+                if matcher.matches(group.namespace, group.labels):
+                    group.matchers.append(matcher)
+                    for node_name, seats in group.seats.items():
+                        row = self._seated.get(node_name)
+                        if row is not None:
+                            array[row] += sum(
+                                pods
+                                for (terminating, assumed), pods in seats.items()
+                                if matcher.counts(terminating=terminating, assumed=assumed)
+                            )
+            if len(self._counted) > MATCHER_LIMIT:
+                self._forget_oldest()
+        else:
+            self._counted.move_to_end(matcher)
+        return array[: self.table.rows]
+
+    def term_memo(self) -> TermMemo:
+        """What is remembered about terms; emptied whenever a distinct term appears or goes."""
+        if self._term_memo_version != self.terms_version or len(self._term_memo) >= TERM_MEMO_LIMIT:
+            self._term_memo.clear()
+            self._term_memo_version = self.terms_version
+        return self._term_memo
+
+    def sync(self) -> None:
+        """Take over which nodes the table knows; cheap unless the static half of some node changed."""
+        table = self.table
+        if self._static_seen == table.static_stamp:
+            return
+        self._static_seen = table.static_stamp
+        if self._capacity() < table.capacity:
+            self._grow()
+        row_of = table.row_of
+        for name, row in [item for item in self._seated.items() if row_of.get(item[0]) != item[1]]:
+            self._unseat(name, row)
+        for name, row in row_of.items():
+            if name not in self._seated:
+                self._seated[name] = row
+                for uid in self._on.get(name, {}):
+                    self._count(self._placed[uid], row, 1)
+        self.version += 1
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _replaced(self, known: _Placed, pod: Pod) -> bool:
+        """Whether the newer object of a pod that stays where it is counts exactly as the older: most changes do."""
+        before = known.pod
+        if (before.labels, before.terminating, before.priority) != (pod.labels, pod.terminating, pod.priority):
+            return False
+        if before.relations != pod.relations or before.namespace != pod.namespace:
+            return False
+        if (before.start_time, before.preempted, before.preemptible) != (
+            pod.start_time,
+            pod.preempted,
+            pod.preemptible,
+        ) or before.pod_class != pod.pod_class:
+            kept = _kept(pod, known.group)
+        else:
+            return True
+        row = self._seated.get(known.node_name)
+        if row is not None:
+            self.removable.count(before, row, -1)
+            self.removable.count(kept, row, 1)
+        known.pod = self._on[known.node_name][pod.uid] = kept
+        if pod.uid in self.volume_pods.get(known.node_name, ()):
+            self.volume_pods[known.node_name][pod.uid] = kept
+        return True
+
+    def _see(self, known: _Placed, *, assumed: bool) -> None:
+        """The pod that stands there was seen bound, or the other way round: only who asks for that counts anew."""
+        row = self._seated.get(known.node_name)
+        terminating = known.pod.terminating
+        if row is not None:
+            for matcher in known.group.matchers:
+                if matcher.skip_assumed and not (matcher.skip_terminating and terminating):
+                    self._counted[matcher][row] += -1 if assumed else 1
+        self._seat_in(known, -1)
+        self.assumed += 1 if assumed else -1
+        known.assumed = assumed
+        self._seat_in(known, 1)
+        self.version += 1
+
+    def _uncount_priority(self, priority: int) -> None:
+        left = self.priorities[priority] - 1
+        if left:
+            self.priorities[priority] = left
+        else:
+            del self.priorities[priority]
+
+    def _count(self, placed: _Placed, row: int, sign: int) -> None:
+        pod = placed.pod
+        self.removable.count(pod, row, sign)
+        for matcher in placed.group.matchers:
+            if matcher.counts(terminating=pod.terminating, assumed=placed.assumed):
+                self._counted[matcher][row] += sign
+        relations = pod.relations
+        if relations is None:
+            return
+        for term in relations.anti_affinity:
+            self.anti_affinity[term].amounts[row] += sign
+        for term in relations.affinity:
+            self.weighted[term].amounts[row] += sign
+        for weighted in relations.preferences:
+            self.weighted[weighted.term].amounts[row] += sign * weighted.weight
+        for claim in relations.claims:
+            if not claim.ephemeral:
+                key = f"{pod.namespace}/{claim.name}"
+                self.claim_users[key] = self.claim_users.get(key, 0) + sign
+                if not self.claim_users[key]:
+                    del self.claim_users[key]
+
+    def _use_terms(self, pod: Pod, sign: int) -> None:
+        relations = pod.relations
+        assert relations is not None
+        for term in relations.anti_affinity:
+            self._use_term(self.anti_affinity, term, sign)
+        for term in relations.affinity:
+            self._use_term(self.weighted, term, sign)
+        for weighted in relations.preferences:
+            self._use_term(self.weighted, weighted.term, sign)
+
+    def _use_term(self, registry: dict[AffinityTerm, TermRows], term: AffinityTerm, sign: int) -> None:
+        rows = registry.get(term)
+        if rows is None:
+            rows = registry[term] = TermRows(np.zeros(self.table.capacity, np.int64))
+            self.terms_version += 1
+        rows.users += sign
+        if not rows.users:
+            del registry[term]
+            self.terms_version += 1
+
+    def _seat_in(self, placed: _Placed, sign: int) -> None:
+        group, name, state = placed.group, placed.node_name, placed.state
+        seats = group.seats.setdefault(name, {})
+        seats[state] = seats.get(state, 0) + sign
+        if not seats[state]:
+            del seats[state]
+            if not seats:
+                del group.seats[name]
+
+    def _unseat(self, name: str, row: int) -> None:
+        """The row is free or another node's: nothing stands there."""
+        del self._seated[name]
+        for uid in self._on.get(name, {}):
+            self._count(self._placed[uid], row, -1)
+
+    def _forget_oldest(self) -> None:
+        oldest, _ = self._counted.popitem(last=False)
+        for group in self._groups.values():
+            if oldest in group.matchers:
+                group.matchers.remove(oldest)
+
+    def _capacity(self) -> int:
+        arrays = [*self._counted.values(), *(t.amounts for t in self._terms())]
+        return min((len(array) for array in arrays), default=self.table.capacity)
+
+    def _terms(self) -> Iterable[TermRows]:
+        yield from self.anti_affinity.values()
+        yield from self.weighted.values()
+
+    def _grow(self) -> None:
+        capacity = self.table.capacity
+        for matcher, array in self._counted.items():
+            self._counted[matcher] = np.pad(array, (0, capacity - len(array)))
+        for term in self._terms():
+            term.amounts = np.pad(term.amounts, (0, capacity - len(term.amounts)))
+
+
+def _discard(by_node: dict[str, dict[str, Pod]], node_name: str, uid: str) -> None:
+    there = by_node.get(node_name)
+    if there is not None and there.pop(uid, None) is not None and not there:
+        del by_node[node_name]

@@ -1,0 +1,137 @@
+"""Policies over the admin API: one of two who promote at once wins, cards and windows are shown, rules have times."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from services.coordinator.http.table import ROUTES
+from services.coordinator.settings import RUNTIME_SETTINGS
+from shared.policy.rollout.outcome import GOALS
+from shared.runtime.records.policies import read_history
+from shared.wire.records import PolicyWindow
+from tests.unit.services.coordinator.http.api_world import KEYS, Answered, ApiWorld, api_world
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[ApiWorld]:
+    async with api_world(tmp_path) as opened:
+        yield opened
+
+
+async def activate(world: ApiWorld, **more: str) -> Answered:
+    body = {"name": "least-allocated", "stage": "shadow", **more}
+    answered = await world.ask("POST", "/v1/policies/activate", json=body)
+    assert answered.status == 200, answered.text
+    return answered
+
+
+async def promote(world: ApiWorld, role: str = "admin", **body: object) -> Answered:
+    return await world.ask("POST", "/v1/policies/promote", role, json={"name": "least-allocated", **body})
+
+
+@pytest.mark.parametrize("roles", [("admin", "operator"), ("admin", "admin")])
+async def test_of_two_who_promote_at_once_one_wins_and_the_other_is_told(
+    world: ApiWorld, roles: tuple[str, str]
+) -> None:
+    await activate(world)
+    answers = await asyncio.gather(*(promote(world, role) for role in roles))
+    won, lost = sorted(answers, key=lambda answered: answered.status)
+    assert (won.status, won.json["pointer"]["percent"]) == (200, 1)
+    assert (lost.status, lost.code) == (409, "conflict")
+    assert "the pointer has just changed" in lost.json["message"]
+    assert "least-allocated@1 is at canary 1 %; nothing was promoted" in lost.json["message"]
+    assert len([one for one in await read_history(world.store, KEYS) if one.pointer.stage == "canary"]) == 1
+
+
+async def test_an_operator_who_comes_a_moment_later_is_told_what_the_other_did(world: ApiWorld) -> None:
+    await activate(world)
+    assert (await promote(world, "admin")).status == 200
+    late = await promote(world, "operator")
+    assert (late.status, late.code) == (409, "conflict")
+    assert "(promoted by hand, by admin:admin-1)" in late.json["message"]
+    number = (await world.ask("GET", "/v1/policies", "operator")).json["pointer"]["number"]
+    assert (await promote(world, "operator", number=number)).json["pointer"]["percent"] == 10
+
+
+async def test_one_operator_goes_step_by_step_as_fast_as_he_likes(world: ApiWorld) -> None:
+    await activate(world)
+    steps = [(await promote(world, "operator")).json["pointer"]["percent"] for _ in range(4)]
+    assert steps == [1, 10, 50, 100]
+
+
+async def test_who_looked_before_somebody_elses_change_is_refused(world: ApiWorld) -> None:
+    number = (await activate(world)).json["pointer"]["number"]
+    assert (await promote(world, number=number)).status == 200
+    late = await promote(world, number=number)
+    assert (late.status, late.code) == (409, "conflict")
+    assert (await promote(world, number=number + 1, to="active")).json["pointer"]["active"]["name"] == "least-allocated"
+
+
+def test_settings_and_requests_know_the_goals_that_there_are() -> None:
+    choices = RUNTIME_SETTINGS.settings["rollout_goal"].choices
+    assert set(choices) == set(GOALS)
+    schema = next(route for route in ROUTES if route.path == "/v1/policies/activate").body
+    assert schema is not None
+    for goal in GOALS:
+        msgspec.convert({"name": "fgd", "goal": goal}, schema)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"name": "fgd", "goal": "frag"}, schema)
+
+
+async def test_only_the_candidate_is_promoted(world: ApiWorld) -> None:
+    await activate(world)
+    other = await promote(world, name="random")
+    assert (other.status, other.json["message"]) == (
+        409, "policy: random is not the candidate; least-allocated@1 is",
+    )  # fmt: skip
+    assert (await promote(world, name="least-allocated@1")).status == 200
+
+
+async def test_the_next_step_is_told_with_rule_goal_and_time(world: ApiWorld) -> None:
+    await activate(world, promotion="auto", goal="room")
+    core = world.admin.core
+    assert core is not None
+    await world.until(lambda: core.lanes.rolling)
+    told = (await world.ask("GET", "/v1/policies", "viewer")).json["comparison"]
+    assert (told["promotion"], told["goal"], told["last_window"]) == ("auto", "room", None)
+    step, back = told["rules"]
+    assert (step["kind"], step["then"], step["automatic"], step["needed"]) == ("promote", "canary 1 %", True, 3)
+    assert (back["kind"], back["automatic"]) == ("withdraw", True)
+    in_s = dt.datetime.fromisoformat(step["at"]) - dt.datetime.now(dt.UTC)
+    assert 60 < in_s.total_seconds() <= 90  # three windows of 30 s
+    assert (await world.ask("POST", "/v1/policies/rollback", json={})).status == 200
+    await world.until(lambda: not core.lanes.rolling)
+    assert (await world.ask("GET", "/v1/policies", "viewer")).json["comparison"]["rules"] == []
+
+
+async def test_a_card_is_shown_without_etcd_at_hand(world: ApiWorld) -> None:
+    learned = await world.ask("GET", "/v1/policies/marl-dqn@1/card", "viewer")
+    assert (learned.status, learned.json["name"], learned.json["card"]["policy"]) == (200, "marl-dqn", "marl-dqn")
+    assert learned.json["sha256"] == learned.json["card"]["sha256"]
+    assert (await world.ask("GET", f"/v1/policies/{learned.json['sha256'][:12]}/card", "viewer")).status == 404
+    heuristic = await world.ask("GET", "/v1/policies/random/card", "viewer")
+    assert heuristic.json["card"]["weights"] == "none: a heuristic"
+
+
+async def test_windows_are_shown_newest_first_page_by_page(world: ApiWorld) -> None:
+    ring = world.admin.windows
+    assert ring is not None
+    for _ in range(5):
+        ring.keep(PolicyWindow(number=0, time="", active="kube-default@1"))
+    await world.until(lambda: len(ring.kept) >= 5)
+    seen: list[int] = []
+    token = ""
+    while True:
+        page = (await world.ask("GET", f"/v1/policies/windows?limit=2&continue={token}", "viewer")).json
+        seen += [one["number"] for one in page["items"]]
+        token = page["continue"]
+        if not token:
+            break
+    assert seen == sorted(seen, reverse=True)
+    assert len(seen) >= 5
