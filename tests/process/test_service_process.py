@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROLOGUE = """
 import asyncio, os, signal, sys, time
 from shared.errors import ConfigError, LeadershipLost, StoreFenced
-from shared.runtime import logging
+from shared.runtime.observe import logging
 from shared.runtime.process.service import Service, run_service
 logging.configure("test", json=True)
 def say(word): print(word, flush=True)

@@ -29,21 +29,13 @@ from services.coordinator.core.events import (
     Event,
     IntentGone,
     IntentsListed,
-    KindSynced,
-    NodeDeleted,
     NodesMeasured,
-    NodeUpserted,
     NominationStored,
-    ObjectChanged,
     PlanAnswered,
     PlanFailed,
-    PodDeleted,
     PodFetched,
-    PodUpserted,
     PointerSeen,
     RequestFailed,
-    Source,
-    Synced,
     Tick,
     ViewAcked,
 )
@@ -60,6 +52,7 @@ from services.coordinator.preemption.search import Preemptor
 from services.coordinator.rollout.evaluation import Rolling
 from services.coordinator.rollout.variants import Lanes
 from services.coordinator.status.reporter import Notices
+from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.scheduling.queue import Place
 
 SWEEP_QUEUE_S = 30.0
@@ -146,8 +139,8 @@ class Core:
                 self.intake.upsert_node(event.node, event.images)
             case ObjectChanged():
                 self.intake.change_object(event.kind, event.key, event.item)
-            case KindSynced():
-                self.takeover.kind_synced(event.kind)
+            case Listed():
+                self.takeover.listed(event.kind)
             case NodeDeleted():
                 self.intake.delete_node(event.name)
             case ViewAcked():
@@ -176,17 +169,15 @@ class Core:
             case PointerSeen():
                 self.rolling.seen(event.pointer)
             case ControlSeen():
-                self.takeover.synced(Source.CONTROL)
+                self.takeover.listed("control")
                 self.steering.seen(event)
             case NodesMeasured():
                 self.lanes.measured(event.samples)
-            case Synced():
-                self.takeover.synced(event.source)
             case Tick():
                 self._timer = None
 
     def _change_agents(self, event: AgentsChanged) -> None:
-        self.takeover.synced(Source.AGENTS)
+        self.takeover.listed("agents")
         before = {agent: view.record.incarnation for agent, view in self.roster.views.items()}
         joined = self.roster.change(event)
         after = {agent: view.record.incarnation for agent, view in self.roster.views.items()}

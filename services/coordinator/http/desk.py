@@ -23,7 +23,7 @@ from services.coordinator.settings import CoordinatorSettings
 from shared.election.record import LeaderRecord, decode_record
 from shared.ports import Clock, Store
 from shared.runtime.http.listener import Refused
-from shared.runtime.observe.log_tail import LogTail
+from shared.runtime.observe.logging import LogTail
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
 from shared.wire.keys import Keys

@@ -31,12 +31,12 @@ from services.coordinator.http.routes import (
     whoami,
 )
 from services.coordinator.http.routing import Ask, Route
-from shared.runtime.process.process import our_version
+from shared.version import CONCLAVE_VERSION
 
 
 @cache
 def _document() -> bytes:
-    return msgspec.json.encode(openapi.document(ROUTES, version=our_version()))
+    return msgspec.json.encode(openapi.document(ROUTES, version=CONCLAVE_VERSION))
 
 
 async def described(_: Desk, __: Ask[Any, Any]) -> msgspec.Raw:

@@ -15,15 +15,17 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 import msgspec
+import structlog
 
 from shared.errors import ConfigError, StoreError
 from shared.policy.rollout.rollout import HISTORY_LIMIT, Change
 from shared.policy.weights import MAX_BYTES, digest
 from shared.ports import Compare, Delete, ModRevisionIs, Op, Put, Store
-from shared.runtime.records.numbered import newest_number
-from shared.runtime.records.prefix_watch import follow_prefix
+from shared.runtime.records.prefix_watch import follow_prefix, newest_number
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyWindow, decode_record, encode_record
+
+log = structlog.get_logger()
 
 WEIGHTS_TIMEOUT_S = 10.0
 KEPT_WINDOWS = 720
@@ -114,8 +116,8 @@ async def get_weights(store: Store, keys: Keys, sha256: str) -> bytes | None:
     return None if kv is None else kv.value
 
 
-async def follow_pointer(store: Store, keys: Keys) -> AsyncGenerator[StoredPointer | None, None]:
-    """The pointer now and after every change, through outages; None: the key holds something that is not one."""
+async def follow_pointer(store: Store, keys: Keys) -> AsyncGenerator[StoredPointer, None]:
+    """The pointer now and after every change, through outages; a value that is none is logged and left out."""
     async with aclosing(follow_prefix(store, keys.policies_active)) as views:
         async for view in views:
             kv = view.items.get(keys.policies_active)
@@ -123,7 +125,10 @@ async def follow_pointer(store: Store, keys: Keys) -> AsyncGenerator[StoredPoint
                 yield StoredPointer(None, 0)
                 continue
             pointer = decode_record(kv.value, PolicyPointer)
-            yield None if pointer is None else StoredPointer(pointer, kv.mod_revision)
+            if pointer is None:
+                log.error("policy_pointer_unreadable", key=kv.key)
+            else:
+                yield StoredPointer(pointer, kv.mod_revision)
 
 
 async def _forget_old(store: Store, keys: Keys) -> None:

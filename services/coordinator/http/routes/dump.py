@@ -23,12 +23,12 @@ from services.coordinator.http.routes.overview import glance_of
 from services.coordinator.http.routing import Ask, Route
 from services.coordinator.inspect.nodes import node_page
 from services.coordinator.inspect.overview import decisions, queue_counts, queue_page, units
-from shared.runtime.process.process import our_version
 from shared.runtime.process.settings import effective
 from shared.runtime.records.admin import read_audit, read_terms
 from shared.runtime.records.control import read_control
 from shared.runtime.records.policies import read_history, read_pointer
 from shared.runtime.records.settings import read_settings, read_settings_history
+from shared.version import CONCLAVE_VERSION
 
 LIBRARIES = ("aiohttp", "etcd3", "grpcio", "kubernetes", "msgspec", "numpy", "uvloop")
 MOST_NODES = 5000
@@ -64,7 +64,7 @@ async def _encoded(desk: Desk, part: Part) -> bytes:
 
 
 async def _versions(_: Desk) -> dict[str, str]:
-    found = {"conclave": our_version(), "python": platform.python_version(), "platform": platform.platform()}
+    found = {"conclave": CONCLAVE_VERSION, "python": platform.python_version(), "platform": platform.platform()}
     for name in LIBRARIES:
         try:
             found[name] = version(name)

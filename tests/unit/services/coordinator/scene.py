@@ -26,15 +26,10 @@ from services.coordinator.core.events import (
     IntentGone,
     IntentRecord,
     IntentsListed,
-    NodeUpserted,
     NominationStored,
     PlanAnswered,
-    PodDeleted,
     PodFetched,
-    PodUpserted,
     RequestFailed,
-    Source,
-    Synced,
     Tick,
     ViewAcked,
 )
@@ -49,6 +44,7 @@ from services.coordinator.core.instructions import (
     SetTimer,
 )
 from services.coordinator.core.state import CoreSettings
+from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUpserted
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy
@@ -199,7 +195,7 @@ class Scene:
         self.inbox.append(BinderChanged("http://binder", 3))
         self.inbox.append(IntentsListed(intents))
         self.inbox.append(self.control)
-        self.inbox.extend([Synced(Source.NODES), Synced(Source.PODS)])
+        self.inbox.extend([Listed("nodes"), Listed("pods")])
 
     def deliver(self, *events: Event) -> list[Instruction]:
         """Hand events to the core at once and carry out what it says."""

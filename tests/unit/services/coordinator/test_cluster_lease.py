@@ -15,7 +15,7 @@ from shared.adapters.etcd.memory import MemoryEtcd
 from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import ConfigError, KubeRejected, KubeUnknown, LeadershipLost
 from shared.kube.leases import Lease
-from shared.runtime.lease.thread import boottime
+from shared.runtime.process.service import boottime
 from shared.wire.keys import Keys
 from tests.fake_kube import AsyncKube, FakeKube
 
