@@ -18,7 +18,7 @@ VIEW_DEADLINE_S = 1.0
 """Rounds wait so long for an agent that is being given its view; longer makes it suspect."""
 
 
-class Roster:
+class AgentRegistry:
     """Views by agent id."""
 
     def __init__(self, state: State) -> None:

@@ -13,9 +13,9 @@ from services.coordinator.core.events import PlanAnswered, PlanFailed, PodFetche
 from services.coordinator.core.intake import Intake
 from services.coordinator.core.state import State
 from services.coordinator.core.takeover import Takeover
-from services.coordinator.cycle.losses import Losses
+from services.coordinator.cycle.losses import ConflictTracker
 from services.coordinator.preemption.search import Preemptor
-from services.coordinator.status.reporter import SCHEDULER_ERROR, Notices
+from services.coordinator.status.reporter import SCHEDULER_ERROR, StatusReporter
 from shared.wire.messages import Outcome, PlacementResult, Plan
 
 RETRY_S = 1.0
@@ -36,8 +36,8 @@ class Outcomes:
         ledger: Ledger,
         intake: Intake,
         takeover: Takeover,
-        notices: Notices,
-        losses: Losses,
+        reporter: StatusReporter,
+        conflicts: ConflictTracker,
         preemptor: Preemptor,
     ) -> None:
         self._state = state
@@ -45,8 +45,8 @@ class Outcomes:
         self._ledger = ledger
         self._intake = intake
         self._takeover = takeover
-        self._notices = notices
-        self._losses = losses
+        self._reporter = reporter
+        self._conflicts = conflicts
 
     def answered(self, event: PlanAnswered) -> None:
         """The binder answered a plan; an answer to a plan that is not open changes nothing (I9)."""
@@ -69,7 +69,7 @@ class Outcomes:
                 bound_at = self._state.now - max(0.0, elapsed_s - settled_s)  # the way back counts: an upper bound
                 stats.attempts_s.append(("scheduled", max(0.0, bound_at - taken_at)))
                 stats.scheduled_s.append((attempt, max(0.0, bound_at - first_seen)))
-                self._notices.scheduled(placement, result.node or placement.node)
+                self._reporter.scheduled(placement, result.node or placement.node)
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and placed.plan_id == plan.plan_id:
                 self._apply(placed, result)
@@ -144,15 +144,15 @@ class Outcomes:
         match result.outcome:
             case Outcome.BOUND:
                 stats.bound += 1
-                self._losses.won(uid)
+                self._conflicts.won(uid)
                 self._account(placed, result.node or placed.placement.node)
             case Outcome.ELSEWHERE:
                 stats.elsewhere += 1
                 self._account(placed, result.node or placed.placement.node)
             case Outcome.CONFLICT:
                 stats.given_back += 1
-                self._losses.avoid(uid, placed.placement.node)
-                self._give_back(placed, result.reason, failed=self._losses.lost(uid))
+                self._conflicts.avoid(uid, placed.placement.node)
+                self._give_back(placed, result.reason, failed=self._conflicts.lost(uid))
             case Outcome.GONE:
                 stats.gone += 1
                 self._intake.release(uid)
@@ -187,5 +187,5 @@ class Outcomes:
             self._state.cluster.nominate(entry.pod)  # what its victims left stays kept for it
             self._state.objects_version += 1
         if entry is not None and failed and reason:
-            self._notices.tell(entry.pod, SCHEDULER_ERROR, reason)
+            self._reporter.tell(entry.pod, SCHEDULER_ERROR, reason)
         self._state.queue.retry(uid, self._state.now, failed=failed)

@@ -20,7 +20,7 @@ import msgspec
 from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
 from services.coordinator.core.instructions import FetchPod, SendPlan, StepDown
 from services.coordinator.core.state import State
-from services.coordinator.status.reporter import Notices
+from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
 from shared.wire.messages import MAX_UNITS, VERSION, Eviction, Outcome, Placement, PlacementResult, Plan
 
@@ -65,7 +65,7 @@ class Ledger:
     """Open plans by plan_id, and placements by pod uid."""
 
     state: State
-    notices: Notices
+    reporter: StatusReporter
     binder: BinderChanged = field(default_factory=lambda: BinderChanged("", 0))
     plans: dict[int, OpenPlan] = field(default_factory=dict)
     placed: dict[str, Placed] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Ledger:
         plan = Plan(VERSION, state.next_message_id(), cause_id, state.term, self._plan_ids, [p for p, _ in placements])
         for placement, pod in placements:
             self.placed[placement.uid] = Placed(placement, pod, plan.plan_id, state.now)
-            self.notices.placing(placement.uid)
+            self.reporter.placing(placement.uid)
         self.plans[plan.plan_id] = OpenPlan(
             plan, opened_at=state.now, tried=[self._tried(p.uid) for p, _ in placements], again=again
         )
@@ -200,7 +200,7 @@ class Ledger:
     def settle(self, uid: str) -> None:
         """The pod is bound, gone or given back."""
         if self.placed.pop(uid, None) is not None:
-            self.notices.unplaced(uid)
+            self.reporter.unplaced(uid)
 
     def sweep(self) -> None:
         """Look up placements that nobody confirmed for too long; not while their plan is still open."""

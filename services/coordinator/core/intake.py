@@ -12,14 +12,14 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from services.coordinator.agents.registry import Roster
+from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.state import State, Unwell
 from services.coordinator.core.takeover import Takeover
-from services.coordinator.cycle.losses import Losses
+from services.coordinator.cycle.losses import ConflictTracker
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.search import Preemptor
-from services.coordinator.status.reporter import NOT_SUPPORTED, SCHEDULER_ERROR, Notices
+from services.coordinator.status.reporter import NOT_SUPPORTED, SCHEDULER_ERROR, StatusReporter
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.gates import unsupported_text
@@ -44,22 +44,22 @@ class Intake:
     def __init__(
         self,
         state: State,
-        roster: Roster,
+        registry: AgentRegistry,
         ledger: Ledger,
         takeover: Takeover,
-        notices: Notices,
-        losses: Losses,
+        reporter: StatusReporter,
+        conflicts: ConflictTracker,
         requeuer: Requeuer,
         preemptor: Preemptor,
     ) -> None:
         self._state = state
         self._preemptor = preemptor
         self._requeuer = requeuer
-        self._roster = roster
+        self._registry = registry
         self._ledger = ledger
         self._takeover = takeover
-        self._notices = notices
-        self._losses = losses
+        self._reporter = reporter
+        self._conflicts = conflicts
         self._refused: dict[str, Pod] = {}
         self._new_nodes: list[str] = []
 
@@ -153,17 +153,17 @@ class Intake:
 
     def _tell_refused(self, pod: Pod) -> None:
         if pod.invalid:
-            self._notices.tell(pod, SCHEDULER_ERROR, f"pod cannot be scheduled as it is written: {pod.invalid}")
+            self._reporter.tell(pod, SCHEDULER_ERROR, f"pod cannot be scheduled as it is written: {pod.invalid}")
         else:
-            self._notices.tell(pod, NOT_SUPPORTED, unsupported_text(pod))
+            self._reporter.tell(pod, NOT_SUPPORTED, unsupported_text(pod))
 
     def _drop(self, uid: str) -> None:
         if self._state.queue.remove(uid) is not None:
             self._state.cluster.withdraw_nomination(uid)
         self._ledger.settle(uid)
         self._takeover.settle(uid)
-        self._notices.forget(uid)
-        self._losses.won(uid)
+        self._reporter.forget(uid)
+        self._conflicts.won(uid)
         self._preemptor.forget(uid)
         self._requeuer.attempt_ended(uid)
         self._refused.pop(uid, None)
@@ -211,7 +211,7 @@ class Intake:
             self._requeuer.node_changed(name, ClusterEvent.NODE_DELETED)
             if name in self._new_nodes:
                 self._new_nodes.remove(name)
-            self._roster.remove_node(name)
+            self._registry.remove_node(name)
 
     # --- other kinds --------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class Intake:
         """After a batch of events: deal the new nodes, offer what nominated pods gave up."""
         if self._new_nodes:
             names, self._new_nodes = self._new_nodes, []
-            self._roster.add_nodes(names)
+            self._registry.add_nodes(names)
         state = self._state
         for node_name in state.cluster.nominations_given_up():
             state.objects_version += 1

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from services.coordinator.core.state import State
-from services.coordinator.cycle.losses import Losses
+from services.coordinator.cycle.losses import ConflictTracker
 from services.coordinator.cycle.merging import MAX_CONSIDERED, AgentAnswers, Choice, Unit
 from services.coordinator.inspect.decisions import Considered
 from shared.model.pod import Pod
@@ -41,7 +41,7 @@ KEPT = 1024
 """Templates and groups for which something is kept, some bytes per node each."""
 
 
-class Guiding:
+class Constraints:
     """Guidance per template, kept until anything that it rests on changes."""
 
     def __init__(self, state: State) -> None:
@@ -216,7 +216,7 @@ class _Head:
 
 
 def deal(
-    state: State, losses: Losses, guiding: Guiding, offered: Guidance, units: Sequence[Unit],
+    state: State, conflicts: ConflictTracker, constraints: Constraints, offered: Guidance, units: Sequence[Unit],
     lists: Sequence[AgentAnswers],
 ) -> tuple[list[Choice], list[Unit]]:  # fmt: skip
     """Choices in queue order, each assumed; and the units for which none of the answered nodes is right any more.
@@ -227,8 +227,8 @@ def deal(
     choices: list[Choice] = []
     left: list[Unit] = []
     for unit in units:
-        guidance = guiding.judge(unit.pod) if state.settings.judge_again else offered
-        ranked = [] if guidance.rejection is not None else _ranked(state, losses, unit, guidance, offered, heads)
+        guidance = constraints.judge(unit.pod) if state.settings.judge_again else offered
+        ranked = [] if guidance.rejection is not None else _ranked(state, conflicts, unit, guidance, offered, heads)
         chosen = next((head for head in ranked if _takes(state, unit.pod, head)), None)
         if chosen is None:
             state.stats.misfits += bool(heads)
@@ -263,14 +263,14 @@ def _heads(state: State, lists: Sequence[AgentAnswers]) -> list[_Head]:
 
 
 def _ranked(
-    state: State, losses: Losses, unit: Unit, guidance: Guidance, offered: Guidance, heads: list[_Head]
+    state: State, conflicts: ConflictTracker, unit: Unit, guidance: Guidance, offered: Guidance, heads: list[_Head]
 ) -> list[_Head]:
     """The heads that the unit may have, best first: accepted ones, then by score, then the least taken."""
     mask, uid = guidance.mask, unit.pod.uid
     by_place = len({head.policy for head in heads}) > 1  # scores of two policies do not compare (``merging.mixed``)
     keyed = []
     for head in heads:
-        if (mask is None or mask[head.row]) and not losses.avoids(uid, head.name):
+        if (mask is None or mask[head.row]) and not conflicts.avoids(uid, head.name):
             own = -SCORE_SCALE * head.place if by_place else head.answer.score
             score = own + SCORE_SCALE * (_at(guidance.scores, head.row) - _at(offered.scores, head.row))
             keyed.append(((not head.answer.accept, -score, head.taken, state.rng.random()), head))

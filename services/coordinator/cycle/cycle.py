@@ -11,23 +11,23 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from services.coordinator.agents.registry import Roster
+from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.agents.views import AgentView
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Classes
-from services.coordinator.cycle.constraints import Guiding, deal, distinct_for
-from services.coordinator.cycle.losses import Losses
+from services.coordinator.cycle.constraints import Constraints, deal, distinct_for
+from services.coordinator.cycle.losses import ConflictTracker
 from services.coordinator.cycle.merging import AgentAnswers, Choice, Unit, merge
-from services.coordinator.cycle.refusals import Group, Refusals
+from services.coordinator.cycle.refusals import FailureHandler, Group
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.inspect.decisions import PastDecision
 from services.coordinator.preemption.search import Preemptor
-from services.coordinator.rollout.evaluation import Rolling
-from services.coordinator.rollout.variants import Lanes, judged_by, lane_of
-from services.coordinator.status.reporter import Notices
+from services.coordinator.rollout.evaluation import RolloutEvaluation
+from services.coordinator.rollout.variants import Variants, judged_by, lane_of
+from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
 from shared.scheduling.cycle.constraints import Guidance
 from shared.scheduling.queue import Place
@@ -51,7 +51,7 @@ WORK_IN_FULL = 10
 
 
 @dataclass(slots=True)
-class Round:
+class OpenCycle:
     """An offer that is out. ``missing``: agents that own nodes and were not asked, or did not answer."""
 
     groups: dict[int, Group]
@@ -65,26 +65,27 @@ class Round:
     """The active one as it was offered."""
 
 
-class Rounds:
+class Cycle:
     """At most one round is offering; its successors' plans may still be open."""
 
     def __init__(
-        self, state: State, roster: Roster, ledger: Ledger, notices: Notices, losses: Losses, guiding: Guiding,
-        preemptor: Preemptor, requeuer: Requeuer, lanes: Lanes, rolling: Rolling,
+        self, state: State, registry: AgentRegistry, ledger: Ledger, reporter: StatusReporter,
+        conflicts: ConflictTracker, constraints: Constraints, preemptor: Preemptor, requeuer: Requeuer,
+        variants: Variants, evaluation: RolloutEvaluation,
     ) -> None:  # fmt: skip
         self._state = state
-        self._roster = roster
+        self._registry = registry
         self._ledger = ledger
-        self._losses = losses
-        self._guiding = guiding
-        self._lanes = lanes
-        self._rolling = rolling
+        self._conflicts = conflicts
+        self._constraints = constraints
+        self._variants = variants
+        self._evaluation = evaluation
         self._requeuer = requeuer
-        self._refusals = Refusals(state, roster, notices, losses, guiding, preemptor, requeuer)
+        self._failures = FailureHandler(state, registry, reporter, conflicts, constraints, preemptor, requeuer)
         self._units = 0
         self._classes = Classes()
         self._usual_s = 0.0
-        self.current: Round | None = None
+        self.current: OpenCycle | None = None
         self.cut_short = False
         """The turn's work was used up by units that no node takes: there is more to do at once."""
 
@@ -98,11 +99,11 @@ class Rounds:
         if self.current is not None or state.paused is not None or not state.queue.has_active():
             return False
         if not state.cache.table.row_of:
-            self._refusals.no_nodes()
+            self._failures.no_nodes()
             return False
-        agents = self._roster.askable()
+        agents = self._registry.askable()
         if not agents:
-            self._refusals.no_agents()
+            self._failures.no_agents()
             return False
         if not self._ledger.has_room():
             return False
@@ -110,7 +111,7 @@ class Rounds:
         if not groups:
             return False
         self._units += 1
-        self._lanes.probe(groups, class_of, self._classes, self._units)
+        self._variants.probe(groups, class_of, self._classes, self._units)
         self._offer(agents, groups, class_of)
         return True
 
@@ -129,20 +130,20 @@ class Rounds:
             (pod,) = state.queue.pop(1, state.now)
             self._units += 1
             unit = Unit(self._units, pod, state.queue.entries[pod.uid].able_since)
-            template = self._guiding.template(pod)
+            template = self._constraints.template(pod)
             judged = pod.pod_class if template is None else template
-            candidate = self._lanes.takes(pod.uid)
-            known = self._classes.of(pod.pod_class, self._lanes.key(pod, template, candidate=candidate))
+            candidate = self._variants.takes(pod.uid)
+            known = self._classes.of(pod.pod_class, self._variants.key(pod, template, candidate=candidate))
             if known.size_bytes > MAX_CLASS_BYTES:
                 work += 1
-                self._refusals.too_large(pod, known.size_bytes)
+                self._failures.too_large(pod, known.size_bytes)
                 continue
             if judged not in nowhere:
-                nowhere[judged] = self._guiding.fits_nowhere(pod, guided=template is not None)
+                nowhere[judged] = self._constraints.fits_nowhere(pod, guided=template is not None)
                 work += WORK_IN_FULL if nowhere[judged] or template is not None else 0
             if nowhere[judged]:
                 work += 1
-                self._refusals.park(unit, guided=template is not None)
+                self._failures.park(unit, guided=template is not None)
                 continue
             group = groups.get(known.id)
             if group is None:
@@ -151,8 +152,8 @@ class Rounds:
                     state.queue.retry(pod.uid, state.now, failed=False)
                     break
                 group = groups[known.id] = Group(pod.pod_class, known, candidate=candidate)
-                group.guidance = None if template is None else self._guiding.judge(pod)
-                group.workload = pod.workload if self._lanes.looks(candidate=candidate) else ""
+                group.guidance = None if template is None else self._constraints.judge(pod)
+                group.workload = pod.workload if self._variants.looks(candidate=candidate) else ""
             group.units.append(unit)
             class_of[unit.number] = known.id
         return groups, class_of
@@ -167,16 +168,16 @@ class Rounds:
             if g.guidance is None
         ]
         guided = {class_id: g.guidance for class_id, g in groups.items() if g.guidance is not None}
-        cause_id, cluster = state.messages + 1, self._lanes.cluster()
+        cause_id, cluster = state.messages + 1, self._variants.cluster()
         asked = set()
         for view in agents:
             wire_groups = plain + self._guided(view, groups, guided) if guided else plain
             if wire_groups:
                 self._send(view, groups, wire_groups, cluster)
                 asked.add(view.record.id)
-        self.current = Round(
-            groups, class_of, asked, self._roster.suspects(), state.now,
-            state.now + self._patience_s(), cause_id, self._lanes.title,
+        self.current = OpenCycle(
+            groups, class_of, asked, self._registry.suspects(), state.now,
+            state.now + self._patience_s(), cause_id, self._variants.title,
         )  # fmt: skip
         state.stats.rounds += 1
         state.stats.units_offered += len(class_of)
@@ -204,23 +205,23 @@ class Rounds:
         self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup], cluster: list[float]
     ) -> None:
         state = self._state
-        piece = view.piece(state.cache.table, self._roster.ownership.owner)
+        piece = view.piece(state.cache.table, self._registry.ownership.owner)
         forget = len(view.classes) + len(groups) > state.settings.classes_per_agent
         if forget:
             view.classes.clear()
         used = [group.class_id for group in wire_groups]
         fresh = [groups[i] for i in used if i not in view.classes]
-        residents = self._lanes.residents.tell(view, [(g.workload, g.pod_class) for g in fresh])
+        residents = self._variants.inventory.tell(view, [(g.workload, g.pod_class) for g in fresh])
         unknown = [
-            ClassDefinition(g.known.id, g.pod_class, g.candidate, self._lanes.residents.id_of(g.workload))
+            ClassDefinition(g.known.id, g.pod_class, g.candidate, self._variants.inventory.id_of(g.workload))
             for g in fresh
         ]
         view.classes.update(used)
-        message_id = self._roster.begin(view, is_offer=True)
+        message_id = self._registry.begin(view, is_offer=True)
         offer = Offer(
             VERSION, message_id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
-            state.settings.extra_candidates, cluster, self._lanes.number,
-            self._lanes.samples_for(view.record.id, view.epoch, view.slots), residents,
+            state.settings.extra_candidates, cluster, self._variants.number,
+            self._variants.samples_for(view.record.id, view.epoch, view.slots), residents,
         )  # fmt: skip
         state.emit(SendOffer(view.record.id, view.record.url, offer))
 
@@ -228,11 +229,11 @@ class Rounds:
 
     def decided(self, event: DecisionsReceived) -> None:
         """An agent answered. Late answers count for the agent's health only."""
-        view = self._roster.answered(event.agent, event.request)
+        view = self._registry.answered(event.agent, event.request)
         if view is None:
             return
         decisions, current = event.decisions, self.current
-        in_step = self._roster.check_revision(view, decisions.revision)
+        in_step = self._registry.check_revision(view, decisions.revision)
         if current is None or event.agent not in current.waiting:
             return
         current.waiting.discard(event.agent)
@@ -269,7 +270,7 @@ class Rounds:
 
     def failed(self, event: RequestFailed) -> None:
         """An agent gave no usable answer."""
-        view = self._roster.failed(event)
+        view = self._registry.failed(event)
         if view is not None and self.current is not None and event.agent in self.current.waiting:
             self.current.waiting.discard(event.agent)
             self.current.missing += 1
@@ -295,30 +296,32 @@ class Rounds:
             state.stats.rounds_cut += 1
             current.missing += len(current.waiting)
             for agent in sorted(current.waiting):
-                self._roster.suspect(self._roster.views[agent], "silent")
+                self._registry.suspect(self._registry.views[agent], "silent")
         placements: list[tuple[Placement, Pod]] = []
-        if (sample := self._lanes.compare(current.groups)) is not None:
-            self._rolling.compared(sample)
+        if (sample := self._variants.compare(current.groups)) is not None:
+            self._evaluation.compared(sample)
         for group in current.groups.values():
             if group.probe:
                 continue
             group.units = [unit for unit in group.units if self._still_wanted(unit)]
             if group.guidance is not None:
-                choices, left = deal(state, self._losses, self._guiding, group.guidance, group.units, group.lists)
+                choices, left = deal(
+                    state, self._conflicts, self._constraints, group.guidance, group.units, group.lists
+                )
                 dry = bool(choices)
             else:
                 group.units = [unit for unit in group.units if self._still_plain(unit)]
-                choices, left, dry = merge(state, self._losses, group.pod_class, group.units, group.lists)
+                choices, left, dry = merge(state, self._conflicts, group.pod_class, group.units, group.lists)
             placements.extend((self._placement(choice), choice.unit.pod) for choice in choices)
             for choice in choices:
                 self._requeuer.attempt_ended(choice.unit.pod.uid, choice.node)
             if left and dry and not group.guided:
                 group.known.widen()
             for unit in left:
-                if dry and choices and not (group.guided and self._guiding.waits(unit.pod)):
+                if dry and choices and not (group.guided and self._constraints.waits(unit.pod)):
                     state.queue.retry(unit.pod.uid, state.now, failed=False)  # it was not lost: nobody was asked
                 else:
-                    self._refusals.give_back(unit, group, missing=current.missing)
+                    self._failures.give_back(unit, group, missing=current.missing)
         if placements:
             self._ledger.open(placements, current.cause_id)
         return True
@@ -339,7 +342,7 @@ class Rounds:
         cluster = self._state.cluster
         if not (cluster.index.anti_affinity or cluster.has_nominated) or not self._state.settings.judge_again:
             return True
-        if self._guiding.template(unit.pod) is None:
+        if self._constraints.template(unit.pod) is None:
             return True
         self._state.queue.retry(unit.pod.uid, self._state.now, failed=False)
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from services.coordinator.core.state import State
 
 
-class Losses:
+class ConflictTracker:
     """By pod uid. Entries end when the pod is placed, parked or gone."""
 
     def __init__(self, state: State) -> None:

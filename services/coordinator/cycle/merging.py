@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from services.coordinator.core.state import State
-from services.coordinator.cycle.losses import Losses
+from services.coordinator.cycle.losses import ConflictTracker
 from services.coordinator.inspect.decisions import Considered
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
@@ -115,7 +115,7 @@ def mixed(lists: Sequence[AgentAnswers]) -> bool:
 
 
 def merge(
-    state: State, losses: Losses, pod_class: PodClass, units: Sequence[Unit], lists: Sequence[AgentAnswers]
+    state: State, conflicts: ConflictTracker, pod_class: PodClass, units: Sequence[Unit], lists: Sequence[AgentAnswers]
 ) -> tuple[list[Choice], list[Unit], bool]:
     """Choices in queue order, each assumed in the cache; the units for which no head was left; whether that is because
     a list that was cut ran out: then what comes next is not known, and nothing worse is taken instead."""
@@ -128,7 +128,7 @@ def merge(
     for unit in units:
         found = -1
         for index in kept:
-            if _usable(state, pod_class, merged.at(index), allowed) and not _avoided(losses, unit, merged.at(index)):
+            if _usable(state, pod_class, merged.at(index), allowed) and not _avoided(conflicts, unit, merged.at(index)):
                 found = index
                 kept.remove(index)
                 break
@@ -139,7 +139,7 @@ def merge(
             place += 1
             if not _usable(state, pod_class, head, allowed):
                 stats.misfits += 1
-            elif _avoided(losses, unit, head):
+            elif _avoided(conflicts, unit, head):
                 kept.append(place - 1)
             else:
                 found = place - 1
@@ -170,8 +170,8 @@ def _usable(state: State, pod_class: PodClass, head: tuple[Answer, str] | None, 
     return bool(allowed[row]) and node is not None and fits(state.cache.table, pod_class, row)
 
 
-def _avoided(losses: Losses, unit: Unit, head: tuple[Answer, str] | None) -> bool:
-    return losses.avoids(unit.pod.uid, _known(head)[1])
+def _avoided(conflicts: ConflictTracker, unit: Unit, head: tuple[Answer, str] | None) -> bool:
+    return conflicts.avoids(unit.pod.uid, _known(head)[1])
 
 
 def _known(head: tuple[Answer, str] | None) -> tuple[Answer, str]:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from services.coordinator.agents.registry import Roster
+from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, KnownClass
-from services.coordinator.cycle.constraints import Guiding
-from services.coordinator.cycle.losses import Losses
+from services.coordinator.cycle.constraints import Constraints
+from services.coordinator.cycle.losses import ConflictTracker
 from services.coordinator.cycle.merging import AgentAnswers, Unit
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.search import Preemptor
-from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE, Notices
+from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE, StatusReporter
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.constraints import Guidance
@@ -53,28 +53,28 @@ class Group:
         return self.guidance is not None
 
 
-class Refusals:
+class FailureHandler:
     """Gives units back to the queue."""
 
     def __init__(
-        self, state: State, roster: Roster, notices: Notices, losses: Losses, guiding: Guiding, preemptor: Preemptor,
-        requeuer: Requeuer,
+        self, state: State, registry: AgentRegistry, reporter: StatusReporter, conflicts: ConflictTracker,
+        constraints: Constraints, preemptor: Preemptor, requeuer: Requeuer,
     ) -> None:  # fmt: skip
         self._state = state
         self._preemptor = preemptor
-        self._guiding = guiding
-        self._roster = roster
-        self._notices = notices
-        self._losses = losses
+        self._constraints = constraints
+        self._registry = registry
+        self._reporter = reporter
+        self._conflicts = conflicts
         self._requeuer = requeuer
 
     def give_back(self, unit: Unit, group: Group, *, missing: int) -> None:
         """No node was left for the unit. ``missing``: agents that own nodes and said nothing."""
         state, pod = self._state, unit.pod
-        if self._guiding.fits_nowhere(pod, guided=group.guided):
+        if self._constraints.fits_nowhere(pod, guided=group.guided):
             self.park(unit, guided=group.guided)
             return
-        unowned = len(self._roster.ownership.unowned)
+        unowned = len(self._registry.ownership.unowned)
         if group.lists or group.unknown or not (missing or unowned):
             self._lost(unit)
             return
@@ -82,19 +82,19 @@ class Refusals:
             missing
         )
         text = f"nodes that would take the pod are not answered for: {', '.join(why)}."
-        self._notices.tell(pod, UNSCHEDULABLE, text)
+        self._reporter.tell(pod, UNSCHEDULABLE, text)
         state.attempted(pod.uid, "error")
         self._retry(pod.uid)
 
     def park(self, unit: Unit, *, guided: bool) -> None:
         """By the coordinator's own accounting no node takes the unit: it sleeps until that may have changed."""
         state, pod = self._state, unit.pod
-        if guided and (others := self._guiding.waits(pod)):
+        if guided and (others := self._constraints.waits(pod)):
             state.queue.hold(pod.uid, others, state.now)
             self._requeuer.attempt_ended(pod.uid)
             return
-        diagnosis = self._guiding.diagnosis(pod)
-        self._losses.won(pod.uid)
+        diagnosis = self._constraints.diagnosis(pod)
+        self._conflicts.won(pod.uid)
         state.stats.parked += 1
         state.attempted(pod.uid, "unschedulable")
         state.log(
@@ -108,7 +108,7 @@ class Refusals:
     def too_large(self, pod: Pod, size_bytes: int) -> None:
         """The pod's constraints do not fit into an offer: it waits, the others go on."""
         message = f"selectors, affinity and tolerations take {size_bytes} bytes; at most {MAX_CLASS_BYTES} are offered"
-        self._notices.tell(pod, SCHEDULER_ERROR, message)
+        self._reporter.tell(pod, SCHEDULER_ERROR, message)
         self._state.attempted(pod.uid, "error")
         self._retry(pod.uid)
 
@@ -118,19 +118,19 @@ class Refusals:
 
     def no_agents(self) -> None:
         """Nobody decides for any node, and that is not because they are slow: say so, and wait for one to join."""
-        roster = self._roster
-        if roster.somebody_owns() or self._state.now < roster.grace_over_at():
+        registry = self._registry
+        if registry.somebody_owns() or self._state.now < registry.grace_over_at():
             return
-        message = "no agents are registered" if not roster.views else "no agent decides for any of the nodes"
+        message = "no agents are registered" if not registry.views else "no agent decides for any of the nodes"
         self._park_all(SCHEDULER_ERROR, message)
 
     def _lost(self, unit: Unit) -> None:
         """Somebody offered nodes, and others took them first."""
         state = self._state
         state.stats.losses += 1
-        failed = self._losses.lost(unit.pod.uid)
+        failed = self._conflicts.lost(unit.pod.uid)
         if failed:
-            self._notices.tell(unit.pod, UNSCHEDULABLE, "every offered node was taken by other pods; trying again")
+            self._reporter.tell(unit.pod, UNSCHEDULABLE, "every offered node was taken by other pods; trying again")
             state.attempted(unit.pod.uid, "error")
             self._retry(unit.pod.uid)
         else:
@@ -145,7 +145,7 @@ class Refusals:
         state = self._state
         for pod in state.queue.pop(PARKED_AT_ONCE, state.now):
             state.stats.parked += 1
-            self._notices.tell(pod, reason, message)
+            self._reporter.tell(pod, reason, message)
             state.attempted(pod.uid, "unschedulable" if reason == UNSCHEDULABLE else "error")
             state.queue.park(pod.uid, (), state.now)
             self._requeuer.attempt_ended(pod.uid)

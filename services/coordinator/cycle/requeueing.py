@@ -20,7 +20,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from services.coordinator.core.state import State
-from services.coordinator.cycle.constraints import Guiding
+from services.coordinator.cycle.constraints import Constraints
 from services.coordinator.preemption.search import Preemptor
 from shared.model.labels import selects
 from shared.model.pod import Pod
@@ -80,9 +80,9 @@ class _Roused:
 class Requeuer:
     """One term's. The marks are cheap; ``step`` does the work."""
 
-    def __init__(self, state: State, guiding: Guiding, preemptor: Preemptor) -> None:
+    def __init__(self, state: State, constraints: Constraints, preemptor: Preemptor) -> None:
         self._state = state
-        self._guiding = guiding
+        self._constraints = constraints
         self._preemptor = preemptor
         self._nodes: dict[str, _Change] = {}
         self._pods: dict[Hashable, tuple[Pod, ClusterEvent]] = {}
@@ -297,7 +297,7 @@ class Requeuer:
         if not self._leaves_room(pod, free, taken):
             self._look_for_victims(group, row)
             return 1
-        plugin = self._guiding.rejecting_at(pod, row)
+        plugin = self._constraints.rejecting_at(pod, row)
         if plugin:
             if plugin in RELATIONAL and plugin not in group.plugins:
                 state.queue.waiting.blame(group, frozenset((plugin,)))
@@ -336,9 +336,9 @@ class Requeuer:
         group = state.queue.waiting.numbered(number)
         if group is None:
             return 0
-        pod, guiding = group.pod, self._guiding
-        guidance = guiding.judge(pod)
-        if guiding.takes_nobody(pod, guidance):
+        pod, constraints = group.pod, self._constraints
+        guidance = constraints.judge(pod)
+        if constraints.takes_nobody(pod, guidance):
             self._preemptor.look_again(group, None)
             return JUDGED_IN_FULL
         mask = guidance.mask if guidance.mask is not None else state.feasibility.of(pod.pod_class).mask

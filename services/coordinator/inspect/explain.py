@@ -46,8 +46,8 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
     if state in ("pending", "placing"):
         strict = core.state.settings.preemption_strict
         add_verdicts(answer, core.state.cluster, core.state.feasibility, pod, strict_budgets=strict)
-        answer["nodes"]["unowned"] = len(core.roster.ownership.unowned)
-        answer["nodes"]["agents"] = len(core.roster.views)
+        answer["nodes"]["unowned"] = len(core.registry.ownership.unowned)
+        answer["nodes"]["agents"] = len(core.registry.views)
     return answer
 
 

@@ -24,9 +24,9 @@ from msgspec.structs import replace
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import State
-from services.coordinator.cycle.constraints import Guiding
+from services.coordinator.cycle.constraints import Constraints
 from services.coordinator.preemption.evictions import EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
-from services.coordinator.status.reporter import UNSCHEDULABLE, Notices
+from services.coordinator.status.reporter import UNSCHEDULABLE, StatusReporter
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
@@ -116,11 +116,11 @@ class _Nomination:
 class Preemptor:
     """Searches of one term by group, nominations by the preemptor's uid."""
 
-    def __init__(self, state: State, ledger: Ledger, notices: Notices, guiding: Guiding) -> None:
+    def __init__(self, state: State, ledger: Ledger, reporter: StatusReporter, constraints: Constraints) -> None:
         self._state = state
         self._ledger = ledger
-        self._notices = notices
-        self._guiding = guiding
+        self._reporter = reporter
+        self._constraints = constraints
         self._searches: dict[Hashable, _Search] = {}
         self._order: list[tuple[int, int, Hashable]] = []
         self._begun = 0
@@ -144,7 +144,7 @@ class Preemptor:
         group = self._state.queue.waiting.groups[group_key(pod)]
         search = self._search_for(group)
         if search is None:
-            found = self._guiding.openable(pod)
+            found = self._constraints.openable(pod)
             if not found.rows:
                 self._give_up(pod, message, unavailable_message(self._nodes, dict(found.reasons)))
                 return
@@ -156,7 +156,7 @@ class Preemptor:
         pod, search = group.pod, self._search_for(group)
         if pod.nominated_node or not self._may_preempt(pod):
             return  # one that is nominated is tried again once nobody leaves for it any more
-        if row is None and not self._guiding.openable(pod).rows:
+        if row is None and not self._constraints.openable(pod).rows:
             return
         search = search or self._begin(group, whole=False)
         if row is None:
@@ -189,7 +189,7 @@ class Preemptor:
     def _look_everywhere(self, pod: Pod, search: _Search) -> int:
         """Where the fewest and least important pods would do comes first, else from a random node on; returns the
         work it was."""
-        found, search.whole = self._guiding.openable(pod), False
+        found, search.whole = self._constraints.openable(pod), False
         search.reasons = search.reasons or found.reasons.copy()
         start = int(self._state.rng.random() * len(found.rows))
         price = self._state.cluster.index.removable.least_price(pod)
@@ -216,13 +216,13 @@ class Preemptor:
         row = cluster.table.row_of.get(node)
         if row is None:
             return True
-        prefiltered = self._guiding.judge(pod).prefiltered
+        prefiltered = self._constraints.judge(pod).prefiltered
         found = rejection_of(feasibility, prefiltered, run_filters(cluster, feasibility, prefiltered), row)
         return found is not None and found[0].code is Code.UNRESOLVABLE
 
     def _finds_room(self, pod: Pod) -> bool:
         """Whether some node takes the pod by now: nobody has to leave for it."""
-        return not self._guiding.takes_nobody(pod, self._guiding.judge(pod))
+        return not self._constraints.takes_nobody(pod, self._constraints.judge(pod))
 
     # --- the search ---------------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class Preemptor:
         """A dry run's result, remembered where nothing changed on the node and nothing but the node decides."""
         state = self._state
         table = state.cache.table
-        if self._guiding.prefiltered(pod).rules or table.names[row] in state.cluster.nominated_nodes():
+        if self._constraints.prefiltered(pod).rules or table.names[row] in state.cluster.nominated_nodes():
             return self._candidate(pod, row), KNOWN_PER_DRY_RUN
         kind = pod.pod_class, pod.priority
         tries = self._tries.get(kind)
@@ -296,7 +296,7 @@ class Preemptor:
 
     def _candidate(self, pod: Pod, row: int) -> Tried:
         state = self._state
-        dry_run = DryRun(state.cluster, state.feasibility, self._guiding.prefiltered(pod), row)
+        dry_run = DryRun(state.cluster, state.feasibility, self._constraints.prefiltered(pod), row)
         lower = [p for p in state.cluster.index.pods_on(dry_run.node_name) if p.priority < pod.priority]
         possible = [p for p in lower if p.preemptible]
         if not possible:
@@ -316,7 +316,7 @@ class Preemptor:
         if self._finds_room(pod):
             message = search.untold.pop(uid, "")
             if message:
-                self._notices.tell(pod, UNSCHEDULABLE, message)
+                self._reporter.tell(pod, UNSCHEDULABLE, message)
             state.queue.rouse(uid, state.now, ClusterEvent.POD_DELETED)  # the others of the group search on
             return
         while search.found:
@@ -328,7 +328,7 @@ class Preemptor:
             if again is not None and again.violations > chosen.violations and not state.settings.preemption_strict:
                 search.found.append(again)  # its budget was used up meanwhile: another node may do better
             elif again is not None and again.violations <= chosen.violations:
-                message = search.untold.pop(uid, "") or failure_message(self._guiding.diagnosis(pod))
+                message = search.untold.pop(uid, "") or failure_message(self._constraints.diagnosis(pod))
                 self._nominate(pod, again, message)
                 return
         del self._searches[group.key]
@@ -349,7 +349,7 @@ class Preemptor:
         self._tell(pod, message, preemption, nominated="" if pod.nominated_node else None)
 
     def _tell(self, pod: Pod, message: str, preemption: str, *, nominated: str | None = None) -> None:
-        self._notices.tell(pod, UNSCHEDULABLE, f"{message} preemption: {preemption}", nominated=nominated)
+        self._reporter.tell(pod, UNSCHEDULABLE, f"{message} preemption: {preemption}", nominated=nominated)
 
     # --- nomination and eviction --------------------------------------------------------------------------------
 
@@ -359,7 +359,7 @@ class Preemptor:
             # it would wait for room that is taken now (kube-scheduler clears these too)
             self._nominations.pop(other.uid, None)
             state.cluster.withdraw_nomination(other.uid)
-            self._notices.clear_nomination(other)
+            self._reporter.clear_nomination(other)
             state.queue.renominate(other.uid, replace(other, nominated_node=""))
             state.queue.rouse(other.uid, state.now)
         nominated = replace(pod, nominated_node=node)
@@ -373,7 +373,7 @@ class Preemptor:
         forced = frozenset(violating) if candidate.violations else frozenset()
         self._nominations[pod.uid] = _Nomination(nominated, candidate.victims, forced)
         state.log("pod_nominated", pod_uid=pod.uid, node=node, victims=len(candidate.victims))
-        self._notices.tell(pod, UNSCHEDULABLE, message, nominated=node)
+        self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=node)
 
     def stored(self, uid: str, node: str) -> None:
         """The API server has the nomination: now the victims may go."""
@@ -439,7 +439,7 @@ class Preemptor:
         entry = state.queue.entries.get(uid)
         if entry is not None:
             if known.stored:
-                self._notices.clear_nomination(entry.pod)
+                self._reporter.clear_nomination(entry.pod)
             state.queue.renominate(uid, replace(entry.pod, nominated_node=""))
             state.queue.rouse(uid, state.now)
 

@@ -19,7 +19,7 @@ import msgspec
 from services.coordinator.core.instructions import KeepWindow, WritePointer
 from services.coordinator.core.state import State
 from services.coordinator.rollout.values import Sample
-from services.coordinator.rollout.variants import Lanes
+from services.coordinator.rollout.variants import Variants
 from services.coordinator.rollout.view import RolloutView, conduct_of, view_of
 from services.coordinator.rollout.window import LaneBook, OpenWindow
 from shared.errors import ConfigError
@@ -32,12 +32,12 @@ from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 WRITE_RETRY_S = 2.0
 
 
-class Rolling:
+class RolloutEvaluation:
     """Collects the window and keeps the machine."""
 
-    def __init__(self, state: State, lanes: Lanes) -> None:
+    def __init__(self, state: State, variants: Variants) -> None:
         self._state = state
-        self._lanes = lanes
+        self._variants = variants
         self._rollout: Rollout | None = None
         self._written: tuple[Change, float] | None = None
         self.failures: Counter[str] = Counter()
@@ -48,8 +48,8 @@ class Rolling:
 
     def seen(self, pointer: PolicyPointer) -> None:
         """The pointer as etcd has it."""
-        before = self._lanes.pointer
-        self._lanes.pointer = pointer
+        before = self._variants.pointer
+        self._variants.pointer = pointer
         if self._rollout is None:
             self._rollout = Rollout(self.settings, pointer)
         else:
@@ -93,8 +93,8 @@ class Rolling:
 
     def answered(self, placements: Sequence[Placement], results: Sequence[PlacementResult]) -> None:
         """The binder's answer to a plan: what it refused on the chosen node counts against who chose."""
-        self._lanes.valuing.placed(placements)
-        if not self._lanes.rolling:
+        self._variants.valuing.placed(placements)
+        if not self._variants.rolling:
             return
         result_of = {result.unit: result for result in results}
         for placement in placements:
@@ -121,7 +121,7 @@ class Rolling:
             self._close(rollout)
 
     def _close(self, rollout: Rollout) -> None:
-        goal, values = self._lanes.goal, self._open.values(self._lanes.goal)
+        goal, values = self._variants.goal, self._open.values(self._variants.goal)
         window, before = self._open.closed(goal), rollout.pointer
         self._restart()
         change = rollout.closed(window)
@@ -143,7 +143,7 @@ class Rolling:
 
     def _close_alone(self, rollout: Rollout) -> None:
         """Nothing is compared: what the active policy's choices were worth is kept all the same."""
-        count, values = len(self._open.samples), self._open.values(self._lanes.goal)
+        count, values = len(self._open.samples), self._open.values(self._variants.goal)
         self._restart()
         if count:
             alone = PolicyWindow(number=0, time="", active=rollout.pointer.active.title, values=values, samples=count)
@@ -167,7 +167,7 @@ class Rolling:
 
     def figures(self) -> dict[str, Any]:
         """The pointer, the windows of the present stage and the last one, for ``/v1/status``."""
-        pointer, view = self._lanes.pointer, self.view()
+        pointer, view = self._variants.pointer, self.view()
         if pointer is None or view is None:
             return {}
         told: dict[str, Any] = msgspec.to_builtins(view)
@@ -202,7 +202,7 @@ class Rolling:
 
     def _book(self, title: str) -> LaneBook | None:
         """Of the policy that did it; None for one that is not compared (any more): agents change over one by one."""
-        pointer = self._lanes.pointer
+        pointer = self._variants.pointer
         if pointer is None:
             return None
         if pointer.candidate is not None and title == pointer.candidate.title:
@@ -219,7 +219,7 @@ class Rolling:
 
     def _restart(self) -> None:
         self._open = OpenWindow(self._state.now)
-        self._lanes.valuing.reopen()
+        self._variants.valuing.reopen()
 
 
 def _title(ref: PolicyRef | None) -> str:

@@ -23,7 +23,7 @@ from services.coordinator.cycle.classes import Classes
 from services.coordinator.cycle.merging import Unit
 from services.coordinator.cycle.refusals import Group
 from services.coordinator.rollout.values import Sample, Valuing
-from services.coordinator.usage.inventory import Residents
+from services.coordinator.usage.inventory import WorkloadInventory
 from shared.model.pod import Pod
 from shared.policy.marl import policy as marl_dqn
 from shared.policy.marl.features import PodView, node_view, summary
@@ -48,7 +48,7 @@ MOST_PAIRS, MOST_ALONE = 150, 30
 NO_POD = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
 
 
-class Lanes:
+class Variants:
     """The pointer's effect on rounds. ``pointer`` None: there is none yet, one policy judges everything."""
 
     def __init__(self, state: State) -> None:
@@ -62,7 +62,7 @@ class Lanes:
         self.valuing = Valuing(state)
         self.store = UtilisationStore(speed=state.settings.speed)
         """What all nodes were last measured to use, and what stands there."""
-        self.residents = Residents(state, self.store)
+        self.inventory = WorkloadInventory(state, self.store)
         self._measurements = 0
         self._samples: dict[str, tuple[float, list[float]]] = {}
         self._told: dict[str, tuple[int, int]] = {}
@@ -119,9 +119,9 @@ class Lanes:
         """Note when pods came to their nodes and left them, while a policy looks at use: after every batch of events,
         so that their ages are right."""
         if self.comparing:
-            self.residents.follow()
+            self.inventory.follow()
         else:
-            self.residents.stop()
+            self.inventory.stop()
 
     def measured(self, samples: Sequence[NodeSample]) -> None:
         """What nodes used; told to each agent about its own nodes with the next offer."""
@@ -140,7 +140,7 @@ class Lanes:
             self.used[sample.node] = (now - sample.age_s, sample)
             found.append(sample_of(table, row, shares, now - sample.age_s))
         self.store.measure_some([one for one in found if one is not None])
-        self.residents.learned()
+        self.inventory.learned()
 
     def samples_for(self, agent: str, epoch: int, slots: Mapping[int, str]) -> list[NodeUse]:
         """The newest samples of an agent's nodes, once; ``slots``: the nodes it was told of."""

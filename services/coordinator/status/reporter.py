@@ -93,7 +93,7 @@ class _Out(NamedTuple):
 
 
 @dataclass(slots=True)
-class Notices:
+class StatusReporter:
     """What each pending pod was told last, and what is still to be told."""
 
     _state: State
