@@ -48,13 +48,12 @@ from services.coordinator.core.events import (
     ViewAcked,
 )
 from services.coordinator.core.instructions import Instruction, SetTimer
-from services.coordinator.core.intake import Intake
+from services.coordinator.core.intake import ClusterIntake, PodIntake
 from services.coordinator.core.operator_control import OperatorControl
 from services.coordinator.core.state import CoreSettings, State
 from services.coordinator.core.takeover import Takeover
-from services.coordinator.cycle.constraints import Constraints
 from services.coordinator.cycle.cycle import Cycle
-from services.coordinator.cycle.losses import ConflictTracker
+from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.rollout.evaluation import RolloutEvaluation
@@ -85,34 +84,21 @@ class Core:
         kinds: Collection[str] = (),
     ) -> None:
         self.state = State(term, scheduler_name, policy, settings or CoreSettings(), rng)
-        self.registry = AgentRegistry(self.state)
-        self.takeover = Takeover(self.state, kinds)
-        self.reporter = StatusReporter(self.state)
-        self.ledger = Ledger(self.state, self.reporter)
-        self.conflicts = ConflictTracker(self.state)
-        self.constraints = Constraints(self.state)
-        self.preemptor = Preemptor(self.state, self.ledger, self.reporter, self.constraints)
-        self.requeuer = Requeuer(self.state, self.constraints, self.preemptor)
-        self.intake = Intake(
-            self.state,
-            self.registry,
-            self.ledger,
-            self.takeover,
-            self.reporter,
-            self.conflicts,
-            self.requeuer,
-            self.preemptor,
-        )
-        self.variants = Variants(self.state)
-        self.evaluation = RolloutEvaluation(self.state, self.variants)
-        self.cycle = Cycle(
-            self.state, self.registry, self.ledger, self.reporter, self.conflicts, self.constraints, self.preemptor,
-            self.requeuer, self.variants, self.evaluation,
-        )  # fmt: skip
-        self.outcomes = Outcomes(
-            self.state, self.ledger, self.intake, self.takeover, self.reporter, self.conflicts, self.preemptor
-        )
-        self.control = OperatorControl(self.state, self.intake, self.evaluation)
+        state = self.state
+        self.registry = AgentRegistry(state)
+        self.takeover = Takeover(state, kinds)
+        self.reporter = StatusReporter(state)
+        self.ledger = Ledger(state, self.reporter)
+        self.preemptor = Preemptor(state, self.ledger, self.reporter)
+        self.requeuer = Requeuer(state, self.preemptor)
+        self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
+        self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
+        self.intake = ClusterIntake(state, self.registry, self.requeuer)
+        self.variants = Variants(state)
+        self.evaluation = RolloutEvaluation(state, self.variants)
+        self.cycle = Cycle(state, self.registry, self.variants, self.failures, self.ledger, self.requeuer)
+        self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.preemptor)
+        self.control = OperatorControl(state, self.intake, self.evaluation)
         self._timer: float | None = None
         self._queue_swept_at = 0.0
         self._again = False
@@ -125,14 +111,15 @@ class Core:
             self._take(event)
         self.intake.settle()
         self._advance()
-        self.variants.follow()
+        if self.variants.comparing:
+            self.variants.inventory.follow()
         out, state.out = state.out, []
         return out
 
     def _take(self, event: Event) -> None:
         match event:
             case PodUpserted():
-                self.intake.upsert_pod(event.pod)
+                self.pods.upsert(event.pod)
             case DecisionsReceived():
                 self.evaluation.heard(event.decisions)
                 self.cycle.decided(event)
@@ -141,7 +128,7 @@ class Core:
                     self.evaluation.answered(plan.plan.placements, event.result.results)
                 self.outcomes.answered(event)
             case PodDeleted():
-                self.intake.delete_pod(event.uid)
+                self.pods.delete(event.uid)
             case NodeUpserted():
                 self.intake.upsert_node(event.node, event.images)
             case ObjectChanged():
@@ -151,7 +138,7 @@ class Core:
             case NodeDeleted():
                 self.intake.delete_node(event.name)
             case ViewAcked():
-                self.registry.acked(event)
+                self.registry.answered(event.agent, event.request, event.ack.revision)
             case RequestFailed():
                 self.cycle.failed(event)
             case AgentsChanged():
@@ -209,10 +196,9 @@ class Core:
             if not state.queue.sweep(state.now):
                 self._queue_swept_at = state.now
             self.registry.rebalance()
-        self.takeover.ask()
-        self.ledger.sweep()
-        self.ledger.resend()
-        self.ledger.ask_again()
+        if self.takeover.held:
+            self.takeover.ask()
+        self.ledger.step()
         self.cycle.finish()
         self.registry.push_views()
         self.requeuer.step()
@@ -223,36 +209,33 @@ class Core:
                 break
             if not self.cycle.finish():
                 break
-        if state.paused is None:
+        if self.preemptor.searches and state.paused is None:
             self.preemptor.step()
-        self.evaluation.step()
+        if self.variants.pointer is not None:
+            self.evaluation.step()
         self.reporter.step()
         self._set_timer()
 
     def _set_timer(self) -> None:
         """One timer, at the earliest thing that happens by itself."""
+        state = self.state
+        searching = self.preemptor.searches and state.paused is None
         times = [
             self._queue_swept_at + SWEEP_QUEUE_S,
-            self.state.queue.next_ready_at(),
+            state.now if self._again or searching or self.requeuer.busy else None,
+            state.queue.next_ready_at(),
             self.ledger.wake_at(),
-            self.takeover.wake_at(),
+            self.takeover.wake_at() if self.takeover.held else None,
+            self.takeover.grace_over_at() if not state.started else None,
             self.registry.wake_at(),
-            self.evaluation.wake_at(),
+            self.cycle.current.deadline if self.cycle.current is not None else None,
+            self.evaluation.wake_at() if self.variants.pointer is not None else None,
             self.reporter.wake_at(),
         ]
-        searching = self.preemptor.busy and self.state.paused is None
-        if self._again or searching or self.requeuer.busy:
-            times.append(self.state.now)
-        if not self.state.started:
-            times.append(self.takeover.grace_over_at())
-        if self.cycle.current is not None:
-            times.append(self.cycle.current.deadline)
-        elif self.state.now < self.registry.grace_over_at() and not self.registry.somebody_owns():
-            times.append(self.registry.grace_over_at())
         at = min(time for time in times if time is not None)
-        if self._timer is None or at < self._timer or self._timer <= self.state.now:
+        if self._timer is None or at < self._timer or self._timer <= state.now:
             self._timer = at
-            self.state.emit(SetTimer(at))
+            state.out.append(SetTimer(at))
 
     # --- what others may look at --------------------------------------------------------------------------------
 
@@ -266,8 +249,8 @@ class Core:
         places = []
         entry = self.state.queue.entries.get(uid)
         if entry is not None:
-            in_plan = entry.place is Place.IN_FLIGHT and self.ledger.holds(uid)
+            in_plan = entry.place is Place.IN_FLIGHT and uid in self.ledger.placed
             places.append("assumed" if in_plan else entry.place.value)
-        if self.takeover.holds(uid):
+        if uid in self.takeover.held:
             places.append("intent")
         return places

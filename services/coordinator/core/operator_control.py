@@ -15,7 +15,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from services.coordinator.core.events import ControlSeen
-from services.coordinator.core.intake import Intake
+from services.coordinator.core.intake import ClusterIntake
 from services.coordinator.core.state import CoreSettings, State
 from services.coordinator.rollout.evaluation import RolloutEvaluation
 
@@ -23,7 +23,7 @@ from services.coordinator.rollout.evaluation import RolloutEvaluation
 class OperatorControl:
     """Applies ``ControlSeen``. ``number``: of the settings in force, 0 for those the process was started with."""
 
-    def __init__(self, state: State, intake: Intake, evaluation: RolloutEvaluation) -> None:
+    def __init__(self, state: State, intake: ClusterIntake, evaluation: RolloutEvaluation) -> None:
         self._state = state
         self._intake = intake
         self._evaluation = evaluation

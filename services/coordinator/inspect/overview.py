@@ -268,7 +268,7 @@ def _in_flight(core: Core) -> dict[str, Pod | Placed]:
     current = core.cycle.current
     found: dict[str, Pod | Placed] = {}
     for group in current.groups.values() if current is not None else ():
-        if not group.probe:
+        if not group.shadow:
             found.update((unit.pod.uid, unit.pod) for unit in group.units)
     found.update(core.ledger.placed)
     found.update(core.takeover.held)

@@ -136,12 +136,12 @@ def test_nobody_is_chosen_for_eviction_while_paused(monkeypatch: pytest.MonkeyPa
         scene.add_pod(make_pod(f"low{number}").cpu("4").priority(0).on(f"n{number}").pod())
     scene.run()
     scene.add_pod(make_pod("high").cpu("4").priority(100).pod())
-    while not scene.core.preemptor.busy:
+    while not scene.core.preemptor.searches:
         assert scene.step()
     tell(scene, ControlSeen(PAUSED))
     scene.run(until_s=30)
     assert not evictions(scene)
-    assert scene.core.preemptor.busy, "the search waits for the end of the pause"
+    assert scene.core.preemptor.searches, "the search waits for the end of the pause"
     tell(scene, ControlSeen())
     scene.run(until_s=30)
     assert len(scene.evicted) == 1
