@@ -22,7 +22,8 @@ from services.learner.training.imitation import ImitationReport, ImitationSettin
 from shared.errors import ConfigError
 from shared.experiments.environments.thesis import ThesisSettings
 from shared.experiments.evaluation.decisions import Decisions, Example, collect, shared_best
-from shared.experiments.evaluation.worlds.replaying import jobs_of, limits_of
+from shared.experiments.evaluation.worlds.measured_world import limits_of
+from shared.experiments.evaluation.worlds.replaying import jobs_of
 from shared.experiments.evaluation.worlds.table_run import TableRun, repeat_history
 from shared.experiments.evaluation.worlds.thesis_session import Session
 from shared.kube.convert import node_from_api
@@ -135,7 +136,7 @@ def _of_kube_default(settings: MarlSettings) -> Iterator[tuple[Floats, BoolArray
 
 
 def _of_history(capture: Capture) -> Iterator[Example]:
-    limits = limits_of(capture)
+    limits = limits_of(capture.nodes)
     names = list(limits)
     seen = measured(capture, names)
     shares = seen / np.maximum(references(limits, seen), 1.0)[:, None, :]
