@@ -15,6 +15,7 @@ from services.binder.core.core import BinderCore
 from services.binder.settings import BinderSettings
 from services.binder.shell import Shell
 from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
 from shared.kube.scheduling_kinds import STORAGE_KINDS
 from shared.runtime.kube.watches import follow_nodes, follow_objects, follow_pods
 from shared.runtime.leader_shell import candidacy
@@ -27,12 +28,14 @@ from shared.runtime.process.service import Service, boottime
 async def main(service: Service, settings: BinderSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     failpoints = Failpoints.from_environment()
+    access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
     async with opened(service, settings, "binder") as runtime:
         admin = Admin(runtime.id, settings.shard)
         admin.register(runtime.metrics)
         await runtime.listen(peer_routes=admin.peer_routes(), extra=admin.routes(runtime.authenticator))
-        api = await runtime.load_kubeconfig(settings.kubeconfig, settings.context)
+        api = runtime.api = KubeClient(access)
         await runtime.check_servers()
+        service.spawn("credentials", access.keep_fresh())
 
         async def drain() -> None:
             if admin.shell is not None:

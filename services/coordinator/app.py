@@ -34,6 +34,7 @@ from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.shell import Shell
 from services.coordinator.usage import sampling as measuring
 from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
 from shared.kube.resources import NAMESPACES
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS
@@ -72,14 +73,16 @@ class Outside:
 
 async def main(service: Service, settings: CoordinatorSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
+    access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
     async with opened(service, settings, "coordinator") as runtime, AsyncExitStack() as closing:
         store, keys, metrics, admin = runtime.store, runtime.keys, runtime.metrics, Admin(runtime.id)
         admin.register(metrics)
         scheduler_metrics = SchedulerMetrics(metrics, profile=settings.scheduler_name, core=lambda: admin.core)
         await runtime.listen(extra=admin.routes(runtime.authenticator))
-        api = await runtime.load_kubeconfig(settings.kubeconfig, settings.context)
-        admin.cluster = ClusterIdentity(setting=settings.cluster_name, context=runtime.cluster_name)
+        api = runtime.api = KubeClient(access)
+        admin.cluster = ClusterIdentity(setting=settings.cluster_name, context=access.cluster_name)
         await runtime.check_servers()
+        service.spawn("credentials", access.keep_fresh())
         service.spawn("log_level", control.follow_log_level(store, keys, settings))
         cluster = await _cluster_lease(runtime, api)
         outside = Outside(

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from services.binder.core.instructions import Instruction, Log
+from shared.backoff import backoff_s
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -257,8 +258,8 @@ class State:
     def pause(self, transit: Transit, *, at_least_s: float = 0.0) -> None:
         """Let a failed request of the unit wait, longer each time."""
         settings = self.settings
-        pause_s = min(settings.retry_s * 2.0 ** min(transit.failures, 16), settings.retry_max_s)
         transit.failures += 1
+        pause_s = backoff_s(transit.failures, first_s=settings.retry_s, most_s=settings.retry_max_s)
         self.paused[transit.uid] = self.now + max(pause_s, at_least_s)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from services.cli.listing.kinds import Kind, number, text
 from services.cli.terminal.tables import left, printable, right, table
 from shared.policy.rollout.outcome import NEUTRAL
-from shared.runtime.records import policy_listing
+from shared.runtime.records.policies import policy_rows
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyValue, PolicyWindow
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ CHANGES = 10
 
 def listing(pointer: PolicyPointer | None, history: Sequence[HistoryRecord]) -> list[dict[str, Any]]:
     """One row per policy: published ones, then what is shipped and built in."""
-    found: list[dict[str, Any]] = msgspec.to_builtins(policy_listing.rows(pointer, history))
+    found: list[dict[str, Any]] = msgspec.to_builtins(policy_rows(pointer, history))
     return found
 
 

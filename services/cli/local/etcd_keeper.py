@@ -13,6 +13,7 @@ from pathlib import Path
 
 from services.cli.local.process_usage import ProcessUsage, read_usage
 from services.cli.local.supervisor import FIRST_BACKOFF_S, MAX_BACKOFF_S, STABLE_S
+from shared.backoff import backoff_s
 from shared.errors import ConfigError
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 
@@ -83,7 +84,7 @@ class EtcdKeeper:
             await asyncio.sleep(SAMPLE_S)
 
     async def _keep(self) -> None:
-        backoff_s = FIRST_BACKOFF_S
+        failures = 0
         while True:
             started = time.monotonic()
             await self._etcd.wait()
@@ -94,9 +95,9 @@ class EtcdKeeper:
             self._on_event("exit")
             while not self.healthy.is_set():
                 if time.monotonic() - started >= STABLE_S:
-                    backoff_s = FIRST_BACKOFF_S
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+                    failures = 0
+                failures += 1
+                await asyncio.sleep(backoff_s(failures, first_s=FIRST_BACKOFF_S, most_s=MAX_BACKOFF_S))
                 with contextlib.suppress(ConfigError):
                     await self._etcd.start()
                     self.healthy.set()

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shared.quantiles import nearest_rank
+
 WINDOW_S = 10.0
 EVERY_S = 1.0
 TURNS_S = 60
@@ -104,12 +106,5 @@ class Pace:
 
 
 def _quantiles(values_s: Sequence[float]) -> Quantiles:
-    """Nearest rank, never an average of two."""
-    ordered = sorted(values_s)
-    if not ordered:
-        return Quantiles(0.0, 0.0)
-
-    def at(percent: int) -> float:
-        return round(ordered[-(-percent * len(ordered) // 100) - 1] * 1000, 3)
-
-    return Quantiles(at(50), at(99))
+    p50, p99 = nearest_rank(values_s, 0.5, 0.99)
+    return Quantiles(round(p50 * 1000, 3), round(p99 * 1000, 3))

@@ -11,12 +11,12 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
 from aiohttp import web
 
+from shared.adapters.etcd import store as _etcd  # noqa: F401  before the loop turns: it brings grpc, a second's work
 from shared.adapters.peers.client import PeerClient
 from shared.adapters.peers.clock_skew import ClockSkew
 from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
@@ -63,9 +63,8 @@ class Runtime(Generic[P_co]):
         self.open_store = store_opener(settings)
         self.url = ""
         """Ours, as the others are told; known once we listen."""
-        self.cluster_name = ""
-        """The kubeconfig's."""
         self.api: KubeClient | None = None
+        """Put here by services that have access to a cluster."""
         self._listener: Listener | None = None
         tokens = TokenFile(settings.token_file) if settings.token_file is not None else None
         files = settings.tls_files
@@ -105,17 +104,6 @@ class Runtime(Generic[P_co]):
         files = self.settings.tls_files
         self._listener = await listen(app, host=host, port=port, tls=server_tls(**files) if files is not None else None)
         self.url = self.settings.advertise.rstrip("/") or self._listener.url
-
-    async def load_kubeconfig(self, kubeconfig: Path | None, context: str) -> KubeClient:
-        """The API server's client; its credentials are kept fresh."""
-        from shared.adapters.kube.api import KubeClient
-        from shared.adapters.kube.config import KubeConfig
-
-        access = await KubeConfig.load(kubeconfig, context=context or None)
-        self.cluster_name = access.cluster_name
-        self.api = KubeClient(access)
-        self.service.spawn("credentials", access.keep_fresh())
-        return self.api
 
     async def check_servers(self) -> None:
         """Return once etcd and, where we have a client of it, the API server answer. ``ConfigError`` otherwise."""
