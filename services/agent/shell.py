@@ -17,8 +17,9 @@ import structlog
 
 from services.agent.core import AgentCore
 from shared.errors import ConfigError, StoreError, WireError
+from shared.model.unit import cause_id
 from shared.runtime.http.listener import Caller, PeerRoute, Refused
-from shared.runtime.observe.hops import Hops, cause_id
+from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
 from shared.wire.messages import Decisions, Offer, ViewUpdate

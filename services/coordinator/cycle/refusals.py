@@ -20,6 +20,7 @@ from services.coordinator.preemption.search import Preemptor
 from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE, Notices
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
+from shared.model.unit import cause_id
 from shared.scheduling.cycle.constraints import Guidance
 from shared.scheduling.cycle.feasibility import failure_message, unavailable_message
 
@@ -99,7 +100,7 @@ class Refusals:
         state.attempted(pod.uid, "unschedulable")
         state.log(
             "pod_unschedulable", level="debug", pod_uid=pod.uid, pod=pod.key,
-            plugins=",".join(sorted(diagnosis.plugins)), cause_id=f"{state.term:x}-{unit.number:x}",
+            plugins=",".join(sorted(diagnosis.plugins)), cause_id=cause_id(state.term, unit.number),
         )  # fmt: skip
         state.queue.park(pod.uid, diagnosis.plugins, state.now)
         self._requeuer.attempt_ended(pod.uid)

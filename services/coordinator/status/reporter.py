@@ -26,6 +26,7 @@ from services.coordinator.core.events import ConditionFailed
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
 from services.coordinator.core.state import State
 from shared.model.pod import Pod
+from shared.model.unit import cause_id
 from shared.wire.messages import Placement
 
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
@@ -132,8 +133,8 @@ class Notices:
         state.stats.events += 1
         uid, namespace, name = placement.uid, placement.namespace, placement.name
         note = f"Successfully assigned {namespace}/{name} to {node}"
-        cause_id = f"{state.term:x}-{placement.unit:x}"
-        state.emit(EmitEvent(uid, namespace, name, "", "Normal", "Scheduled", "Binding", note, cause_id))
+        cause = cause_id(state.term, placement.unit)
+        state.emit(EmitEvent(uid, namespace, name, "", "Normal", "Scheduled", "Binding", note, cause))
 
     def placing(self, uid: str) -> None:
         """The pod goes into a plan: what it was to be told waits, lest it change the version its Binding names."""

@@ -6,7 +6,7 @@ as nominated. It keeps ``ClusterCache`` (amounts) and ``PodIndex`` (who stands w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
@@ -156,6 +156,15 @@ class ClusterState:
     def nominated_nodes(self) -> Iterable[str]:
         """Nodes to which any pod is nominated."""
         return self._nominated.keys()
+
+    def validate(self) -> Iterator[str]:
+        """What is broken in cache and nominations; nothing while all is well."""
+        yield from self.cache.validate()
+        nominated = {uid: name for name, pods in self._nominated.items() for uid in pods}
+        if nominated != self._nominated_to:
+            for uid in nominated.keys() | self._nominated_to.keys():
+                if nominated.get(uid) != self._nominated_to.get(uid):
+                    yield f"nominations: {uid} is on {nominated.get(uid)}, nominated to {self._nominated_to.get(uid)}"
 
     def _withdraw(self, uid: str, *, stays_on: str = "") -> None:
         node_name = self._nominated_to.pop(uid, None)
