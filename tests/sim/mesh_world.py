@@ -93,7 +93,7 @@ class MeshWorld(World):
         """A new coordinator leads: it lists everything."""
         term = self.lead_coordinator()
         core = Core(term=term, scheduler_name="conclave", policy="kube-default", rng=Random(term),
-                    settings=CoordinatorSettings())  # fmt: skip
+                    settings=CoordinatorSettings(validate=self.settings.validate))  # fmt: skip
         self.coordinator = coordinator = Coordinator(core)
         self.look(coordinator)
         stored = {KEYS.intent(key): kv.intent for key, kv in self.stored().items()}
