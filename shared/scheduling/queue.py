@@ -36,6 +36,8 @@ from shared.scheduling.story import Story
 class Place(Enum):
     """Where a pending pod is."""
 
+    __hash__ = object.__hash__  # looked up at every move
+
     ACTIVE = "active"
     BACKOFF = "backoff"
     UNSCHEDULABLE = "unschedulable"
@@ -44,6 +46,8 @@ class Place(Enum):
 
 class OwnEvent(Enum):
     """Why a pod came into a place, where that was no event of the cluster."""
+
+    __hash__ = object.__hash__  # looked up at every move
 
     SEEN = "seen"
     CHANGED = "changed"
@@ -56,6 +60,8 @@ class OwnEvent(Enum):
 
 class ClusterEvent(Enum):
     """What happened in the cluster that may make a pod schedulable."""
+
+    __hash__ = object.__hash__  # looked up at every move
 
     NODE_ADDED = "node_added"
     NODE_ALLOCATABLE = "node_allocatable"
@@ -89,6 +95,11 @@ TRANSITIONS: Mapping[Cause, Mapping[Place, set[Place]]] = {
     **dict.fromkeys((OwnEvent.TIMEOUT, OwnEvent.ROUSED, *ClusterEvent), _HELPED),
 }
 """By cause, and from where: where a pod may go. ``remove`` takes it out from anywhere."""
+
+LEGAL = frozenset(
+    (cause, start, to) for cause, moves in TRANSITIONS.items() for start, ends in moves.items() for to in ends
+)
+"""The same as single moves."""
 
 READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
 """Plugins for which a pod's own labels decide: selectors of others mean it, and its own may mean itself."""
@@ -190,7 +201,7 @@ class PodQueue:
         if entry is not None:
             self._count[entry.place] -= 1
             self._unpark(entry)
-            self.story.add(uid, "{} -> not pending any more", entry.place.value)
+            self.story.add(uid, "{} -> not pending any more", entry.place)
         return entry
 
     def pop(self, count: int, now: float) -> list[Pod]:
@@ -323,11 +334,14 @@ class PodQueue:
             yield f"parked: {uid} is not pending any more, and its group or the sweep keeps it"
 
     def _move(self, entry: Entry, place: Place, now: float, cause: Cause) -> None:
-        uid, why = entry.pod.uid, "taken" if cause is None else cause.value
-        if place not in TRANSITIONS[cause].get(entry.place, ()):
-            raise InvalidTransition(uid, entry.place.value, place.value, why, self.story.lines(uid))
-        start = "new" if cause is OwnEvent.SEEN else entry.place.value
-        self.story.add(uid, "{} -> {} ({})", start, place.value, why)
+        uid, story = entry.pod.uid, self.story
+        if (cause, entry.place, place) not in LEGAL:
+            why = "taken" if cause is None else cause.value
+            raise InvalidTransition(uid, entry.place.value, place.value, why, story.lines(uid))
+        if cause is None:
+            story.add(uid, "{} -> {} (taken)", entry.place, place)
+        else:
+            story.add(uid, "{} -> {} ({})", "new" if cause is OwnEvent.SEEN else entry.place, place, cause)
         self._unpark(entry)
         self._count[entry.place] -= 1
         self._count[place] += 1

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from enum import Enum
 
 STORY_LINES = 16_384
 """Lines kept: some 4 MiB; eight to ten tell of a pod that is placed at once."""
 
-Fact = str | int | float | None
+Fact = str | int | float | Enum | type
+"""What a line is made with; of an enum its value is told, of a type its name."""
 
 
 class Story:
@@ -34,7 +36,7 @@ class Story:
 
     def of(self, uid: str) -> list[tuple[float, str]]:
         """(seconds of the core's clock, text) of every line about the pod that is still kept, oldest first."""
-        return [(at, text.format(*facts)) for at, of, text, facts in self._lines if of == uid]
+        return [(at, text.format(*map(_shown, facts))) for at, of, text, facts in self._lines if of == uid]
 
     def lines(self, uid: str) -> list[str]:
         """The same as text, for people; times in seconds of the core's clock."""
@@ -45,3 +47,7 @@ class Story:
         uids = dict.fromkeys(uid for _, uid, _, _ in self._lines)
         named = [uid for uid in uids if any(uid in problem for problem in problems)]
         return [*problems, *(f"{uid}: {line}" for uid in named for line in self.lines(uid))]
+
+
+def _shown(fact: Fact) -> Fact:
+    return fact.value if isinstance(fact, Enum) else fact.__name__ if isinstance(fact, type) else fact

@@ -32,6 +32,8 @@ from shared.wire.records import Intent, IntentPod
 class Stage(Enum):
     """Where a unit is on its way; see the module's diagram."""
 
+    __hash__ = object.__hash__  # it is looked up at every move
+
     NEW = "new"
     AWAITED = "awaited"
     CHECKED = "checked"
@@ -73,6 +75,11 @@ TRANSITIONS: Mapping[type[events.Event], Mapping[Stage, set[Stage]]] = {
     },
 }
 """By what happened, and from where: where a unit may go. ``Tick`` stands for all that time and room make possible."""
+
+LEGAL = frozenset(
+    (cause, start, to) for cause, moves in TRANSITIONS.items() for start, ends in moves.items() for to in ends
+)
+"""The same as single moves."""
 
 
 @dataclass(slots=True)

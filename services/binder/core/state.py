@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from services.binder.core import events
-from services.binder.core.in_flight import TRANSITIONS, InFlightBinding, Stage
+from services.binder.core.in_flight import LEGAL, InFlightBinding, Stage
 from services.binder.core.instructions import Instruction, Log
 from shared.errors import InvalidTransition
 from shared.model.pod import Pod
@@ -162,11 +162,11 @@ class State:
 
     def move(self, binding: InFlightBinding, to: Stage) -> None:
         """The unit goes on. ``InvalidTransition``: nothing leads from its stage to ``to`` on what is being handled."""
-        if to not in TRANSITIONS.get(self.cause, {}).get(binding.stage, ()):
+        if (self.cause, binding.stage, to) not in LEGAL:
             raise InvalidTransition(
                 binding.uid, binding.stage.value, to.value, self.cause.__name__, self.story.lines(binding.uid)
             )
-        self.story.add(binding.uid, "{} -> {} on {}", binding.stage.value, to.value, self.cause.__name__)
+        self.story.add(binding.uid, "{} -> {} on {}", binding.stage, to, self.cause)
         binding.stage = to
 
     def emit(self, instruction: Instruction) -> None:

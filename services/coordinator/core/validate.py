@@ -61,8 +61,8 @@ def _plans(core: Core) -> Iterator[str]:
             yield f"plan-open: {uid} waits for plan {placed.plan_id}, which is not open"
         if plan is not None and all(placement.uid != uid for placement in plan.plan.placements):
             yield f"plan-open: {uid} waits for plan {placed.plan_id}, which does not name it"
-        account = accounts.get(uid)
-        if not placed.answered and (account is None or account.node_name != placed.placement.node):
+        there = accounts.get(uid)
+        if not placed.answered and (there is None or there.node_name != placed.placement.node):
             yield f"assumed: {uid} is planned for {placed.placement.node}, which does not count it"
 
 
