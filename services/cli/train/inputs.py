@@ -1,12 +1,15 @@
-"""Text of a trace's file, packed (``.csv.gz``) or not. What cannot be read is named with its place and a remedy."""
+"""Files named on the command line of ``evaluate`` and ``demo``, checked before anything runs: traces and weights."""
 
 from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from shared.errors import ConfigError
+from shared.policy.weights import MAX_BYTES as MOST_WEIGHTS
+from shared.policy.weights import WeightsFile, decode, policy_of
 
 MAX_BYTES = 1 << 30
 """Unpacked. A trace of a million pods has some 100 MB; a file that unpacks to more than this is no trace."""
@@ -43,3 +46,19 @@ def packed_or_not(file: Path) -> Path:
     """The file, or its packed form where only that is there."""
     packed = file.with_name(f"{file.name}.gz")
     return packed if not file.exists() and packed.exists() else file
+
+
+def read_weights(files: Sequence[Path]) -> dict[str, WeightsFile]:
+    """The weights by the policy that each file's card names. ``ConfigError``: unreadable, not ours, or two of one."""
+    found: dict[str, WeightsFile] = {}
+    for file in files:
+        try:
+            with file.open("rb") as opened:
+                data = opened.read(MOST_WEIGHTS + 1)
+        except OSError as error:
+            raise ConfigError(f"--weights: {file}: {error.strerror}; give a weights file that can be read") from None
+        policy = policy_of(data, str(file)) if len(data) <= MOST_WEIGHTS else str(file)
+        if policy in found:
+            raise ConfigError(f"--weights: {file} and another are of {policy} both; give one of them")
+        found[policy] = decode(data, policy=policy)
+    return found
