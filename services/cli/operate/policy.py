@@ -2,9 +2,10 @@
 
 A change is one compare-and-swap of the pointer in etcd; agents follow it by themselves. Whatever is activated is
 compared with what decided before for as long as it is in shadow or in the canary; it stays there until it is promoted,
-and goes again by itself when it is worse (docs/policies/rollout.md). It refuses weights that the policy would refuse,
-before anything is written. Where a server is named the leading coordinator is asked to do it, by the same rules;
-weights from a file need etcd.
+and goes again by itself when it is worse (docs/policies/rollout.md).
+
+The leading coordinator is asked. With ``--etcd``, ``activate`` and ``rollback`` change the pointer themselves by the
+same rules: while nobody leads, before a mesh's first start, and for weights from a file, which go into etcd.
 """
 
 from __future__ import annotations
@@ -13,33 +14,33 @@ import asyncio
 import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
-import msgspec
 
-from services.cli.etcd.options import etcd_options, settings_of, with_store
-from services.cli.etcd.policy_view import (
-    CHANGES,
-    POLICIES,
-    card_lines,
-    history_lines,
-    listing,
-    pointer_json,
-    pointer_lines,
-    window_lines,
-)
-from services.cli.listing.options import list_options
+from services.cli.etcd import etcd_instead, or_etcd, settings_of, with_store
+from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import Found, Wanted
-from services.cli.server.choice import chosen_server, etcd_part
+from services.cli.operate.policy_text import POLICIES, card_lines, pointer_lines, shown_lines
 from services.cli.server.completion_names import complete_policies
-from services.cli.server.options import server_options
-from services.cli.terminal.watching import output_option, tell
+from services.cli.server.options import connector, removed_options, server_options, with_server
+from services.cli.server.watching import output_option, tell, wide_output_option
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
+    from services.cli.server.client import AdminClient
     from shared.ports import Store
     from shared.wire.keys import Keys
     from shared.wire.records import PolicyPointer, PolicyRef
+
+CHANGES = 10
+"""Changes and windows that ``show`` prints."""
+
+no_etcd = removed_options(
+    "--etcd", "--etcd-prefix", "--etcd-ca", "--etcd-cert", "--etcd-key",
+    instead="a server is asked; give --server URL or --context NAME ('policy activate' and 'rollback' take --etcd while"
+    " nobody leads)",
+)  # fmt: skip
 
 
 @click.group()
@@ -49,61 +50,52 @@ def policy() -> None:
 
 @policy.command("list")
 @list_options(POLICIES)
-@etcd_options
-@click.pass_context
-def list_policies(here: click.Context, /, wanted: Wanted, **options: Any) -> None:
-    """List the policies there are: built in, shipped with weights, and published in ETCD."""
-    target = chosen_server(here)
-    if target is not None:
-        from services.cli.operate import policies
+@no_etcd
+def list_policies(wanted: Wanted, **server: Any) -> None:
+    """List the policies there are: built in, shipped with weights, and published in etcd."""
 
-        click.echo("\n".join(wanted.text(Found(policies.listed(target)))))
-        return
+    async def look(client: AdminClient) -> Found:
+        return Found((await client.get("/v1/policies")).get("items") or ())
 
-    async def work(store: Store, keys: Keys) -> list[dict[str, Any]]:
-        from shared.runtime.records.policies import read_history, read_pointer
-
-        return listing((await read_pointer(store, keys)).pointer, await read_history(store, keys))
-
-    rows = asyncio.run(with_store(settings_of(**etcd_part(options)), work))
-    click.echo("\n".join(wanted.text(Found(rows))))
+    show_list(connector(server), look, wanted)
 
 
 @policy.command()
 @click.argument("name", required=False, shell_complete=complete_policies)
 @server_options
-@etcd_options
-@output_option
-@click.pass_context
-def show(here: click.Context, /, name: str | None, output: str, **options: Any) -> None:
+@no_etcd
+@wide_output_option
+def show(name: str | None, output: str, **server: Any) -> None:
     """Show the pointer, how the candidate does and what comes next; with NAME (NAME@VERSION or a digest) the card of
     those weights."""
-    target = chosen_server(here)
-    if target is not None:
-        from services.cli.operate import policies
 
-        tell(output, *(policies.shown(target) if name is None else policies.card(target, name)))
-        return
+    async def card(client: AdminClient) -> dict[str, Any]:
+        return (await client.get(f"/v1/policies/{quote(str(name), safe='')}/card")).get("card") or {}
 
-    async def work(store: Store, keys: Keys) -> tuple[dict[str, Any], list[str]]:
-        from shared.runtime.records.policies import read_history, read_pointer, read_windows
-        from shared.runtime.records.policy_changes import card_named
+    async def everything(client: AdminClient) -> dict[str, Any]:
+        found = await client.get("/v1/policies")
+        return {
+            "pointer": found.get("pointer"),
+            "comparison": found.get("comparison"),
+            "windows": await client.items("/v1/policies/windows", most=CHANGES),
+            "history": await client.items("/v1/policies/history", most=CHANGES),
+        }
 
-        if name is not None:
-            _, card = await card_named(store, keys, name)
-            return card, card_lines(card)
-        stored, history = await read_pointer(store, keys), await read_history(store, keys)
-        windows = (await read_windows(store, keys))[-CHANGES:]
-        found = pointer_json(stored.pointer, history) | {"windows": msgspec.to_builtins(windows[::-1])}
-        return found, [*pointer_lines(stored.pointer), *window_lines(windows), *history_lines(history)]
-
-    found, lines = asyncio.run(with_store(settings_of(**etcd_part(options)), work))
-    tell(output, found, lines)
+    if name is not None:
+        found = with_server(server, card)
+        tell(output, found, card_lines(found))
+    else:
+        found = with_server(server, everything)
+        tell(output, found, shown_lines(found, wide=output == "wide"))
 
 
 @policy.command()
 @click.argument("name", shell_complete=complete_policies)
-@click.option("--weights", type=click.Path(path_type=Path), help="Weights file (.npz); default: published or shipped.")
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    help="Weights file (.npz), with --etcd; default: published or shipped.",
+)
 @click.option(
     "--stage",
     type=click.Choice(["shadow", "canary", "active"]),
@@ -124,9 +116,9 @@ def show(here: click.Context, /, name: str | None, output: str, **options: Any) 
     help="By which both policies are compared; default: the setting rollout_goal.",
 )
 @click.option("--reason", default="", help="For the history.")
-@click.option("--new-mesh", is_flag=True, help="Prepare a mesh that has never run under --etcd-prefix.")
+@click.option("--new-mesh", is_flag=True, help="With --etcd: prepare a mesh that has never run under --etcd-prefix.")
 @server_options
-@etcd_options
+@or_etcd
 @output_option
 @click.pass_context
 def activate(
@@ -141,7 +133,7 @@ def activate(
     reason: str,
     new_mesh: bool,
     output: str,
-    **options: Any,
+    **where: Any,
 ) -> None:
     """Let the policy NAME (NAME, NAME@VERSION or a digest) decide; by default for every pod, compared until you promote
     it."""
@@ -151,15 +143,13 @@ def activate(
         given = "--goal" if auto is None else "--auto" if auto else "--manual"
         raise ConfigError(f"{given}: an active policy is compared with nothing; leave it out with --stage active")
     promotion = "" if auto is None else "auto" if auto else "manual"
-    target = chosen_server(here)
-    if target is not None:
-        from services.cli.operate import policies
-
+    if not etcd_instead(here):
         if weights is not None:
             raise ConfigError("--weights: a file goes into etcd; give --etcd, or activate what is published or shipped")
         if new_mesh:
             raise ConfigError("--new-mesh: a server's mesh runs already; give --etcd, or leave --new-mesh out")
-        tell(output, *policies.activated(target, name, stage, percent, reason, promotion, goal))
+        document = {"name": name, "stage": stage, "reason": reason, "percent": percent, "goal": goal}
+        _ask_for("activate", document | {"promotion": promotion or None}, output, where)
         return
 
     async def work(store: Store, keys: Keys) -> PolicyPointer:
@@ -169,15 +159,15 @@ def activate(
         given = _from_file(name, weights) if weights is not None else None
         if not new_mesh and not await mesh_known(store, keys):
             raise ConfigError(
-                f"--etcd-prefix: no mesh has ever been under {keys.prefix} of this etcd; mend --etcd-prefix or --etcd, "
-                "or give --new-mesh to prepare one before it starts"
+                f"--etcd-prefix: no mesh has ever been under {keys.prefix} of this etcd; correct --etcd-prefix or "
+                "--etcd, or give --new-mesh to prepare one before it starts"
             )
         return await activate(
             store, keys, name, stage=Stage(stage), percent=percent, by=_me(), reason=reason, promotion=promotion,
-            goal=goal or "", weights=given, new_mesh=new_mesh, say=_say,
+            goal=goal or "", weights=given, new_mesh=new_mesh, say=lambda line: click.echo(line, err=True),
         )  # fmt: skip
 
-    _show_changed(output, asyncio.run(with_store(settings_of(**etcd_part(options)), work)))
+    _tell_pointer(output, asyncio.run(with_store(settings_of(**where), work)))
 
 
 @policy.command()
@@ -186,54 +176,27 @@ def activate(
 @click.option("--percent", type=click.IntRange(1, 100), help="A share of the pods, in place of the next step's.")
 @click.option("--reason", default="", help="For the history.")
 @server_options
-@etcd_options
+@no_etcd
 @output_option
-@click.pass_context
-def promote(
-    here: click.Context,
-    /,
-    name: str,
-    to: str | None,
-    percent: int | None,
-    reason: str,
-    output: str,
-    **options: Any,
-) -> None:
+def promote(name: str, to: str | None, percent: int | None, reason: str, output: str, **server: Any) -> None:
     """Take the candidate NAME one step further: shadow, canary at 1, 10, 50, 100 % of the pods, active."""
     if percent is not None and to == "active":
         raise ConfigError("--percent: belongs to the canary; leave it out with --to active")
-    target = chosen_server(here)
-    if target is not None:
-        from services.cli.operate import policies
-
-        tell(output, *policies.promoted(target, name, to, percent, reason))
-        return
-
-    async def work(store: Store, keys: Keys) -> PolicyPointer:
-        from shared.policy.rollout.rollout import Stage
-        from shared.runtime.records.policy_changes import promote
-
-        stage = Stage(to) if to is not None else None
-        return await promote(store, keys, name, to=stage, percent=percent, by=_me(), reason=reason)
-
-    _show_changed(output, asyncio.run(with_store(settings_of(**etcd_part(options)), work)))
+    _ask_for("promote", {"name": name, "reason": reason, "to": to, "percent": percent}, output, server)
 
 
 @policy.command()
 @click.option("--reason", default="rolled back by hand", help="For the history.")
 @server_options
-@etcd_options
+@or_etcd
 @output_option
 @click.pass_context
-def rollback(here: click.Context, /, reason: str, output: str, **options: Any) -> None:
+def rollback(here: click.Context, /, reason: str, output: str, **where: Any) -> None:
     """Withdraw the candidate; where there is none, let the policy before the active one decide again."""
     if not reason.strip():
         raise ConfigError("--reason: is empty; say why, or leave it out")
-    target = chosen_server(here)
-    if target is not None:
-        from services.cli.operate import policies
-
-        tell(output, *policies.rolled_back(target, reason))
+    if not etcd_instead(here):
+        _ask_for("rollback", {"reason": reason}, output, where)
         return
 
     async def work(store: Store, keys: Keys) -> PolicyPointer:
@@ -241,7 +204,21 @@ def rollback(here: click.Context, /, reason: str, output: str, **options: Any) -
 
         return await withdraw(store, keys, by=_me(), reason=reason)
 
-    _show_changed(output, asyncio.run(with_store(settings_of(**etcd_part(options)), work)))
+    _tell_pointer(output, asyncio.run(with_store(settings_of(**where), work)))
+
+
+def _ask_for(verb: str, document: dict[str, Any], output: str, server: dict[str, Any]) -> None:
+    """Ask the leader for the change and print the pointer after it. None in ``document``: not given."""
+    body = {name: value for name, value in document.items() if value is not None}
+    found = with_server(server, lambda client: client.change("POST", f"/v1/policies/{verb}", body))
+    tell(output, found, pointer_lines(found.get("pointer")))
+
+
+def _tell_pointer(output: str, pointer: PolicyPointer) -> None:
+    import msgspec
+
+    found = msgspec.to_builtins(pointer)
+    tell(output, {"pointer": found}, pointer_lines(found))
 
 
 def _from_file(name: str, file: Path) -> tuple[PolicyRef, bytes]:
@@ -254,16 +231,8 @@ def _from_file(name: str, file: Path) -> tuple[PolicyRef, bytes]:
     return from_bytes(name, data, source=str(file))
 
 
-def _say(line: str) -> None:
-    click.echo(line, err=True)
-
-
 def _me() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
         return "operator"
-
-
-def _show_changed(output: str, pointer: PolicyPointer) -> None:
-    tell(output, pointer_json(pointer, []), pointer_lines(pointer))
