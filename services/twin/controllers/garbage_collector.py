@@ -16,7 +16,8 @@ from services.twin.registry.status import ApiError
 from services.twin.registry.stored import DELETED
 
 if TYPE_CHECKING:
-    from services.twin.registry.registry import Accepted, TwinRegistry
+    from services.twin.registry.changes import Accepted
+    from services.twin.registry.registry import TwinRegistry
 
 Json = dict[str, Any]
 Key = tuple[str, str, str]

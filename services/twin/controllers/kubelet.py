@@ -41,7 +41,8 @@ from shared.twin.events import (
 from shared.twin.usage import Usage
 
 if TYPE_CHECKING:
-    from services.twin.registry.registry import Accepted, TwinRegistry
+    from services.twin.registry.changes import Accepted
+    from services.twin.registry.registry import TwinRegistry
 
 Json = dict[str, Any]
 

@@ -32,7 +32,8 @@ from shared.twin.volumes import (
 )
 
 if TYPE_CHECKING:
-    from services.twin.registry.registry import Accepted, TwinRegistry
+    from services.twin.registry.changes import Accepted
+    from services.twin.registry.registry import TwinRegistry
 
 Json = dict[str, Any]
 Key = tuple[str, str, str]

@@ -20,7 +20,8 @@ from shared.twin.jobs import Ended, job_step
 from shared.twin.replicas import controller_of, is_active, pod_of, replica_status, surplus
 
 if TYPE_CHECKING:
-    from services.twin.registry.registry import Accepted, TwinRegistry
+    from services.twin.registry.changes import Accepted
+    from services.twin.registry.registry import TwinRegistry
 
 Json = dict[str, Any]
 Key = tuple[str, str, str]
