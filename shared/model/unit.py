@@ -1,4 +1,4 @@
-"""The scheduling unit: what is placed together."""
+"""The scheduling unit: what is placed together, and the name of its way through the services."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def cause_id(term: int, unit: int) -> str:
 
 
 @dataclass(slots=True)
-class SchedulingUnit:
-    """Pods that are placed together, today always one: ``number`` counts up within a coordinator's term and names the
-    unit on the wire. ``since``: seconds of the coordinator's clock at which it was first seen, or woken last if no node
-    took it before."""
+class Unit:
+    """A scheduling unit: pods that are placed together, today always one. ``number`` counts up within a coordinator's
+    term and names it on the wire; ``since``: seconds of the coordinator's clock at which it was first seen, or woken
+    last if no node took it before."""
 
     number: int
     members: tuple[Pod, ...]

@@ -40,13 +40,13 @@ def _upserted(state: State, ledger: Ledger, event: events.PodUpserted) -> None:
     pod = event.pod
     if not (pod.node_name or pod.finished or pod.terminating):
         return
-    if pod.uid in state.queue.entries or ledger.holds(pod.uid):
+    if pod.uid in state.queue.entries or pod.uid in ledger.placed:
         what = "bound" if pod.node_name else "finished" if pod.finished else "terminating"
         state.queue.story.add(pod.uid, "the watch shows it {} {}", what, pod.node_name)
 
 
 def _deleted(state: State, ledger: Ledger, event: events.PodDeleted) -> None:
-    if event.uid in state.queue.entries or ledger.holds(event.uid):
+    if event.uid in state.queue.entries or event.uid in ledger.placed:
         state.queue.story.add(event.uid, "the watch shows it deleted")
 
 

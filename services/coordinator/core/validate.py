@@ -25,22 +25,22 @@ def validate(core: Core) -> list[str]:
         *_places(core),
         *_plans(core),
         *_ownership(core),
-        *(line for view in core.roster.views.values() for line in _view(core, view)),
+        *(line for view in core.registry.views.values() for line in _view(core, view)),
     ]
 
 
 def _places(core: Core) -> Iterator[str]:
     """Every pending pod of ours is in exactly one place (I3)."""
-    state, current = core.state, core.rounds.current
+    state, current = core.state, core.cycle.current
     groups = current.groups.values() if current is not None else ()
-    offered = {unit.pod.uid for group in groups if not group.probe for unit in group.units}
+    offered = {unit.pod.uid for group in groups if not group.shadow for unit in group.units}
     for uid, entry in state.queue.entries.items():
-        placed = core.ledger.holds(uid)
+        placed = uid in core.ledger.placed
         if entry.place is Place.IN_FLIGHT and not placed and uid not in offered:
             yield f"one-place: {uid} was taken off the queue, and is neither offered nor planned"
         if entry.place is not Place.IN_FLIGHT and placed:
             yield f"one-place: {uid} is {entry.place.value} and planned"
-        if core.takeover.holds(uid):
+        if uid in core.takeover.held:
             yield f"one-place: {uid} is {entry.place.value}, and held for an inherited intent"
         if uid in state.gated:
             yield f"one-place: {uid} is {entry.place.value} and gated"
@@ -68,7 +68,7 @@ def _plans(core: Core) -> Iterator[str]:
 
 def _ownership(core: Core) -> Iterator[str]:
     """Every node has one agent, or is known to have none."""
-    ownership = core.roster.ownership
+    ownership = core.registry.ownership
     nodes, owned = core.state.cache.table.row_of.keys(), ownership.owner.keys()
     for name in nodes ^ (owned | ownership.unowned):
         yield f"owned: {name} is {'a node' if name in nodes else 'no node'}, and dealt out otherwise"
@@ -82,7 +82,7 @@ def _ownership(core: Core) -> Iterator[str]:
 
 def _view(core: Core, view: AgentView) -> Iterator[str]:
     """What an agent was told is what its slots mean; what it is still to be told is noted."""
-    agent, table, owner = view.record.id, core.state.cache.table, core.roster.ownership.owner
+    agent, table, owner = view.record.id, core.state.cache.table, core.registry.ownership.owner
     if view.slots != {row: name for name, (row, _, _) in view.sent.items()}:
         yield f"view: the slots of {agent} are not those of the nodes it was sent"
     if view.stamp > table.clock or (view.sent and not view.revision):
@@ -93,6 +93,6 @@ def _view(core: Core, view: AgentView) -> Iterator[str]:
     for name, owning in owner.items():
         if owning == agent and name not in view.sent and name not in view.pending:
             yield f"view: {agent} owns {name} and will not be told"
-    current = core.rounds.current
+    current = core.cycle.current
     if current is not None and agent in current.waiting and (view.request is None or not view.request.is_offer):
-        yield f"round-waits: the round waits for {agent}, which has no offer"
+        yield f"cycle-waits: the cycle waits for {agent}, which has no offer"

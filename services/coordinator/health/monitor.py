@@ -77,7 +77,7 @@ class Vitals:
 
     def _measured(self) -> Signals:
         core, now = self.core, self.clock()
-        state, views, pulse = core.state, core.roster.views, self.pulse
+        state, views, pulse = core.state, core.registry.views, self.pulse
         queued, oldest_s = self.backlog()
         opened = [plan.opened_at for plan in core.ledger.plans.values() if not plan.again]
         standstill_s = self._standstill(now)
@@ -89,7 +89,7 @@ class Vitals:
             agents=len(views),
             suspects=sorted(agent for agent, view in views.items() if view.suspect),
             nodes=len(state.cache.table.row_of),
-            nodes_unowned=len(core.roster.ownership.unowned),
+            nodes_unowned=len(core.registry.ownership.unowned),
             writes_queued=queued,
             writes_oldest_s=oldest_s,
             plans_open=len(core.ledger.plans),
@@ -106,7 +106,7 @@ class Vitals:
         """For how long there have been pods to try, and no attempt has ended."""
         state, stats = self.core.state, self.core.state.stats
         ended = stats.bound + stats.parked + stats.losses + stats.given_back + stats.refused + stats.elsewhere
-        waits = state.paused is None and bool(self.core.roster.views) and state.queue.has_active()
+        waits = state.paused is None and bool(self.core.registry.views) and state.queue.has_active()
         if ended != self._ended or not waits:
             self._ended, self._ended_at = ended, now
             return 0.0
@@ -114,7 +114,7 @@ class Vitals:
 
     def _withdrawn(self, now: float) -> str:
         """Which policy went back to an earlier one lately: the pointer tells, whoever changed it."""
-        before, pointer = self._pointer, self.core.lanes.pointer
+        before, pointer = self._pointer, self.core.variants.pointer
         self._pointer = pointer
         if before is not None and pointer is not None and pointer.number != before.number:
             gone = None

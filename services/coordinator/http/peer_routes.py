@@ -89,7 +89,9 @@ class Admin:
         self._explain_seconds = metrics.histogram("explain_duration_seconds", "Answering one, API server included")
         register(metrics, lambda: self.vitals if self._term() > 0 else None)
         metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
-        metrics.gauge_of("agents", "Agents registered", lambda: float(len(self.core.roster.views) if self.core else 0))
+        metrics.gauge_of(
+            "agents", "Agents registered", lambda: float(len(self.core.registry.views) if self.core else 0)
+        )
         metrics.gauge_of("longest_turn_seconds", "Longest turn of the leader's loop in the last minute", self._turn_s)
         metrics.gauge_of("nodes", "Nodes known", lambda: float(self._nodes()))
         metrics.gauge_of(
@@ -118,7 +120,7 @@ class Admin:
             answer["leader"] = {"id": record.identity, "url": record.url, "term": leader.term}
         core = self.core
         if core is not None:
-            ownership = core.roster.ownership
+            ownership = core.registry.ownership
             answer |= {
                 "synced": core.state.started,
                 "missing": core.takeover.missing,
@@ -134,14 +136,14 @@ class Admin:
                         "revision": view.revision,
                         "suspect": view.suspect,
                     }
-                    for agent, view in sorted(core.roster.views.items())
+                    for agent, view in sorted(core.registry.views.items())
                 ],
                 "binder": {"url": core.ledger.binder.url, "term": core.ledger.binder.term},
                 "queue": self._queue(),
                 "plans_open": len(core.ledger.plans),
                 "placements_open": len(core.ledger.placed),
                 "intents_held": len(core.takeover.held),
-                "policies": core.rolling.figures(),
+                "policies": core.evaluation.figures(),
             }
         return answer
 
@@ -193,7 +195,7 @@ class Admin:
             )
         pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
         answer = explain(core, pod, found.metadata.annotations or {}, boottime())
-        pointer = core.lanes.pointer
+        pointer = core.variants.pointer
         policy = await self.active_policy.get(pointer.active) if self.active_policy and pointer is not None else None
         answer["reasons"] = reasons(core, pod, policy) if policy is not None else None
         return answer
@@ -221,7 +223,7 @@ class Admin:
         return self.pace.longest_turn_s(boottime()) if self.pace is not None else 0.0
 
     def _conditions_waiting(self) -> int:
-        return self.core.notices.waiting if self.core is not None else 0
+        return self.core.reporter.waiting if self.core is not None else 0
 
     def _of_writes(self, read: Callable[[KubeWrites], int]) -> float:
         return float(read(self.writes)) if self.writes is not None else 0.0

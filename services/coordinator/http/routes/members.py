@@ -77,13 +77,13 @@ async def read_members(desk: Desk) -> dict[str, Member]:
             _lead(found, "binder", binder.identity, binder.url, binder.incarnation, kv.create_revision)
     core = desk.admin.core
     if core is not None:
-        for agent, view in core.roster.views.items():
+        for agent, view in core.registry.views.items():
             found[f"agent/{agent}"] = Member(
                 service="agent",
                 id=agent,
                 url=view.record.url,
                 node=view.record.node,
-                nodes=core.roster.ownership.sizes.get(agent, 0),
+                nodes=core.registry.ownership.sizes.get(agent, 0),
                 suspect=view.suspect,
                 incarnation=view.record.incarnation,
                 version=view.record.version,

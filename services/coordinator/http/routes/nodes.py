@@ -126,7 +126,7 @@ def _wanted(core: Core, query: NodesQuery) -> Callable[[Node], bool] | None:
     selector = selector_of(query.selector)
     if not (query.state or query.zone or query.pool or selector is not None):
         return None
-    unwell, drained, unowned = core.state.unwell, core.state.drained, core.roster.ownership.unowned
+    unwell, drained, unowned = core.state.unwell, core.state.drained, core.registry.ownership.unowned
 
     def holds(node: Node) -> bool:
         found = unwell.get(node.name, WELL)

@@ -126,7 +126,7 @@ class Glance:
 def _overview(desk: Desk, now: float, members: Members) -> OverviewAnswer:
     core = desk.core
     figures = overview(core, desk.pace, now)
-    policies = core.rolling.figures()
+    policies = core.evaluation.figures()
     record, term = desk.leader or (None, core.state.term)
     return OverviewAnswer(
         time=desk.now(),

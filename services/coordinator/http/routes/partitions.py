@@ -35,8 +35,8 @@ class PartitionsAnswer(Answer, frozen=True, kw_only=True):
 
 async def partitions(desk: Desk, _: Ask[Any, Any]) -> PartitionsAnswer:
     """The partition in force."""
-    roster = desk.core.roster
-    ownership = roster.ownership
+    registry = desk.core.registry
+    ownership = registry.ownership
     return PartitionsAnswer(
         epoch=ownership.epoch,
         agents=[
@@ -48,7 +48,7 @@ async def partitions(desk: Desk, _: Ask[Any, Any]) -> PartitionsAnswer:
                 pending=len(view.pending),
                 suspect=view.suspect,
             )
-            for agent, view in sorted(roster.views.items())
+            for agent, view in sorted(registry.views.items())
         ],
         unowned=nsmallest(MOST_NAMES, ownership.unowned),
         unowned_count=len(ownership.unowned),

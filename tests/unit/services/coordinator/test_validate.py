@@ -36,8 +36,8 @@ def busy() -> Scene:
     return scene
 
 
-def forget_the_round(core: Core) -> None:
-    core.rounds.current = None
+def forget_the_cycle(core: Core) -> None:
+    core.cycle.current = None
 
 
 def activate_what_is_planned(core: Core) -> None:
@@ -75,23 +75,23 @@ def lose_a_node(core: Core) -> None:
 
 
 def own_twice(core: Core) -> None:
-    core.roster.ownership.unowned.add("n0")
+    core.registry.ownership.unowned.add("n0")
 
 
 def miscount_an_agent(core: Core) -> None:
-    core.roster.ownership.sizes["agent-0"] += 1
+    core.registry.ownership.sizes["agent-0"] += 1
 
 
 def forget_what_was_sent(core: Core) -> None:
-    core.roster.views["agent-0"].sent.clear()
+    core.registry.views["agent-0"].sent.clear()
 
 
 def know_the_future(core: Core) -> None:
-    core.roster.views["agent-0"].stamp = 10**9
+    core.registry.views["agent-0"].stamp = 10**9
 
 
 def answer_for_nobody(core: Core) -> None:
-    core.roster.views["agent-0"].request = None
+    core.registry.views["agent-0"].request = None
 
 
 def miscount_the_queue(core: Core) -> None:
@@ -103,7 +103,7 @@ def nominate_at_random(core: Core) -> None:
 
 
 BROKEN: list[tuple[str, Callable[[Core], None]]] = [
-    ("one-place", forget_the_round),
+    ("one-place", forget_the_cycle),
     ("one-place", activate_what_is_planned),
     ("one-place", hold_what_is_parked),
     ("one-place", gate_what_is_parked),
@@ -117,7 +117,7 @@ BROKEN: list[tuple[str, Callable[[Core], None]]] = [
     ("owned", miscount_an_agent),
     ("view", forget_what_was_sent),
     ("view", know_the_future),
-    ("round-waits", answer_for_nobody),
+    ("cycle-waits", answer_for_nobody),
     ("queue-count", miscount_the_queue),
     ("nominations", nominate_at_random),
 ]
@@ -129,8 +129,8 @@ def named(core: Core) -> set[str]:
 
 def test_a_busy_coordinator_is_sound() -> None:
     core = busy().core
-    assert core.rounds.current is not None
-    assert core.ledger.holds("uid-planned")
+    assert core.cycle.current is not None
+    assert "uid-planned" in core.ledger.placed
     assert core.state.queue.count()[Place.UNSCHEDULABLE] == 1
     assert named(core) == set()
 
