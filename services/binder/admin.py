@@ -1,7 +1,7 @@
 """The binder's HTTP face: plans for the leader, figures for operators.
 
 A standby refuses plans with 421 ``not_leader``: who leads is in etcd, and whoever asks here has old news. Read-only
-otherwise; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http.listener``. It shows no pod's spec and no
+otherwise; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http.peers``. It shows no pod's spec and no
 label.
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import msgspec
-from aiohttp import web
 from prometheus_client import Histogram
 
 from services.binder.core.state import Stats
 from services.binder.shell import Shell
 from shared.election.record import decode_record
-from shared.runtime.http.listener import Authenticator, Caller, PeerRoute, Refused, guarded
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.peers import FiguresRoute, PeerRoute
+from shared.runtime.http.refusals import Refused
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
@@ -36,9 +36,12 @@ class Admin:
         self.shell: Shell | None = None
         self.bind_seconds: Histogram | None = None
 
-    def peer_routes(self) -> tuple[PeerRoute, ...]:
-        """``POST /v1/plans``, for coordinators only."""
-        return (PeerRoute("/v1/plans", self.plans, roles=COORDINATOR, max_body_bytes=MAX_BODY_BYTES),)
+    def routes(self) -> tuple[PeerRoute | FiguresRoute, ...]:
+        """``POST /v1/plans``, for coordinators only; ``GET /v1/status``."""
+        return (
+            PeerRoute("/v1/plans", self.plans, roles=COORDINATOR, max_body_bytes=MAX_BODY_BYTES),
+            FiguresRoute("/v1/status", self.status),
+        )
 
     async def plans(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
         """Plan to PlanResult. Refused: ``WireError`` (400), ``not_leader``, ``stale_term``, ``overloaded``.
@@ -47,16 +50,8 @@ class Admin:
         """
         plan = decode(body, Plan)
         if self.shell is None:
-            raise Refused("another binder leads this shard", code="not_leader", status=421)
+            raise Refused("another binder leads this shard", code="not_leader")
         return encode(await self.shell.submit(plan))
-
-    def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
-        """``GET /v1/status``."""
-
-        async def status(_: web.Request) -> web.Response:
-            return web.Response(body=msgspec.json.encode(self.status()), content_type="application/json")
-
-        return [web.get("/v1/status", guarded(authenticator, status))]
 
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""

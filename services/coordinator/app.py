@@ -50,7 +50,7 @@ from shared.errors import LeadershipLost
 from shared.kube.resources import NAMESPACES, NODES, PODS
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
 from shared.ports import Store
-from shared.runtime.http.listener import build_app
+from shared.runtime.http.peers import build_app
 from shared.runtime.kube.reflector import Batch, Reflector
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.lease.registration import listed
@@ -116,7 +116,7 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
         authenticator=peers.authenticator,
         ready=lambda: service.ready,
         settings=settings,
-        extra=admin.routes(peers.authenticator),
+        routes=admin.routes(),
     )
     listener = await open_listener(settings, app)
     store = store_opener(settings)()

@@ -1,6 +1,6 @@
 """What operators may ask a coordinator: who leads, who decides for what, what waits, and why a pod is where it is.
 
-Read-only; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http.listener``. Of a pod's spec it shows what a
+Read-only; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http.peers``. Of a pod's spec it shows what a
 verdict rests on (requests, selectors, host ports), of its labels none.
 """
 
@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from aiohttp import web
 from prometheus_client import Counter, Histogram
 
 from services.coordinator.core.core import Core
@@ -33,7 +32,8 @@ from shared.kube.convert import owner_of, pod_from_api
 from shared.kube.convert_relations import images_of
 from shared.kube.resources import PODS
 from shared.ports import KubeApi
-from shared.runtime.http.listener import Authenticator, Refused, guarded
+from shared.runtime.http.peers import FiguresRoute
+from shared.runtime.http.refusals import Refused
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.service import boottime
@@ -67,20 +67,12 @@ class Admin:
         self.following: Following | None = None
         self.windows: WindowRing | None = None
 
-    def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
+    def routes(self) -> tuple[FiguresRoute, ...]:
         """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``."""
-
-        async def status(_: web.Request) -> web.Response:
-            return web.Response(body=msgspec.json.encode(self.status()), content_type="application/json")
-
-        async def explained(request: web.Request) -> web.Response:
-            answer = await self.explain_counted(request.match_info["namespace"], request.match_info["pod"])
-            return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
-
-        return [
-            web.get("/v1/status", guarded(authenticator, status)),
-            web.get("/v1/explain/{namespace}/{pod}", guarded(authenticator, explained)),
-        ]
+        return (
+            FiguresRoute("/v1/status", self.status),
+            FiguresRoute("/v1/explain/{namespace}/{pod}", self.explain_counted),
+        )
 
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
@@ -145,16 +137,14 @@ class Admin:
             }
         return answer
 
-    async def explain_counted(self, namespace: str, name: str) -> dict[str, Any]:
+    async def explain_counted(self, namespace: str, pod: str) -> dict[str, Any]:
         """``explain`` within its limit, with its result counted. Refused: 429 ``overloaded``, and as ``explain``."""
         started, result = time.perf_counter(), "internal"
         self._explaining += 1
         try:
             if self._explaining > MAX_EXPLAINING:
-                raise Refused(
-                    f"{MAX_EXPLAINING} questions are being answered", code="overloaded", status=429, retry_after_s=1
-                )
-            answer = await self.explain(namespace, name)
+                raise Refused(f"{MAX_EXPLAINING} questions are being answered", code="overloaded")
+            answer = await self.explain(namespace, pod)
             result = "ok"
             return answer
         except ConclaveError as error:
@@ -174,10 +164,10 @@ class Admin:
             leader = self.leadership.leader if self.leadership is not None else None
             record = decode_record(leader.value) if leader is not None else None
             where = f"; {record.identity} at {record.url} does" if record is not None else ""
-            raise Refused(f"{self.service_id} does not lead{where}", code="not_leader", status=421)
+            raise Refused(f"{self.service_id} does not lead{where}", code="not_leader")
         if not core.state.started:
             missing = ", ".join(core.takeover.missing)
-            raise Refused(f"still listing: {missing}", code="not_ready", status=503, retry_after_s=1)
+            raise Refused(f"still listing: {missing}", code="not_ready")
         try:
             found = await api.get(PODS, namespace=namespace, name=name, timeout_s=LOOKUP_TIMEOUT_S)
         except KubeUnknown as error:
@@ -188,9 +178,7 @@ class Admin:
             remembered = explain_gone(core, f"{namespace}/{name}", boottime())
             if remembered is not None:
                 return remembered
-            raise Refused(
-                f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown", status=404
-            )
+            raise Refused(f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown")
         pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
         answer = explain(core, pod, found.metadata.annotations or {}, boottime())
         pointer = core.lanes.pointer

@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
-from services.coordinator.http.access import Role
-from services.coordinator.http.answers import error_of
 from services.coordinator.http.desk import Desk
 from services.coordinator.http.routes.members import read_members
 from services.coordinator.http.routes.overview import glance_of
-from services.coordinator.http.routing import Ask, Route
 from services.coordinator.inspect.nodes import node_page
 from services.coordinator.inspect.overview import decisions, queue_counts, queue_page, units
+from shared.runtime.http.callers import Role
+from shared.runtime.http.refusals import refusal_of
+from shared.runtime.http.routes import Ask, Route
 from shared.runtime.process.process import our_version
 from shared.runtime.process.settings import effective
 from shared.runtime.records.admin import read_audit, read_terms
@@ -57,7 +57,7 @@ async def _encoded(desk: Desk, part: Part) -> bytes:
     try:
         data = msgspec.json.encode(await part(desk))
     except Exception as error:  # noqa: BLE001  a part that fails must not take the others along
-        return msgspec.json.encode({"error": error_of(error).code})
+        return msgspec.json.encode({"error": refusal_of(error).code})
     if len(data) > MOST_PART_BYTES:
         return msgspec.json.encode({"error": "too_large", "bytes": len(data)})
     return data

@@ -7,15 +7,15 @@ from collections import Counter
 from typing import Any
 
 from services.coordinator.health.verdict import Health
-from services.coordinator.http.access import Role
 from services.coordinator.http.desk import Desk
 from services.coordinator.http.routes.health import health_of
 from services.coordinator.http.routes.members import read_members
-from services.coordinator.http.routes.scheduling import SchedulingAnswer, answer_of
-from services.coordinator.http.routing import Answer, Ask, Route
+from services.coordinator.http.routes.queue import SchedulingAnswer, answer_of
 from services.coordinator.inspect.overview import Nodes, Overview, Queue, Rates, overview
 from services.coordinator.inspect.resources import ResourceTotal
 from services.coordinator.inspect.throughput import Quantiles
+from shared.runtime.http.callers import Role
+from shared.runtime.http.routes import Answer, Ask, Route
 
 FRESH_S = 0.25
 MEMBERS_FRESH_S = 2.0
@@ -176,8 +176,7 @@ def glance_of(desk: Desk) -> Glance:
     """The process's one."""
     if desk.glance is None:
         desk.glance = Glance()
-    glance: Glance = desk.glance
-    return glance
+    return desk.glance
 
 
 ROUTES = (
