@@ -14,11 +14,10 @@ from prometheus_client import Histogram
 
 from services.binder.core.state import Stats
 from services.binder.shell import Shell
-from shared.election.record import decode_record
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.http.refusals import Refused
-from shared.runtime.lease.leadership import Leadership
+from shared.runtime.lease.leadership import Leadership, leadership_figures, term_of
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
 from shared.wire.messages import Plan
@@ -57,7 +56,7 @@ class Admin:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
         metrics.figure("binder", self.stats)
         self.bind_seconds = metrics.histogram("bind_duration_seconds", "One Binding call, by result", ["result"])
-        metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
+        metrics.gauge_of("leader", "1 while this process leads", lambda: float(term_of(self.leadership) > 0))
         metrics.gauge_of("units_in_transit", "Units between plan and Binding", lambda: float(self._in_transit()))
         for field in dataclasses.fields(Stats):
             metrics.gauge_of(
@@ -68,16 +67,7 @@ class Admin:
 
     def status(self) -> dict[str, Any]:
         """Who leads the shard, and how far the takeover is."""
-        leader = self.leadership.leader if self.leadership is not None else None
-        record = decode_record(leader.value) if leader is not None else None
-        answer: dict[str, Any] = {
-            "id": self.service_id,
-            "shard": self.shard,
-            "leading": self._term() > 0,
-            "term": self._term(),
-        }
-        if leader is not None and record is not None:
-            answer["leader"] = {"id": record.identity, "url": record.url, "term": leader.term}
+        answer = leadership_figures(self.service_id, self.leadership) | {"shard": self.shard}
         if self.shell is not None:
             core = self.shell.core
             answer |= {
@@ -91,7 +81,8 @@ class Admin:
 
     def stats(self) -> dict[str, Any]:
         """Counters of the term."""
-        figures: dict[str, Any] = {"id": self.service_id, "leading": self._term() > 0, "term": self._term()}
+        term = term_of(self.leadership)
+        figures: dict[str, Any] = {"id": self.service_id, "leading": term > 0, "term": term}
         if self.shell is not None:
             core = self.shell.core
             figures |= dataclasses.asdict(core.stats)
@@ -99,9 +90,6 @@ class Admin:
             figures["bindings_in_flight"] = core.passage.bindings_in_flight
             figures["coordinator_term"] = core.coordinator_term
         return figures
-
-    def _term(self) -> int:
-        return self.leadership.term if self.leadership is not None else 0
 
     def _count(self, name: str) -> int:
         return int(getattr(self.shell.core.stats, name)) if self.shell is not None else 0

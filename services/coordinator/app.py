@@ -308,15 +308,15 @@ async def lead(
     admin.term_began = rfc3339(dt.datetime.now(dt.UTC))
     admin.active_policy = pointer.ActivePolicy(store, keys)
     following = control.Following(store, keys, settings, shell.post_one)
-    admin.pace, admin.following, admin.windows = shell.pace, following, shell.windows
+    admin.throughput, admin.following, admin.windows = shell.throughput, following, shell.windows
 
     def pointer_seen(event: Event) -> None:
         shell.post_one(event)
         following.wake()
 
     vitals = admin.vitals = Vitals(
-        core=core, pace=shell.pace, clock=boottime, pulse=shell.pulse, backlog=lambda: core.notices.backlog(boottime()),
-        renewal_s=lambda: leadership.renewal_s,
+        core=core, throughput=shell.throughput, clock=boottime, pulse=shell.pulse,
+        backlog=lambda: core.notices.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
     )  # fmt: skip
     totals = admin.totals = Totals(store, keys, term=term, bound=lambda: core.state.stats.bound)
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)

@@ -18,11 +18,12 @@ from services.coordinator.core.core import Core
 from services.coordinator.health.monitor import Vitals
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.http.registered import Registry
-from services.coordinator.inspect.throughput import Pace
+from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.settings import CoordinatorSettings
-from shared.election.record import LeaderRecord, decode_record
+from shared.election.record import LeaderRecord
 from shared.ports import Clock, Store
 from shared.runtime.http.refusals import Refused
+from shared.runtime.lease.leadership import leader_of, term_of
 from shared.runtime.observe.log_tail import LogTail
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
@@ -75,14 +76,12 @@ class Desk:
     @property
     def term(self) -> int:
         """The term in which this process leads; 0 where it does not."""
-        return self.admin.leadership.term if self.admin.leadership is not None else 0
+        return term_of(self.admin.leadership)
 
     @property
     def leader(self) -> tuple[LeaderRecord, int] | None:
         """(record, term) of the leader as last seen in etcd: a hint."""
-        seen = self.admin.leadership.leader if self.admin.leadership is not None else None
-        record = decode_record(seen.value) if seen is not None else None
-        return None if seen is None or record is None else (record, seen.term)
+        return leader_of(self.admin.leadership)
 
     @property
     def led_since(self) -> str:
@@ -90,9 +89,9 @@ class Desk:
         return self.admin.term_began if self.leads else ""
 
     @property
-    def pace(self) -> Pace:
+    def throughput(self) -> Throughput:
         """How fast the leader goes. Refused: 503 ``not_ready``."""
-        return _there(self.admin.pace)
+        return _there(self.admin.throughput)
 
     @property
     def vitals(self) -> Vitals:

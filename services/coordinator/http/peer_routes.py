@@ -18,7 +18,7 @@ from services.coordinator.core.core import Core
 from services.coordinator.health.monitor import Vitals, register
 from services.coordinator.inspect.attribution import reasons
 from services.coordinator.inspect.explain import explain, explain_gone
-from services.coordinator.inspect.throughput import Pace
+from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.control import Following
 from services.coordinator.io.kube_writes import KubeWrites
@@ -26,7 +26,6 @@ from services.coordinator.io.peers import Peers
 from services.coordinator.io.totals import Totals
 from services.coordinator.rollout.pointer import ActivePolicy
 from services.coordinator.rollout.window_ring import WindowRing
-from shared.election.record import decode_record
 from shared.errors import ConclaveError, KubeRejected, KubeUnknown
 from shared.kube.convert import owner_of, pod_from_api
 from shared.kube.convert_relations import images_of
@@ -34,7 +33,7 @@ from shared.kube.resources import PODS
 from shared.ports import KubeApi
 from shared.runtime.http.peers import FiguresRoute
 from shared.runtime.http.refusals import Refused
-from shared.runtime.lease.leadership import Leadership
+from shared.runtime.lease.leadership import Leadership, leader_of, leadership_figures, term_of
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.service import boottime
 
@@ -58,7 +57,7 @@ class Admin:
         self._explained: Counter | None = None
         self._explain_seconds: Histogram | None = None
         self.active_policy: ActivePolicy | None = None
-        self.pace: Pace | None = None
+        self.throughput: Throughput | None = None
         self.vitals: Vitals | None = None
         self.totals: Totals | None = None
         self.cluster = ClusterIdentity()
@@ -103,11 +102,7 @@ class Admin:
 
     def status(self) -> dict[str, Any]:
         """Who leads, since which term; agents with the size of their partition; the queue."""
-        leader = self.leadership.leader if self.leadership is not None else None
-        record = decode_record(leader.value) if leader is not None else None
-        answer: dict[str, Any] = {"id": self.service_id, "leading": self._term() > 0, "term": self._term()}
-        if leader is not None and record is not None:
-            answer["leader"] = {"id": record.identity, "url": record.url, "term": leader.term}
+        answer = leadership_figures(self.service_id, self.leadership)
         core = self.core
         if core is not None:
             ownership = core.roster.ownership
@@ -161,9 +156,8 @@ class Admin:
         ``kube_rejected``; the API server's silence is 503 ``kube_unknown``."""
         core, api = self.core, self.api
         if core is None or api is None or not self._term():
-            leader = self.leadership.leader if self.leadership is not None else None
-            record = decode_record(leader.value) if leader is not None else None
-            where = f"; {record.identity} at {record.url} does" if record is not None else ""
+            leader = leader_of(self.leadership)
+            where = f"; {leader[0].identity} at {leader[0].url} does" if leader is not None else ""
             raise Refused(f"{self.service_id} does not lead{where}", code="not_leader")
         if not core.state.started:
             missing = ", ".join(core.takeover.missing)
@@ -188,7 +182,8 @@ class Admin:
 
     def stats(self) -> dict[str, Any]:
         """Counters of the term, bytes per hop, and what ``bytes_per_decision`` is made of."""
-        figures: dict[str, Any] = {"id": self.service_id, "leading": self._term() > 0, "term": self._term()}
+        term = self._term()
+        figures: dict[str, Any] = {"id": self.service_id, "leading": term > 0, "term": term}
         if self.core is not None:
             figures |= self.core.state.stats.as_dict()
             figures["queue"] = self._queue()
@@ -203,10 +198,10 @@ class Admin:
         return figures
 
     def _term(self) -> int:
-        return self.leadership.term if self.leadership is not None else 0
+        return term_of(self.leadership)
 
     def _turn_s(self) -> float:
-        return self.pace.longest_turn_s(boottime()) if self.pace is not None else 0.0
+        return self.vitals.pulse.longest_turn_s(boottime()) if self.vitals is not None else 0.0
 
     def _conditions_waiting(self) -> int:
         return self.core.notices.waiting if self.core is not None else 0

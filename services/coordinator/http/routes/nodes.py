@@ -9,9 +9,9 @@ import msgspec
 
 from services.coordinator.core.core import Core
 from services.coordinator.http.desk import Desk
-from services.coordinator.inspect.node_groups import ZONE, pool_of
 from services.coordinator.inspect.nodes import (
     WELL,
+    ZONE,
     NodeDrained,
     NodeMap,
     NodeShown,
@@ -21,6 +21,7 @@ from services.coordinator.inspect.nodes import (
     node_page,
     node_shown,
     pods_on,
+    pool_of,
 )
 from shared.model.node import Condition, Node
 from shared.runtime.http.callers import Role
