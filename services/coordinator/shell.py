@@ -163,6 +163,7 @@ class Shell:
         self.turn_cpu_ms.record(cpu_s * 1000)
         if self._scheduler_metrics is not None:
             self._scheduler_metrics.turn.observe(turn_s)
+            self._scheduler_metrics.turn_cpu.observe(cpu_s)
 
     def _end(self, error: BaseException) -> None:
         if self._ended is not None and not self._ended.done():
