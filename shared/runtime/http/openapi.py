@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document, made from the route table and the schemas that handlers decode and encode with.
 
-What is documented is what is done: there is no second description to fall behind. It refuses to list what is open to
-everybody (``/healthz``, ``/ui``).
+What is documented is what is done: there is no second description to fall behind. What is open to everybody
+(``/healthz``, ``/ui``) is not listed.
 """
 
 from __future__ import annotations
@@ -11,24 +11,14 @@ from typing import Any
 
 import msgspec
 
-from services.coordinator.http.answers import ErrorAnswer
-from services.coordinator.http.routing import Route
+from shared.runtime.http.refusals import CODES, ErrorAnswer
+from shared.runtime.http.routes import Route
 
 REF = "#/components/schemas/{name}"
 
-ALWAYS: dict[int, str] = {
-    400: "`invalid_request`: a parameter or the body does not fit its schema",
-    401: "`unauthenticated`: no accepted token or certificate",
-    403: "`forbidden`: the role may not do this",
-    429: "`overloaded`: too many requests; see Retry-After",
-    503: "`no_leader`, `not_ready` and others: not now, or the outcome is unknown; see Retry-After",
-}
-WITH_BODY: dict[int, str] = {
-    408: "`body_timeout`: the body came too slowly",
-    409: "`conflict`: something else is the case than the caller thought",
-    413: "`too_large`: the body is over 64 KiB",
-    415: "`media_type_unsupported`: send application/json",
-}
+ALWAYS = ("invalid_request", "unauthenticated", "forbidden", "overloaded")
+WITH_BODY = ("body_timeout", "conflict", "too_large", "media_type_unsupported")
+UNAVAILABLE = "`no_leader`, `not_ready` and others: not now, or the outcome is unknown; see Retry-After"
 
 
 def document(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
@@ -76,8 +66,9 @@ def _operation(route: Route, query: dict[str, Any]) -> dict[str, Any]:
         if "description" in schema:
             given["description"] = schema["description"]
         parameters.append(given)
-    told = {**ALWAYS, **(WITH_BODY if route.body is not None else {})}
-    told |= {status: f"`{code}`" for status, code in route.errors.items() if status not in told}
+    shared = [CODES[code] for code in (*ALWAYS, *(WITH_BODY if route.body is not None else ()))]
+    told = {row.status: f"`{row.code}`: {row.meaning}" for row in shared} | {503: UNAVAILABLE}
+    told |= {CODES[code].status: f"`{code}`" for code in route.errors if CODES[code].status not in told}
     operation: dict[str, Any] = {
         "operationId": _operation_id(route),
         "summary": route.summary,

@@ -1,20 +1,21 @@
 """What a route of the admin API is: a row of data from which requests are checked, answered and documented.
 
 The schemas are msgspec structs; the same ones decode bodies, encode answers and become the OpenAPI document, so that
-what is documented is what is done. It refuses to know aiohttp: handlers take an ``Ask`` and return a struct.
+what is documented is what is done. Handlers know no HTTP: they take an ``Ask`` and return a struct.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from services.coordinator.http.access import Caller, Role
-from services.coordinator.http.desk import Desk
+from shared.election.record import LeaderRecord
+from shared.runtime.http.callers import Caller, Role
+from shared.runtime.observe.metrics import Metrics
 
 FRESH_S = 0.25
 """Of what the leader has in memory: a screen cannot tell, and a hundred readers cost as much as four a second."""
@@ -71,8 +72,34 @@ class Ask(Generic[Q, B]):
     """Of a reader of server-sent events that comes back (header ``Last-Event-ID``)."""
 
 
-Handler = Callable[[Desk, Ask[Any, Any]], Awaitable[Any]]
-StreamHandler = Callable[[Desk, Ask[Any, Any]], AsyncGenerator[bytes, None]]
+class Backend(Protocol):
+    """The process whose admin API it is; handlers get it, as the type it is."""
+
+    service_id: str
+    metrics: Metrics
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process may answer for the mesh now."""
+        ...
+
+    @property
+    def term(self) -> int:
+        """The term in which it leads; 0 where it does not."""
+        ...
+
+    @property
+    def leader(self) -> tuple[LeaderRecord, int] | None:
+        """(record, term) of the leader as last seen: a hint."""
+        ...
+
+    def changed(self) -> None:
+        """A change was made: what it keeps for readers is true no more."""
+        ...
+
+
+Handler = Callable[[Any, Ask[Any, Any]], Awaitable[Any]]
+StreamHandler = Callable[[Any, Ask[Any, Any]], AsyncGenerator[bytes, None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +117,8 @@ class Route:
     media_type: str = "application/json"
     query: type[Schema] = NoQuery
     body: type[Schema] | None = None
-    errors: Mapping[int, str] = field(default_factory=dict)
-    """What it refuses beyond what every route may: status -> stable code."""
+    errors: tuple[str, ...] = ()
+    """Codes of what it refuses beyond what every route may."""
     local: bool = False
     """Answered by whoever is asked; all others by the leader."""
     fresh_s: float = FRESH_S

@@ -1,4 +1,5 @@
-"""Long lists in pieces: ``limit`` and an opaque ``continue``, as the Kubernetes API does it.
+"""Long lists in pieces: ``limit`` and an opaque ``continue``, as the Kubernetes API does it; label selectors as
+kubectl has them.
 
 The token names the last item that was given, so a list that changes meanwhile is neither repeated nor cut.
 """
@@ -13,8 +14,9 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from services.coordinator.http.routing import Schema
-from shared.runtime.http.listener import Refused
+from shared.kube.label_selectors import LabelSelector, SelectorError, parse_label_selector
+from shared.runtime.http.refusals import Refused
+from shared.runtime.http.routes import Schema
 
 T = TypeVar("T")
 K = TypeVar("K", int, str)
@@ -64,8 +66,26 @@ def key_token(key: int | str) -> str:
 def token_key(token: str, kind: type[K]) -> K:
     """The key in a token. Refused: 400 ``invalid_request``."""
     if not re.fullmatch(NUMBER_PLACE if kind is int else NAME_PLACE, token):
-        raise Refused("continue: not a token of ours; leave it out to begin again", code="invalid_request", status=400)
+        raise Refused("continue: not a token of ours; leave it out to begin again", code="invalid_request")
     if kind is int:
         return kind(token)
     # bytes that are no text are a place like any other
     return kind(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode(errors="replace"))
+
+
+_KEY, _VALUE = "[a-z][a-z0-9-]{0,60}[a-z0-9]/[a-z]{3,9}", "[a-z0-9]{1,63}"
+_REQUIREMENT = rf"({_KEY}(=|==|!=){_VALUE}|!?{_KEY}|{_KEY} (in|notin) \({_VALUE}(,{_VALUE})*\))"
+SELECTOR = rf"^({_REQUIREMENT}(,{_REQUIREMENT})*)?$"
+"""The form that is promised; all that kubectl takes is read."""
+
+Selector = Annotated[
+    str, msgspec.Meta(max_length=2048, description="As kubectl's -l.", extra_json_schema={"pattern": SELECTOR})
+]
+
+
+def selector_of(text: str) -> LabelSelector | None:
+    """The selector of a query; None for none. Refused: 400 ``invalid_request``."""
+    try:
+        return parse_label_selector(text) if text.strip() else None
+    except SelectorError as error:
+        raise Refused(f"selector: {error}; write it as a=b,c!=d,e in (f,g),!h", code="invalid_request") from None

@@ -4,7 +4,7 @@
 
 A change through this API forgets everything, and what was begun before it is never given to who asks after it; for
 ``SETTLING_S`` nothing is kept then, since the leader hears of its own change by a watch a moment later. Errors are told
-to those who wait, and not kept. It refuses answers that depend on the caller (``Route.fresh_s`` 0) and large ones.
+to those who wait, and not kept. Answers that depend on the caller (``Route.fresh_s`` 0) and large ones are never kept.
 """
 
 from __future__ import annotations
