@@ -261,6 +261,7 @@ class MeshWorld(World):
         if agent is not None and happens:
             try:
                 decisions = decode(encode(agent.decide(decode(encode(effect.offer), Offer))), Decisions)
+                assert agent.validate() == []
             except WireError as error:
                 code = error.code
         if decisions is not None and heard:
@@ -274,6 +275,7 @@ class MeshWorld(World):
         if agent is not None and happens:
             try:
                 ack = decode(encode(agent.update(decode(encode(effect.update), ViewUpdate))), ViewAck)
+                assert agent.validate() == []
             except WireError as error:
                 code = error.code
         if ack is not None and heard:
