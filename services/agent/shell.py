@@ -86,7 +86,7 @@ class AgentShell:
         if self._core.term != term:
             log.info("coordinator_changed", term=self._core.term)
         if not decisions.revision:
-            log.info("view_wanted", term=self._core.term, message_id=decisions.cause_id)
+            log.info("view_wanted", term=self._core.term, message_id=decisions.follows)
         return answer
 
     def _tell(self, offer: Offer, decisions: Decisions, spent_s: float) -> None:

@@ -62,7 +62,7 @@ class OpenCycle:
     missing: int
     started_at: float
     deadline: float
-    cause_id: int
+    first_offer: int
     policy: str
     """The active one as it was offered."""
 
@@ -174,7 +174,7 @@ class Cycle:
                 plain.append(UnitGroup(class_id, numbers, norms_of(state.feasibility, group.pod_class)))
             else:
                 guided.append(class_id)
-        cause_id = state.messages + 1
+        first_offer = state.messages + 1
         cluster = self._variants.cluster() if self._variants.comparing else []
         asked = set()
         for view in agents:
@@ -186,7 +186,7 @@ class Cycle:
         longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
         patience_s = min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
         self.current = OpenCycle(
-            groups, class_of, asked, self._registry.suspects(), state.now, state.now + patience_s, cause_id,
+            groups, class_of, asked, self._registry.suspects(), state.now, state.now + patience_s, first_offer,
             self._variants.title,
         )  # fmt: skip
         state.stats.rounds += 1
@@ -323,7 +323,7 @@ class Cycle:
                     unowned = len(self._registry.ownership.unowned)
                     self._failures.give_back(unit, group, missing=current.missing, unowned=unowned)
         if placements:
-            self._ledger.open(placements, current.cause_id)
+            self._ledger.open(placements, current.first_offer)
         return True
 
     def _stands(self, unit: Unit, group: Group) -> bool:

@@ -114,7 +114,7 @@ def _plans(desk: Desk) -> list[dict[str, Any]]:
     return [
         {
             "plan_id": number,
-            "cause_id": plan.plan.cause_id,
+            "follows": plan.plan.follows,
             "placements": len(plan.plan.placements),
             "sends": plan.sends,
             "tries": plan.tries,

@@ -66,7 +66,7 @@ def slots(decisions: Decisions) -> list[int]:
 
 def test_a_full_view_is_acknowledged_with_its_revision() -> None:
     ack = make_agent().update(ViewUpdate(VERSION, 3, 0, 5, full_view(row(0), revision=4)))
-    assert (ack.revision, ack.cause_id, ack.term) == (4, 3, 5)
+    assert (ack.revision, ack.follows, ack.term) == (4, 3, 5)
 
 
 def test_a_view_comes_in_pages_and_each_continues_the_last() -> None:
