@@ -15,8 +15,9 @@ import aiohttp
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.pki.certificates import issue, make_authority, wanted_of
+from services.cli.pki.certificates import wanted_of
 from services.cli.pki.files import AuthorityFolder, HolderFolder
+from shared.adapters.peers.certificates import issue, make_authority
 from shared.adapters.peers.client import PeerClient
 from shared.adapters.peers.credentials import client_tls
 from shared.adapters.peers.identity import SERVICE_ROLES, identity_of
