@@ -78,7 +78,7 @@ def share(part: float | None, whole: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """A stretch of time as kubectl writes it: ``0.4s``, ``12s``, ``5m``, ``3h``, ``2d``."""
+    """A duration as kubectl writes it: ``0.4s``, ``12s``, ``5m``, ``3h``, ``2d``."""
     if seconds is None:
         return NONE
     if seconds < 10:
