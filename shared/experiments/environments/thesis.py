@@ -3,7 +3,7 @@
 A state machine without network, clock or global randomness: ``pending`` is the pod to place, ``place(node)`` binds it
 and lets virtual time run to the next arrival, ``result()`` is what the whole episode was worth. The nodes' accounting
 and the filters are those of the mesh (``NodeTable``, ``FeasibilityCache``), so a policy is asked here what it is asked
-there. It refuses to choose, to reward and to tell anybody what a pod really uses: policies see ``measured`` (what each
+there. It neither chooses nor rewards, and what a pod really uses stays hidden: policies see ``measured`` (what each
 node used ``lag_s`` ago, with noise), ``changes`` (bindings and ends, as the API server tells them) and the requests.
 
 A pod::
