@@ -50,25 +50,18 @@ class Suite(Protocol):
 
 @dataclass(frozen=True)
 class SuiteEntry:
-    """``function`` in ``module``; ``needs_trace``: it is handed the CSV files of the trace folder."""
+    """A suite is ``run_suite`` in ``module``; ``needs_trace``: it is handed the CSV files of the trace folder."""
 
     module: str
-    about: str
     needs_trace: bool = False
-    function: str = "run_suite"
 
 
 SUITES: Mapping[str, SuiteEntry] = {
-    "thesis": SuiteEntry(
-        "shared.experiments.evaluation.suites.thesis", "marl-dqn on the 105 pods of the thesis (targets T3)"
-    ),
-    "deepsets": SuiteEntry(
-        "shared.experiments.evaluation.suites.deepsets", "ee, lb and el on the experiments of targets T2"
-    ),
-    "openb": SuiteEntry(
-        "shared.experiments.evaluation.suites.openb", "placement on the openb GPU trace (targets T1)", needs_trace=True
-    ),
+    "thesis": SuiteEntry("shared.experiments.evaluation.suites.thesis"),
+    "deepsets": SuiteEntry("shared.experiments.evaluation.suites.deepsets"),
+    "openb": SuiteEntry("shared.experiments.evaluation.suites.openb", needs_trace=True),
 }
+"""By what targets they measure: T3 (marl-dqn on the thesis' pods), T2 (ee, lb and el), T1 (the openb GPU trace)."""
 
 
 def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> None:
@@ -83,14 +76,7 @@ def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> N
 
 def find_suite(name: str) -> Suite:
     """The suite called ``name``. Raises ``ConfigError`` naming those there are."""
-    entry = SUITES.get(name)
-    if entry is None:
+    if name not in SUITES:
         raise ConfigError(f"--suite: {name!r} is not known; choose one of {', '.join(sorted(SUITES))}")
-    try:
-        module = import_module(entry.module)
-    except ModuleNotFoundError as error:
-        if error.name != entry.module:
-            raise
-        raise ConfigError(f"--suite: {name} is not part of this build ({entry.module} is missing)") from None
-    suite: Suite = getattr(module, entry.function)
+    suite: Suite = import_module(SUITES[name].module).run_suite
     return suite
