@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from shared.errors import ConfigError, ObjectError
-from shared.kube.cluster_dump import Question
+from shared.kube.cluster_objects import Question
 from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
 from shared.scheduling.explain.whatif import FILTER, Outcome, what_if
 from shared.scheduling.preemption.preemption import Candidate, Preemption

@@ -14,7 +14,7 @@ from aiohttp import web
 from services.twin.api.answers import Answers, encode
 from services.twin.api.requests import bodies
 from services.twin.api.requests.access import Caller
-from services.twin.api.requests.duplicates import duplicate_fields
+from services.twin.api.requests.bodies import duplicate_fields
 from services.twin.api.requests.negotiation import not_acceptable
 from services.twin.api.requests.paths import ResourcePath
 from services.twin.patches.json_patch import json_patch, merge_patch

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.custom.rules import definition_errors
-from services.twin.custom.well_formed import well_formed
+from services.twin.custom.schema import well_formed
 from services.twin.kinds.rules.names import check, dns_label_1035, dns_subdomain
 from services.twin.kinds.rules.printing import NAME
 from services.twin.kinds.rules.typed import TypedStrategy

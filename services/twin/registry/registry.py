@@ -150,12 +150,6 @@ class TwinRegistry(ChangeStore):
         kind = self.kind(resource)
         return updating.update(self, ctx, kind, self.stored(kind, namespace, name), obj).obj
 
-    def update_status(self, ctx: RequestContext, resource: str, namespace: str, name: str, obj: Json) -> Json:
-        """PUT of the status subresource; ``obj`` is taken over."""
-        kind = self.kind(resource)
-        old = self.stored(kind, namespace, name)
-        return updating.update(self, ctx, kind, old, obj, subresource=kind.subresources["status"]).obj
-
     def patch(
         self,
         ctx: RequestContext,

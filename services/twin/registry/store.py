@@ -159,10 +159,6 @@ class Store:
             shelf = self._shelves[resource] = Shelf(self._window, self._first)
         return shelf
 
-    def drop_shelf(self, resource: str) -> None:
-        """Forget a resource altogether (its definition was deleted)."""
-        self._shelves.pop(resource, None)
-
     def write(self, resource: str, namespace: str, name: str, obj: Json, owners: Owners = ()) -> Change:
         """Create or replace; sets ``metadata.resourceVersion``. The caller announces it after its own book-keeping."""
         revision = self._next()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from services.twin.registry.strategy import Column
+from services.twin.registry.strategy import DEFAULT_COLUMNS, Column
 
 Json = dict[str, Any]
 
@@ -20,20 +20,8 @@ NONE = "<none>"
 UNKNOWN = "<unknown>"
 UNSET = "<unset>"
 
-_NAME_TEXT = (
-    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
-    "client to request the generation of an appropriate name automatically. Name is primarily intended for creation "
-    "idempotence and configuration definition. Cannot be updated. More info: "
-    "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
-)
-_AGE_TEXT = (
-    "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed "
-    "to be set in happens-before order across separate operations. Clients may not set this value. It is represented "
-    "in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: "
-    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
-)
-NAME = Column("Name", format="name", description=_NAME_TEXT)
-AGE = Column("Age", description=_AGE_TEXT)
+NAME, _CREATED = DEFAULT_COLUMNS
+AGE = Column("Age", description=_CREATED.description)
 
 
 def columns(*names: str, wide: tuple[str, ...] = ()) -> tuple[Column, ...]:

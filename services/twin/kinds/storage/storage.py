@@ -15,8 +15,7 @@ from services.twin.kinds.rules.printing import UNSET, printed
 from services.twin.kinds.rules.quantity import parse
 from services.twin.kinds.rules.resources import check_amount
 from services.twin.kinds.rules.typed import TypedStrategy
-from services.twin.kinds.storage.defaults import default_claim
-from services.twin.kinds.storage.volume_rules import check_host_path
+from services.twin.kinds.storage.volume_rules import check_host_path, default_claim
 from services.twin.registry.status import FieldError, duplicate, forbidden_field, invalid, not_supported, required
 from services.twin.registry.strategy import KindInfo, RequestContext
 

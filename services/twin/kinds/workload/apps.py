@@ -11,7 +11,7 @@ from typing import Any
 from services.twin.kinds.rules.names import selector_matches
 from services.twin.kinds.rules.printing import NONE, printed
 from services.twin.kinds.rules.typed import TypedStrategy
-from services.twin.kinds.storage.defaults import default_claim
+from services.twin.kinds.storage.volume_rules import default_claim
 from services.twin.kinds.workload.scale import scale_subresource
 from services.twin.kinds.workload.templates import (
     CONTAINER_CELLS,
