@@ -1,7 +1,7 @@
 """One API request on a resource: verb, options, the registry's call, the answer.
 
 Source: apiserver ``endpoints/handlers``. Everything here is synchronous; lists and watches (which may wait) are in
-``collection.py``. It refuses to know sockets: a request comes in as ``Call``.
+``collection.py``. It does not know sockets: a request comes in as ``Call``.
 """
 
 from __future__ import annotations

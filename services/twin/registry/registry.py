@@ -2,7 +2,7 @@
 
 Synchronous from end to end: a request is one call, so nothing interleaves with it. Refused requests raise ``ApiError``.
 The work is in ``creating.py``, ``updating.py`` and ``deleting.py``, over the store and the subscribers of
-``changes.py``; here they meet the kinds. It refuses to know HTTP.
+``changes.py``; here they meet the kinds. It does not know HTTP.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Validation of everything in a pod that only schedulers read: selectors, affinity, tolerations, spread, gates.
 
 Source: ``pkg/apis/core/validation/validation.go`` (validateAffinity, ValidateTolerations,
-validateTopologySpreadConstraints, validateSchedulingGates). It refuses to look at containers.
+validateTopologySpreadConstraints, validateSchedulingGates). It does not look at containers.
 """
 
 from __future__ import annotations
