@@ -30,6 +30,13 @@ def unsupported_rejection(pod: Pod) -> Rejection | None:
     return Rejection(UNSUPPORTED, Code.UNRESOLVABLE, (unsupported_text(pod),))
 
 
+def why_untried(pod: Pod) -> tuple[str, str]:
+    """(reason of its condition, sentence) of a pending pod that is never tried: unreadable, or not supported."""
+    if pod.invalid:
+        return "SchedulerError", f"pod cannot be scheduled as it is written: {pod.invalid}"
+    return "NotSupported", unsupported_text(pod)
+
+
 def unsupported_text(pod: Pod) -> str:
     """The sentence for people: the fields, and what to do."""
     return (

@@ -19,10 +19,10 @@ from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.losses import Losses
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.search import Preemptor
-from services.coordinator.status.reporter import NOT_SUPPORTED, SCHEDULER_ERROR, Notices
+from services.coordinator.status.reporter import Notices
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.scheduling.gates import unsupported_text
+from shared.scheduling.gates import why_untried
 from shared.scheduling.queue import ClusterEvent
 from shared.scheduling.state.object_changes import drop_object, put_object
 
@@ -60,7 +60,6 @@ class Intake:
         self._takeover = takeover
         self._notices = notices
         self._losses = losses
-        self._refused: dict[str, Pod] = {}
         self._new_nodes: list[str] = []
 
     # --- pods ---------------------------------------------------------------------------------------------------
@@ -86,7 +85,7 @@ class Intake:
         if pod.invalid or pod.unsupported:
             self._refuse(pod)
             return
-        self._refused.pop(pod.uid, None)
+        state.untried.pop(pod.uid, None)
         if self._takeover.keep(pod):
             return
         pod = self._preemptor.as_nominated(pod)
@@ -144,18 +143,13 @@ class Intake:
         self._preemptor.forget(pod.uid)
         self._requeuer.attempt_ended(pod.uid)
         self._takeover.settle(pod.uid)
-        before, self._refused[pod.uid] = self._refused.get(pod.uid), pod
+        before, since = state.untried.get(pod.uid, (None, state.now))
+        state.untried[pod.uid] = pod, since
         if before is None or (before.invalid, before.unsupported) != (pod.invalid, pod.unsupported):
             state.stats.invalid_pods += 1
             problem = pod.invalid or pod.unsupported
             state.log("pod_refused", level="warning", pod_uid=pod.uid, pod=pod.key, problem=problem)
-        self._tell_refused(pod)
-
-    def _tell_refused(self, pod: Pod) -> None:
-        if pod.invalid:
-            self._notices.tell(pod, SCHEDULER_ERROR, f"pod cannot be scheduled as it is written: {pod.invalid}")
-        else:
-            self._notices.tell(pod, NOT_SUPPORTED, unsupported_text(pod))
+        self._notices.tell(pod, *why_untried(pod))
 
     def _drop(self, uid: str) -> None:
         if self._state.queue.remove(uid) is not None:
@@ -166,7 +160,7 @@ class Intake:
         self._losses.won(uid)
         self._preemptor.forget(uid)
         self._requeuer.attempt_ended(uid)
-        self._refused.pop(uid, None)
+        self._state.untried.pop(uid, None)
 
     # --- nodes --------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from services.coordinator.health.pulse import Pulse
 from services.coordinator.health.verdict import LEVELS, ROLLED_BACK_TOLD_S, RULES, Signals, Verdicts
 from services.coordinator.inspect.nodes import resource_shares
 from services.coordinator.inspect.throughput import Throughput
+from shared.policy.rollout.rollout import AUTOMATIC
 from shared.ports import Clock
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
@@ -113,7 +114,7 @@ class Vitals:
         return now - self._ended_at
 
     def _withdrawn(self, now: float) -> str:
-        """Which policy went back to an earlier one lately: the pointer tells, whoever changed it."""
+        """Which policy was withdrawn by itself lately: the pointer tells. Who takes one back by hand knows it."""
         before, pointer = self._pointer, self.core.lanes.pointer
         self._pointer = pointer
         if before is not None and pointer is not None and pointer.number != before.number:
@@ -122,9 +123,9 @@ class Vitals:
                 gone = before.candidate
             elif pointer.active != before.active and pointer.active == before.previous:
                 gone = before.active
-            if gone is not None:
+            if gone is not None and pointer.by == AUTOMATIC:
                 self._rolled_back = now, f"{gone.title} ({pointer.reason or 'no reason given'})"
-            elif pointer.candidate is not None or pointer.active != before.active:
+            elif gone is None and (pointer.candidate is not None or pointer.active != before.active):
                 self._rolled_back = None  # the next one is on its way
         if self._rolled_back is None or now - self._rolled_back[0] > ROLLED_BACK_TOLD_S:
             return ""

@@ -18,6 +18,7 @@ from services.coordinator.core.core import Core
 from services.coordinator.health.monitor import Vitals, register
 from services.coordinator.inspect.attribution import reasons
 from services.coordinator.inspect.explain import explain, explain_gone
+from services.coordinator.inspect.overview import queue_counts
 from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.control import Following
@@ -213,6 +214,4 @@ class Admin:
         return len(self.core.state.cache.table.row_of) if self.core is not None else 0
 
     def _queue(self) -> dict[str, int]:
-        if self.core is None:
-            return {}
-        return {place.value: count for place, count in self.core.state.queue.count().items()}
+        return queue_counts(self.core) if self.core is not None else {}
