@@ -316,7 +316,7 @@ async def lead(
 
     vitals = admin.vitals = Vitals(
         core=core, throughput=shell.throughput, clock=boottime, pulse=shell.pulse,
-        backlog=lambda: core.notices.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
+        backlog=lambda: core.reporter.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
     )  # fmt: skip
     totals = admin.totals = Totals(store, keys, term=term, bound=lambda: core.state.stats.bound)
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
@@ -334,7 +334,7 @@ async def lead(
             api,
             every_s=lambda: following.settings.metrics_every_s,
             retuned=following.retuned,
-            wanted=lambda: core.lanes.comparing,
+            wanted=lambda: core.variants.comparing,
             post=shell.post_one,
         ),
         following.run(),

@@ -44,6 +44,14 @@ MAX_EXPLAINING = 4
 """Questions answered at once: each judges every node on the leader's loop, beside which it has pods to place."""
 
 
+WRITE_FIGURES: dict[str, tuple[str, Callable[[KubeWrites], int]]] = {
+    "events_written": ("Kubernetes events created or continued in this term", lambda w: w.events_written),
+    "events_waiting": ("Kubernetes events not written yet", lambda w: w.recorder.waiting),
+    "events_combined": ("Events written as one with others, there being too many", lambda w: w.recorder.combined),
+    "events_lost": ("Events that the API server did not take", lambda w: w.recorder.lost),
+}
+
+
 class Admin:
     """Figures of this process; ``core``, ``peers`` and ``api`` are there while it leads."""
 
@@ -81,7 +89,9 @@ class Admin:
         self._explain_seconds = metrics.histogram("explain_duration_seconds", "Answering one, API server included")
         register(metrics, lambda: self.vitals if self._term() > 0 else None)
         metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
-        metrics.gauge_of("agents", "Agents registered", lambda: float(len(self.core.roster.views) if self.core else 0))
+        metrics.gauge_of(
+            "agents", "Agents registered", lambda: float(len(self.core.registry.views) if self.core else 0)
+        )
         metrics.gauge_of("longest_turn_seconds", "Longest turn of the leader's loop in the last minute", self._turn_s)
         metrics.gauge_of("nodes", "Nodes known", lambda: float(self._nodes()))
         metrics.gauge_of(
@@ -89,16 +99,7 @@ class Admin:
             "Pending pods with news that are not written yet; newer counts of a reason told before are none",
             lambda: float(self._conditions_waiting()),
         )
-        for name, text, read in (
-            ("events_written", "Kubernetes events created or continued in this term", lambda w: w.events_written),
-            ("events_waiting", "Kubernetes events not written yet", lambda w: w.recorder.waiting),
-            (
-                "events_combined",
-                "Events written as one with others, there being too many",
-                lambda w: w.recorder.combined,
-            ),
-            ("events_lost", "Events that the API server did not take", lambda w: w.recorder.lost),
-        ):
+        for name, (text, read) in WRITE_FIGURES.items():
             metrics.gauge_of(name, text, partial(self._of_writes, read))
 
     def status(self) -> dict[str, Any]:
@@ -106,7 +107,7 @@ class Admin:
         answer = leadership_figures(self.service_id, self.leadership)
         core = self.core
         if core is not None:
-            ownership = core.roster.ownership
+            ownership = core.registry.ownership
             answer |= {
                 "synced": core.state.started,
                 "missing": core.takeover.missing,
@@ -122,14 +123,14 @@ class Admin:
                         "revision": view.revision,
                         "suspect": view.suspect,
                     }
-                    for agent, view in sorted(core.roster.views.items())
+                    for agent, view in sorted(core.registry.views.items())
                 ],
                 "binder": {"url": core.ledger.binder.url, "term": core.ledger.binder.term},
                 "queue": self._queue(),
                 "plans_open": len(core.ledger.plans),
                 "placements_open": len(core.ledger.placed),
                 "intents_held": len(core.takeover.held),
-                "policies": core.rolling.figures(),
+                "policies": core.evaluation.figures(),
             }
         return answer
 
@@ -176,7 +177,7 @@ class Admin:
             raise Refused(f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown")
         pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
         answer = explain(core, pod, found.metadata.annotations or {}, boottime())
-        pointer = core.lanes.pointer
+        pointer = core.variants.pointer
         policy = await self.active_policy.get(pointer.active) if self.active_policy and pointer is not None else None
         answer["reasons"] = reasons(core, pod, policy) if policy is not None else None
         return answer
@@ -191,9 +192,7 @@ class Admin:
             figures["longest_turn_ms"] = round(self._turn_s() * 1000, 3)
             figures["conditions_waiting"] = self._conditions_waiting()
         if self.writes is not None:
-            recorder = self.writes.recorder
-            figures["events_written"], figures["events_waiting"] = self.writes.events_written, recorder.waiting
-            figures["events_combined"], figures["events_lost"] = recorder.combined, recorder.lost
+            figures |= {name: read(self.writes) for name, (_, read) in WRITE_FIGURES.items()}
         if self.peers is not None:
             figures |= self.peers.figures()
         return figures
@@ -205,7 +204,7 @@ class Admin:
         return self.vitals.pulse.longest_turn_s(boottime()) if self.vitals is not None else 0.0
 
     def _conditions_waiting(self) -> int:
-        return self.core.notices.waiting if self.core is not None else 0
+        return self.core.reporter.waiting if self.core is not None else 0
 
     def _of_writes(self, read: Callable[[KubeWrites], int]) -> float:
         return float(read(self.writes)) if self.writes is not None else 0.0

@@ -26,7 +26,7 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
     if lens is None:
         return None
     if isinstance(policy, MarlDqn):
-        policy.observer.store = core.lanes.store
+        policy.observer.store = core.variants.store
     table = core.state.cache.table
     rows = np.flatnonzero(core.state.feasibility.of(pod.pod_class).mask)
     own = table.row_of.get(pod.node_name) if pod.node_name else None

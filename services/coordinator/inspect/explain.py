@@ -1,8 +1,8 @@
 """Why a pod is where it is, from everything a leader knows: queue, rounds, placements, the nodes as they stand now.
 
 Pure: it reads the core and changes nothing. The pod itself comes from the API server, so that the answer is about the
-pod as it is now and not as a watch last showed it. It shows no label, image or environment of any pod, and refuses to
-promise: what is feasible now may be taken a moment later.
+pod as it is now and not as a watch last showed it. It shows no label, image or environment of any pod, and is
+no promise: what is feasible now may be taken a moment later.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
     if state in ("pending", "placing"):
         strict = core.state.settings.preemption_strict
         add_verdicts(answer, core.state.cluster, core.state.feasibility, pod, strict_budgets=strict)
-        answer["nodes"]["unowned"] = len(core.roster.ownership.unowned)
-        answer["nodes"]["agents"] = len(core.roster.views)
+        answer["nodes"]["unowned"] = len(core.registry.ownership.unowned)
+        answer["nodes"]["agents"] = len(core.registry.views)
     return answer
 
 
@@ -107,7 +107,7 @@ def _where(core: Core, pod: Pod) -> tuple[str, str]:
     if placed is not None:
         said = "the binder has answered, the API server not yet" if placed.answered else "the binder has its plan"
         return "placing", f"on its way to {placed.placement.node}: {said}"
-    if core.takeover.holds(pod.uid):
+    if pod.uid in core.takeover.held:
         return "placing", "an earlier leader's intent for it is being finished or withdrawn"
     entry = core.state.queue.entries.get(pod.uid)
     if entry is None:

@@ -132,7 +132,7 @@ def node_page(
     """(the next nodes by name, ``after`` of the next page or None). ``wanted``: only those."""
     table = core.state.cache.table
     names, _ = table.by_name()
-    owner = core.roster.ownership.owner
+    owner = core.registry.ownership.owner
 
     def looked_for(name: str) -> bool:
         if agent and owner.get(name) != agent:
@@ -163,7 +163,7 @@ def node_shown(core: Core, name: str, now: float, *, labels: Sequence[str] | Non
     shown = node.labels if labels is None else {key: node.labels[key] for key in labels if key in node.labels}
     return NodeShown(
         name=name,
-        agent=core.roster.ownership.owner.get(name, ""),
+        agent=core.registry.ownership.owner.get(name, ""),
         schedulable=not (node.closed or node.deleting),
         drained=_drained(core.state.drained.get(name)),
         taints=[_taint(taint) for taint in node.taints],
@@ -212,7 +212,7 @@ def node_map(core: Core, group_by: str = "") -> NodeMap:
             flags[row] = UNSCHEDULABLE
     unwell = core.state.unwell
     for bit, named in (
-        (DRAINED, core.state.drained), (UNOWNED, core.roster.ownership.unowned),
+        (DRAINED, core.state.drained), (UNOWNED, core.registry.ownership.unowned),
         (NOT_READY, [name for name, found in unwell.items() if not found.ready]),
         (PRESSURE, [name for name, found in unwell.items() if found.pressure]),
     ):  # fmt: skip
@@ -291,7 +291,7 @@ def resource_totals(core: Core) -> list[ResourceTotal]:
 
 
 def resource_shares(core: Core) -> dict[str, float]:
-    """Requested share by resource; without ``pods``, which is no thing one asks for."""
+    """Requested share by resource, without ``pods``: nobody asks for those."""
     return {
         total.name: total.share for total in resource_totals(core) if total.share is not None and total.name != PODS
     }
@@ -332,7 +332,7 @@ def _taint(taint: Taint) -> str:
 
 
 def _used(core: Core, node: Node, now: float) -> NodeUsed | None:
-    used = core.lanes.used.get(node.name)
+    used = core.variants.used.get(node.name)
     if used is None:
         return None
     at, sample = used

@@ -221,7 +221,7 @@ def overview(core: Core, throughput: Throughput, now: float) -> Overview:
         nodes=Nodes(
             total=len(state.cache.table.row_of),
             drained=sum(name in state.cache.table.row_of for name in state.drained),
-            unowned=len(core.roster.ownership.unowned),
+            unowned=len(core.registry.ownership.unowned),
             cordoned=cordoned(core),
             not_ready=sum(not found.ready for found in state.unwell.values()),
             pressure=sum(bool(found.pressure) for found in state.unwell.values()),
@@ -253,10 +253,10 @@ def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) ->
 
 def _in_flight(core: Core) -> dict[str, Pod | Placed]:
     """By uid: a pod that is offered or promised by an earlier leader, or a placement."""
-    current = core.rounds.current
+    current = core.cycle.current
     found: dict[str, Pod | Placed] = {}
     for group in current.groups.values() if current is not None else ():
-        if not group.probe:
+        if not group.shadow:
             found.update((unit.pod.uid, unit.pod) for unit in group.units)
     found.update(core.ledger.placed)
     found.update(core.takeover.held)
@@ -272,8 +272,8 @@ def _unit(core: Core, uid: str, found: Pod | Placed, wall_of: WallOf) -> UnitInF
         if account is not None:
             node, at = account.node_name, account.assumed_at
     else:
-        assert core.rounds.current is not None
-        state, at = "offered", core.rounds.current.started_at
+        assert core.cycle.current is not None
+        state, at = "offered", core.cycle.current.started_at
     pod = found.placement if isinstance(found, Placed) else found
     shown = UnitPod(namespace=pod.namespace, name=pod.name, uid=uid, node=node)
     return UnitInFlight(key=uid, pods=[shown], min_member=1, state=state, since=wall_of(at) if at is not None else "")

@@ -37,7 +37,7 @@ MOST_CLASSES = 2000
 MOST_ROLLED_UP = 50
 MOST_HELPS, MOST_HELPS_FOR_ALL, PACKED = 3, 10, 5
 
-K = TypeVar("K", str, int)
+T = TypeVar("T")
 
 UNTRIED = "unsupported"
 """Where pods are that are never tried: in no queue."""
@@ -198,17 +198,9 @@ def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[Non
         if place % GROUPED == GROUPED - 1:
             yield
     groups = list(grouping.groups.values())
-    picture.by_reason = [
-        ByReason(reason=key, pods=pods, oldest_s=age) for key, pods, age in _rolled(groups, lambda g: g.reason, now)
-    ]
-    picture.by_namespace = [
-        ByNamespace(namespace=key, pods=pods, oldest_s=age)
-        for key, pods, age in _rolled(groups, lambda g: g.namespace, now)
-    ]
-    picture.by_priority = [
-        ByPriority(priority=key, pods=pods, oldest_s=age)
-        for key, pods, age in _rolled(groups, lambda g: g.priority, now)
-    ]
+    picture.by_reason = _rolled(groups, "reason", ByReason, now)
+    picture.by_namespace = _rolled(groups, "namespace", ByNamespace, now)
+    picture.by_priority = _rolled(groups, "priority", ByPriority, now)
     yield
     picture.helps = yield from _for_all(core, refused[:MOST_CLASSES])
     return picture
@@ -297,14 +289,18 @@ def _help(one: Help, pods: int) -> HelpShown:
     return HelpShown(kind=one.kind, target=one.target, text=one.text, lets_in=lets_in, of=pods)
 
 
-def _rolled(groups: Iterable[_Group], key: Callable[[_Group], K], now: float) -> list[tuple[K, int, float]]:
-    pods: Counter[K] = Counter()
-    since: dict[K, float] = {}
+def _rolled(groups: Iterable[_Group], by: str, kind: Callable[..., T], now: float) -> list[T]:
+    """Pods of all groups by one of their fields, most first."""
+    pods: Counter[str | int] = Counter()
+    since: dict[str | int, float] = {}
     for group in groups:
-        name = key(group)
-        pods[name] += group.places.total()
-        since[name] = min(since.get(name, group.since), group.since)
-    return [(name, count, round(max(0.0, now - since[name]), 3)) for name, count in pods.most_common(MOST_ROLLED_UP)]
+        key = getattr(group, by)
+        pods[key] += group.places.total()
+        since[key] = min(since.get(key, group.since), group.since)
+    return [
+        kind(**{by: key}, pods=count, oldest_s=round(max(0.0, now - since[key]), 3))
+        for key, count in pods.most_common(MOST_ROLLED_UP)
+    ]
 
 
 # --- one change for all classes -------------------------------------------------------------------------------------

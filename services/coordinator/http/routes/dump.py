@@ -123,7 +123,7 @@ async def _intents(desk: Desk) -> dict[str, Any]:
 
 async def _policies(desk: Desk) -> dict[str, Any]:
     stored, history = await read_pointer(desk.store, desk.keys), await read_history(desk.store, desk.keys)
-    return {"pointer": stored.pointer, "history": history[-MOST_RECORDS:], "figures": desk.core.rolling.figures()}
+    return {"pointer": stored.pointer, "history": history[-MOST_RECORDS:], "figures": desk.core.evaluation.figures()}
 
 
 async def _control(desk: Desk) -> dict[str, Any]:

@@ -146,13 +146,13 @@ async def read_members(desk: Desk) -> dict[str, Member]:
             _lead(found, "binder", binder.identity, binder.url, binder.incarnation, kv.create_revision)
     core = desk.admin.core
     if core is not None:
-        for agent, view in core.roster.views.items():
+        for agent, view in core.registry.views.items():
             found[f"agent/{agent}"] = Member(
                 service="agent",
                 id=agent,
                 url=view.record.url,
                 node=view.record.node,
-                nodes=core.roster.ownership.sizes.get(agent, 0),
+                nodes=core.registry.ownership.sizes.get(agent, 0),
                 suspect=view.suspect,
                 incarnation=view.record.incarnation,
                 version=view.record.version,
@@ -219,8 +219,8 @@ class PartitionsAnswer(Answer, frozen=True, kw_only=True):
 
 async def partitions(desk: Desk, _: Ask[Any, Any]) -> PartitionsAnswer:
     """The partition in force."""
-    roster = desk.core.roster
-    ownership = roster.ownership
+    registry = desk.core.registry
+    ownership = registry.ownership
     return PartitionsAnswer(
         epoch=ownership.epoch,
         agents=[
@@ -232,7 +232,7 @@ async def partitions(desk: Desk, _: Ask[Any, Any]) -> PartitionsAnswer:
                 pending=len(view.pending),
                 suspect=view.suspect,
             )
-            for agent, view in sorted(roster.views.items())
+            for agent, view in sorted(registry.views.items())
         ],
         unowned=nsmallest(MOST_NAMES, ownership.unowned),
         unowned_count=len(ownership.unowned),

@@ -130,7 +130,7 @@ def _overview(desk: Desk, now: float, members: Members) -> OverviewAnswer:
     figures = asdict(overview(core, desk.throughput, now))
     bound, running = figures.pop("bound"), figures.pop("running")
     total = totals.bound if totals is not None else None
-    policies = core.rolling.figures()
+    policies = core.evaluation.figures()
     record, term = desk.leader or (None, core.state.term)
     name, named_by = cluster.named
     return OverviewAnswer(

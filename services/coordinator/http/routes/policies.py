@@ -91,7 +91,7 @@ class PointerAnswer(Answer, frozen=True, kw_only=True):
 async def show(desk: Desk, _: Ask[Any, Any]) -> PoliciesAnswer:
     """The pointer, every policy there is, and the comparison."""
     stored, history = await read_pointer(desk.store, desk.keys), await read_history(desk.store, desk.keys)
-    view = desk.core.rolling.view() or RolloutView()
+    view = desk.core.evaluation.view() or RolloutView()
     now = desk.clock()
     rules = [msgspec.structs.replace(rule, at=desk.wall_of(now + rule.in_s)) for rule in view.rules]
     return PoliciesAnswer(
@@ -155,7 +155,7 @@ async def promoted(desk: Desk, ask: Ask[Any, Promote]) -> PointerAnswer:
     looked = body.number is not None
     pointer = await promote(
         desk.store, desk.keys, body.name, to=Stage(body.to) if body.to is not None else None, percent=body.percent,
-        by=ask.caller.title, reason=body.reason, number=body.number if looked else desk.core.lanes.number,
+        by=ask.caller.title, reason=body.reason, number=body.number if looked else desk.core.variants.number,
         lately_s=0.0 if looked else LATELY_S,
     )  # fmt: skip
     return await _obeyed(desk, pointer)
@@ -163,7 +163,7 @@ async def promoted(desk: Desk, ask: Ask[Any, Promote]) -> PointerAnswer:
 
 async def _obeyed(desk: Desk, pointer: PolicyPointer) -> PointerAnswer:
     """The answer, once the leader goes by the pointer: who goes on from it is not told that it has just changed."""
-    await desk.obeyed(lambda core: core.lanes.number >= pointer.number)
+    await desk.obeyed(lambda core: core.variants.number >= pointer.number)
     return PointerAnswer(pointer=pointer)
 
 

@@ -71,7 +71,7 @@ async def show(desk: Desk, _: Ask[Any, Any]) -> SettingsAnswer:
     """All of them, as they are in force."""
     record, core = await read_settings(desk.store, desk.keys), desk.admin.core
     number = record.number if record is not None else 0
-    return _answer(desk, record, obeyed=core is not None and core.steering.number >= number)
+    return _answer(desk, record, obeyed=core is not None and core.control.number >= number)
 
 
 async def history(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> SettingsHistoryAnswer:
@@ -96,7 +96,7 @@ async def change(desk: Desk, ask: Ask[Any, Change]) -> SettingsAnswer:
         desk.store, desk.keys, given, by=ask.caller.title, reason=ask.body.reason,
         expected_number=ask.body.number, now=desk.wall(), validate=validate,
     )  # fmt: skip
-    obeyed = await desk.obeyed(lambda core: core.steering.number >= record.number)
+    obeyed = await desk.obeyed(lambda core: core.control.number >= record.number)
     return _answer(desk, record, obeyed=obeyed)
 
 

@@ -175,7 +175,7 @@ def test_nodes_are_paged_by_name_and_by_agent() -> None:
     assert [node.name for node in first + rest] == [f"n{number}" for number in range(7)]
     assert end is None
     mine, _ = node_page(scene.core, scene.now, agent="agent-0")
-    owner = scene.core.roster.ownership.owner
+    owner = scene.core.registry.ownership.owner
     assert [node.name for node in mine] == sorted(name for name in owner if owner[name] == "agent-0")
     assert {node.agent for node in mine} == {"agent-0"}
 
