@@ -166,7 +166,8 @@ class PodQueue:
         entry = self.entries.pop(uid, None)
         if entry is not None:
             self._count[entry.place] -= 1
-            self._unpark(entry)
+            if entry.place is Place.UNSCHEDULABLE:
+                self._unpark(entry)
         return entry
 
     def pop(self, count: int, now: float) -> list[Pod]:
@@ -278,7 +279,8 @@ class PodQueue:
         return None
 
     def _move(self, entry: Entry, place: Place, now: float) -> None:
-        self._unpark(entry)
+        if entry.place is Place.UNSCHEDULABLE:
+            self._unpark(entry)
         self._count[entry.place] -= 1
         self._count[place] += 1
         entry.place, entry.since, entry.version = place, now, entry.version + 1
@@ -305,9 +307,9 @@ class PodQueue:
 
     def _unpark(self, entry: Entry) -> None:
         uid = entry.pod.uid
-        if self._parked_at.pop(uid, None) is not None:
-            self.waiting.discard(uid)
-            self.unjudged.pop(uid, None)
+        del self._parked_at[uid]
+        self.waiting.discard(uid)
+        self.unjudged.pop(uid, None)
 
     def _backoff_s(self, entry: Entry) -> float:
         doublings = min(max(entry.attempts - 1, 0), 32)
