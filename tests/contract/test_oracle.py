@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from services.cli.explain.batch import answers
+from services.cli.explain.offline import answers
 from shared.kube.cluster_dump import ClusterDump
 from shared.scheduling.cycle import prefilter
 from shared.scheduling.cycle.feasibility import FeasibilityCache

@@ -18,8 +18,8 @@ from services.coordinator.core.core import Core
 from services.coordinator.health.history import COUNTED, NAN, STEP_S, History
 from services.coordinator.health.pulse import Pulse
 from services.coordinator.health.verdict import LEVELS, ROLLED_BACK_TOLD_S, RULES, Signals, Verdicts
-from services.coordinator.inspect.resources import resource_shares
-from services.coordinator.inspect.throughput import Pace
+from services.coordinator.inspect.nodes import resource_shares
+from services.coordinator.inspect.throughput import Throughput
 from shared.ports import Clock
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
@@ -36,7 +36,7 @@ class Vitals:
     the lease took last."""
 
     core: Core
-    pace: Pace
+    throughput: Throughput
     clock: Clock
     pulse: Pulse = field(default_factory=Pulse)
     backlog: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
@@ -137,8 +137,8 @@ class Vitals:
 
     def _levels(self) -> dict[str, float]:
         core, now, seen = self.core, self.clock(), self.signals
-        counts, latency, rounds = core.state.queue.count(), self.pace.latency_ms(), self.pace.round_ms()
-        known, rounded = self.pace.has_latencies, self.pace.has_rounds
+        counts, latency, rounds = core.state.queue.count(), self.throughput.latency_ms(), self.throughput.round_ms()
+        known, rounded = bool(self.throughput.latencies_s), bool(self.throughput.rounds_s)
         return {
             **{f"pending_{place.value}": float(count) for place, count in counts.items()},
             "pending_gated": float(len(core.state.gated)),
