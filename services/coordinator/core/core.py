@@ -113,7 +113,8 @@ class Core:
         for event in events:
             tell_event(state, self.ledger, event)
             self._take(event)
-        self.intake.settle()
+        if self.intake.new_nodes or state.cluster.given_up:
+            self.intake.settle()
         self._advance()
         if self.variants.comparing:
             self.variants.inventory.follow()
@@ -129,7 +130,8 @@ class Core:
             case PodUpserted():
                 self.pods.upsert(event.pod)
             case DecisionsReceived():
-                self.evaluation.heard(event.decisions)
+                if self.variants.pointer is not None:
+                    self.evaluation.heard(event.decisions)
                 self.cycle.decided(event)
             case PlanAnswered():
                 if (plan := self.ledger.plans.get(event.plan_id)) is not None:

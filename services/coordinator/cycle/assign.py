@@ -65,15 +65,16 @@ def assign(
     was left; whether that is because a list that was cut ran out: then what comes next is not known, and nothing worse
     is taken instead."""
     merged = _Merged(lists, state.rng)
-    allowed = state.feasibility.static_mask(pod_class)
+    allowed = state.feasibility.static_verdict(pod_class).mask
     taken: list[tuple[Unit, int]] = []
     left: list[Unit] = []
     place, kept = 0, list[int]()
     for unit in units:
         found, uid = -1, unit.pod.uid
+        raced = uid in conflicts.races
         for index in kept:
             head = merged.at(index)
-            if head and _takes(state, pod_class, allowed, head) and not conflicts.avoids(uid, head.name):
+            if head and _takes(state, pod_class, allowed, head) and not (raced and conflicts.avoids(uid, head.name)):
                 found = index
                 kept.remove(index)
                 break
@@ -84,7 +85,7 @@ def assign(
             place += 1
             if not _takes(state, pod_class, allowed, head):
                 state.stats.misfits += 1
-            elif conflicts.avoids(uid, head.name):
+            elif raced and conflicts.avoids(uid, head.name):
                 kept.append(place - 1)
             else:
                 found = place - 1
@@ -205,7 +206,7 @@ def assign_guided(
         guidance = state.constraints.judge(unit.pod) if state.settings.judge_again else offered
         ranked = [] if guidance.rejection is not None else _ranked(state, conflicts, unit, guidance, offered, nodes)
         pod_class = unit.pod.pod_class
-        allowed = state.feasibility.static_mask(pod_class)
+        allowed = state.feasibility.static_verdict(pod_class).mask
         chosen = next((node for node in ranked if _takes(state, pod_class, allowed, node.head)), None)
         if chosen is None:
             state.stats.misfits += bool(nodes)

@@ -99,7 +99,7 @@ class Cycle:
         if not state.cache.table.row_of:
             failures.park_all(UNSCHEDULABLE, unavailable_message(0, {}))
             return False
-        agents = self._registry.askable()
+        agents, missing = self._registry.askable()
         if not agents:
             if why := self._registry.nobody():
                 failures.park_all(SCHEDULER_ERROR, why)
@@ -112,7 +112,7 @@ class Cycle:
         self._units += 1
         if self._variants.pointer is not None:
             self._variants.shadow(groups, class_of, self._classes, self._units)
-        self._offer(agents, groups, class_of)
+        self._offer(agents, missing, groups, class_of)
         return True
 
     def _take(self) -> tuple[dict[int, Group], dict[int, int]]:
@@ -123,11 +123,13 @@ class Cycle:
         groups: dict[int, Group] = {}
         class_of: dict[int, int] = {}
         nowhere: dict[Hashable, bool] = {}
-        while len(class_of) < state.settings.batch_units and state.queue.has_active():
+        while len(class_of) < state.settings.batch_units:
             if work >= WORK_PER_TURN:
-                self.cut_short = True
+                self.cut_short = state.queue.has_active()
                 break
-            (pod,) = state.queue.pop(1, state.now)
+            if not (pods := state.queue.pop(1, state.now)):
+                break
+            pod = pods[0]
             self._units += 1
             unit = Unit(self._units, (pod,), state.queue.entries[pod.uid].able_since)
             template = constraints.template(pod)
@@ -162,7 +164,7 @@ class Cycle:
             class_of[unit.number] = known.id
         return groups, class_of
 
-    def _offer(self, agents: list[AgentView], groups: dict[int, Group], class_of: dict[int, int]) -> None:
+    def _offer(self, agents: list[AgentView], missing: int, groups: dict[int, Group], class_of: dict[int, int]) -> None:
         """Ask every agent that owns nodes for its best slots per class."""
         state, settings = self._state, self._state.settings
         plain, guided = [], []
@@ -186,7 +188,7 @@ class Cycle:
         longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
         patience_s = min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
         self.current = OpenCycle(
-            groups, class_of, asked, self._registry.suspects(), state.now, state.now + patience_s, first_offer,
+            groups, class_of, asked, missing, state.now, state.now + patience_s, first_offer,
             self._variants.title,
         )  # fmt: skip
         state.stats.rounds += 1

@@ -18,7 +18,7 @@ import numpy as np
 from services.coordinator.core.events import NodeSample
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import Classes, Group
-from services.coordinator.rollout.values import Sample, Valuing
+from services.coordinator.rollout.window import Sample, Valuing
 from services.coordinator.usage.inventory import WorkloadInventory
 from shared.model.pod import Pod
 from shared.model.unit import Unit
