@@ -22,7 +22,7 @@ from services.coordinator.core.instructions import SendOffer
 from shared.experiments.environments.node_load import NodeLoad
 from shared.experiments.environments.thesis_workload import NODE_LIMITS, Draws, EnvPod, thesis_pods, usage_array
 from shared.policy.marl.policy import NAME, MarlDqn
-from shared.policy.usage.node_samples import MOST_SHARE
+from shared.policy.usage.views import MOST_SHARE
 from shared.wire.codec import encode
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod

@@ -49,6 +49,7 @@ from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost
 from shared.kube.resources import NAMESPACES, NODES, PODS
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
+from shared.policy.observation import Need
 from shared.ports import Store
 from shared.runtime.http.listener import build_app
 from shared.runtime.kube.reflector import Batch, Reflector
@@ -334,7 +335,7 @@ async def lead(
             api,
             every_s=lambda: following.settings.metrics_every_s,
             retuned=following.retuned,
-            wanted=lambda: core.lanes.comparing,
+            wanted=lambda: core.lanes.wanted(Need.USAGE),
             post=shell.post_one,
         ),
         following.run(),

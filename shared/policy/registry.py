@@ -15,7 +15,7 @@ from shared.policy.frag.policy import FragPolicy, best_fit, fgd
 from shared.policy.frag.value import NAME as FRAG
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
 from shared.policy.marl.policy import NAME, MarlDqn
-from shared.policy.observation import Policy
+from shared.policy.observation import NOTHING, Needs, Policy, needs_of
 from shared.policy.weights import WeightsFile, decode, shipped, shipped_names
 from shared.wire.records import PolicyRef
 
@@ -45,6 +45,12 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
     **{name: _shipped(name) for name in shipped_names() if name in LEARNED},
 }
 """All that can be made by name alone."""
+
+
+def needs_of_name(name: str) -> Needs:
+    """What the policy called ``name`` needs; nothing for one that is not known here."""
+    maker = HEURISTICS.get(name) or LEARNED.get(name)
+    return NOTHING if maker is None else needs_of(maker)
 
 
 def make_policy(name: str) -> Policy:

@@ -14,6 +14,7 @@ import pytest
 
 from services.cli.explain.batch import answers
 from shared.scheduling.cycle import feasibility
+from shared.scheduling.cycle.profile import Profile
 from shared.scheduling.filters import FILTERS
 from shared.scheduling.filters.declared_features import NAME
 
@@ -54,7 +55,7 @@ def test_without_the_rule_the_oracle_disagrees(cases: list[dict[str, Any]], monk
     monkeypatch.setattr(
         feasibility.FeasibilityCache.__init__,
         "__kwdefaults__",
-        {"filters": rest, "cache_bytes": feasibility.CACHE_BYTES},
+        {"profile": Profile(rest), "cache_bytes": feasibility.CACHE_BYTES},
     )
     wrong = [
         case["id"]

@@ -24,6 +24,7 @@ from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.wire.messages import Outcome, Placement
@@ -67,6 +68,8 @@ class CoreSettings:
     """A unit that waits for its volumes longer than that says so on its pod."""
     volumes_wait_s: float = 600.0
     """So long a Binding waits for volumes (kube-scheduler's bindTimeoutSeconds); then the unit is given back."""
+    profile: Profile = DEFAULT
+    """Which filters judge; does not change during a term."""
     check_placements: bool = True
     """False leaves out the check against the node as it is now: only an ablation test does that."""
     compare_terms: bool = True
@@ -225,7 +228,7 @@ class State:
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.feasibility = FeasibilityCache(self.cluster.table)
+        self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
 
     @property
     def cache(self) -> ClusterCache:

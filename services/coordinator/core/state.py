@@ -16,6 +16,7 @@ from services.coordinator.preemption.evictions import Evicted
 from shared.model.node import Condition
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.queue import PodQueue
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
@@ -35,6 +36,8 @@ PRESSURES = {
 class CoreSettings:
     """Bounds and deadlines of the core."""
 
+    profile: Profile = DEFAULT
+    """Which filters judge and which scores are added; does not change during a term."""
     batch_units: int = 64
     """Units in one round: enough to make hops cheap, few enough that a round ends in some 10 ms. 1-1024."""
     plans_in_flight: int = 3
@@ -133,7 +136,9 @@ class State:
     """Counts changes of disruption budgets."""
 
     def __post_init__(self) -> None:
-        self.feasibility = FeasibilityCache(self.cluster.table, cache_bytes=VERDICT_BYTES)
+        self.feasibility = FeasibilityCache(
+            self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES
+        )
 
     @property
     def cache(self) -> ClusterCache:

@@ -283,8 +283,6 @@ def _at(scores: IntArray | None, row: int) -> int:
 
 
 def _takes(state: State, pod: Pod, head: _Head) -> bool:
-    table = state.cache.table
-    node = table.nodes[head.row]
-    if node is None or not state.feasibility.static_mask(pod.pod_class)[head.row]:
+    if state.cache.table.nodes[head.row] is None or not state.feasibility.static_mask(pod.pod_class)[head.row]:
         return False
-    return fits(table, pod.pod_class, head.row)
+    return fits(state.feasibility, pod.pod_class, head.row)

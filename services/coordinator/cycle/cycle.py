@@ -152,7 +152,7 @@ class Rounds:
                     break
                 group = groups[known.id] = Group(pod.pod_class, known, candidate=candidate)
                 group.guidance = None if template is None else self._guiding.judge(pod)
-                group.workload = pod.workload if self._lanes.looks(candidate=candidate) else ""
+                group.workload = pod.workload if self._lanes.by_workload(candidate=candidate) else ""
             group.units.append(unit)
             class_of[unit.number] = known.id
         return groups, class_of

@@ -167,7 +167,7 @@ def _usable(state: State, pod_class: PodClass, head: tuple[Answer, str] | None, 
     if not state.settings.check_fits:
         return True
     node = state.cache.table.nodes[row]
-    return bool(allowed[row]) and node is not None and fits(state.cache.table, pod_class, row)
+    return bool(allowed[row]) and node is not None and fits(state.feasibility, pod_class, row)
 
 
 def _avoided(losses: Losses, unit: Unit, head: tuple[Answer, str] | None) -> bool:

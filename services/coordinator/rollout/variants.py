@@ -25,18 +25,14 @@ from services.coordinator.cycle.refusals import Group
 from services.coordinator.rollout.values import Sample, Valuing
 from services.coordinator.usage.inventory import Residents
 from shared.model.pod import Pod
-from shared.policy.marl import policy as marl_dqn
-from shared.policy.marl.features import PodView, node_view, summary
+from shared.policy.observation import NOTHING, Need, Needs
+from shared.policy.registry import needs_of_name
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import Stage, deciding_goal, in_canary
-from shared.policy.usage.class_usage import PARTS
-from shared.policy.usage.node_samples import sample_of, shares_of
 from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import NO_POD, node_view, sample_of, shares_of, summary
 from shared.wire.messages import MAX_UNITS, Decisions, NodeUse
 from shared.wire.records import PolicyPointer, PolicyRef
-
-COMPARING = frozenset({marl_dqn.NAME})
-"""Policies whose agents need to know the cluster's means."""
 
 MOST_MEAN = 1e6
 """Bound of the cluster's means: pods on a node that says it has no memory are billions of its share, and a number
@@ -44,8 +40,6 @@ that the wire refuses would stop every offer."""
 
 MOST_PAIRS, MOST_ALONE = 150, 30
 """Samples of a window, with a candidate and without: what looking costs does not grow with the pods that come."""
-
-NO_POD = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
 
 
 class Lanes:
@@ -86,27 +80,27 @@ class Lanes:
         """The active policy, ``name@version``; "" where no pointer says."""
         return self.pointer.active.title if self.number and self.pointer is not None else ""
 
-    @property
-    def comparing(self) -> bool:
-        """Whether a policy is at work whose agents compare their nodes with the cluster, and look at use."""
-        return self.looks(candidate=False) or self.looks(candidate=True)
-
-    def looks(self, *, candidate: bool) -> bool:
-        """Whether the policy of that lane does: its units are told by workload too."""
+    def needs(self, *, candidate: bool) -> Needs:
+        """What the policy of that lane needs; nothing where there is no such policy."""
         pointer = self.pointer
         if not candidate:
-            return (self._state.policy if pointer is None else pointer.active.name) in COMPARING
-        return (
-            pointer is not None
-            and pointer.candidate is not None
-            and self.rolling
-            and pointer.candidate.name in COMPARING
-        )
+            return needs_of_name(self._state.policy if pointer is None else pointer.active.name)
+        if pointer is None or pointer.candidate is None or not self.rolling:
+            return NOTHING
+        return needs_of_name(pointer.candidate.name)
+
+    def wanted(self, need: Need) -> bool:
+        """Whether a policy at work has the need."""
+        return need in self.needs(candidate=False) or need in self.needs(candidate=True)
+
+    def by_workload(self, *, candidate: bool) -> bool:
+        """Whether that lane's units are told by workload."""
+        return Need.WORKLOADS in self.needs(candidate=candidate)
 
     def cluster(self) -> list[float]:
         """Means over all nodes, for policies whose agents compare their own nodes with them; empty: none does."""
         self.follow()
-        if not self.comparing:
+        if not self.wanted(Need.CLUSTER_MEANS):
             return []
         table = self._state.cache.table
         self.store.advance(self._state.now)
@@ -116,9 +110,9 @@ class Lanes:
         return [float(value) for value in np.clip(np.nan_to_num(means), -MOST_MEAN, MOST_MEAN)]
 
     def follow(self) -> None:
-        """Note when pods came to their nodes and left them, while a policy looks at use: after every batch of events,
-        so that their ages are right."""
-        if self.comparing:
+        """Note when pods came to their nodes and left them, while a policy needs the workload inventory: after every
+        batch of events, so that their ages are right."""
+        if self.wanted(Need.WORKLOADS):
             self.residents.follow()
         else:
             self.residents.stop()
@@ -163,7 +157,7 @@ class Lanes:
     def key(self, pod: Pod, template: Hashable | None, *, candidate: bool) -> Hashable | None:
         """Under which a pod's class is known: a candidate's is another class, and so is a workload's where the policy
         looks at it. None: by the class itself."""
-        if self.looks(candidate=candidate):
+        if self.by_workload(candidate=candidate):
             template = ("workload", pod.workload, pod.pod_class if template is None else template)
         return ("candidate", pod.pod_class if template is None else template) if candidate else template
 
@@ -197,7 +191,7 @@ class Lanes:
         unit = Unit(number, pod, group.units[0].since)
         groups[known.id] = Group(
             group.pod_class, known, [unit], candidate=candidate, probe=True,
-            workload=pod.workload if self.looks(candidate=candidate) else "",
+            workload=pod.workload if self.by_workload(candidate=candidate) else "",
         )  # fmt: skip
         class_of[number] = known.id
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from shared.errors import ConfigError
-from shared.policy.marl.features import MAGNIFY, node_view, pod_view
+from shared.policy.marl.features import MAGNIFY
 from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
 from shared.policy.observation import Observation, Rng, Verdicts
 from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import node_view, pod_view
 from shared.policy.weights import WeightsFile, shipped
 
 NAME = "single-dqn"

@@ -35,7 +35,7 @@ class DryRun:
             account = state.cache.accounts[uid]
             self._devices[uid] = account.devices
             self._table.add_usage(0, account.pod_class, account.devices)
-        self._local = FeasibilityCache(self._table, filters=[f for f in feasibility.filters if not f.static])
+        self._local = FeasibilityCache(self._table, profile=feasibility.profile.dynamic)
 
     def add(self, pod: Pod) -> None:
         """As if ``pod`` came to the node."""
@@ -67,7 +67,7 @@ class DryRun:
 
     def takes(self) -> bool:
         """Whether every filter passes; the same as no rejection, cheaper."""
-        if self._static is not None or not fits(self._table, self._pod.pod_class, 0):
+        if self._static is not None or not fits(self._local, self._pod.pod_class, 0):
             return False
         return all(rule.verdict(self._row) is None for rule in self._rules)
 

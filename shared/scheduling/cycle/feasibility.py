@@ -8,7 +8,6 @@ pod is a few changed rows.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 
 from shared.model.constraints import PodClass
 from shared.scheduling.cycle.framework import Code, Filter
-from shared.scheduling.filters import FILTERS
+from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.filters.declared_features import NAME as LAST
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 
@@ -75,11 +74,10 @@ class Rejection:
 class FeasibilityCache:
     """Feasibility per pod class over one table."""
 
-    def __init__(
-        self, table: NodeTable, *, filters: Sequence[Filter] = FILTERS, cache_bytes: int = CACHE_BYTES
-    ) -> None:
+    def __init__(self, table: NodeTable, *, profile: Profile = DEFAULT, cache_bytes: int = CACHE_BYTES) -> None:
         self.table = table
-        self.filters = tuple(filters)
+        self.profile = profile
+        self.filters = profile.filters
         self._static_filters = tuple(rule for rule in self.filters if rule.static)
         self._cache_bytes = cache_bytes
         self._classes: OrderedDict[PodClass, Feasibility] = OrderedDict()

@@ -1,7 +1,7 @@
 """Score over the feasible nodes for one pod: kube-scheduler's default profile, normalised and weighted per plugin.
 
-Source: kube-scheduler 1.36 ``apis/config/v1/default_plugins.go`` (weights), ``framework/runtime`` (order of
-normalising and weighting). A plugin that skips itself has no entry and counts 0 for every node.
+Source: kube-scheduler 1.36 ``framework/runtime`` (order of normalising and weighting). A plugin that skips itself has
+no entry and counts 0 for every node.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import numpy as np
 from shared.model.constraints import Norms, PodClass
 from shared.model.pod import Pod
 from shared.model.resources import CPU, MEMORY
+from shared.scheduling.cycle.framework import Score
+from shared.scheduling.scores import WEIGHTS
 from shared.scheduling.scores.allocation import balanced_allocation, least_allocated
 from shared.scheduling.scores.interpod_affinity import interpod_sums, normalised
 from shared.scheduling.scores.preferences import (
@@ -23,22 +25,12 @@ from shared.scheduling.scores.topology_spread import spread_score
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import IntArray, NodeTable
 
-WEIGHTS = {
-    "TaintToleration": 3,
-    "NodeAffinity": 2,
-    "PodTopologySpread": 2,
-    "InterPodAffinity": 2,
-    "NodeResourcesFit": 1,
-    "NodeResourcesBalancedAllocation": 1,
-    "ImageLocality": 1,
-}
-
 Scores = dict[str, IntArray]
 """Per plugin ``[rows]``: weighted scores."""
 
 
-def score_nodes(state: ClusterState, pod: Pod, rows: IntArray) -> Scores:
-    """Scores of the feasible ``rows``; a node's total is their sum."""
+def score_nodes(state: ClusterState, pod: Pod, rows: IntArray, brought: tuple[Score, ...] = ()) -> Scores:
+    """Scores of the feasible ``rows``, also those that the user ``brought``; a node's total is their sum."""
     table, pod_class = state.table, pod.pod_class
     norms = norms_over(table, pod_class, rows)
     scores: Scores = {
@@ -52,7 +44,8 @@ def score_nodes(state: ClusterState, pod: Pod, rows: IntArray) -> Scores:
     images = state.images.score(pod.images)
     scores["ImageLocality"] = np.zeros(len(rows), np.int64) if images is None else images[rows]
     scores.update(relation_scores(state, pod, rows))
-    return {name: WEIGHTS[name] * values for name, values in scores.items()}
+    weighted = {name: WEIGHTS[name] * values for name, values in scores.items()}
+    return weighted | {score.name: score.weight * score.raw(table, pod_class, rows) for score in brought}
 
 
 def relation_scores(state: ClusterState, pod: Pod, rows: IntArray) -> Scores:

@@ -19,9 +19,9 @@ from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
 from shared.scheduling.cycle.filtering import run_filters
-from shared.scheduling.cycle.framework import Code
+from shared.scheduling.cycle.framework import Code, Score
 from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered, prefilter
-from shared.scheduling.cycle.scoring import WEIGHTS, score_nodes
+from shared.scheduling.cycle.scoring import score_nodes
 from shared.scheduling.explain.amounts import amount_text
 from shared.scheduling.explain.changes import CHANGES, selection_text, volume_change
 from shared.scheduling.explain.failing import Failing, Refused, failing_rules, refused_by
@@ -29,6 +29,7 @@ from shared.scheduling.explain.rule_numbers import RuleNumbers, numbers_of
 from shared.scheduling.explain.whatif import FILTER, PRE_FILTER
 from shared.scheduling.filters.node_unschedulable import DRAINED
 from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, tolerated
+from shared.scheduling.scores import WEIGHTS
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 
@@ -119,8 +120,11 @@ def explain_nodes(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) 
     groups.sort(key=lambda group: (-group.count, group.plugin, group.reasons))
     rejected = {row for rows in by_verdict.values() for row in rows}
     feasible = np.array([row for row in table.live_rows().tolist() if row not in rejected], np.int64)
-    rules = {name: ScoreRule(weight, weight * MOST_SCORE) for name, weight in sorted(WEIGHTS.items())}
-    return Explanation(len(table.row_of), len(feasible), tuple(groups), _candidates(state, pod, feasible), rules)
+    brought = feasibility.profile.scores
+    weights = WEIGHTS | {score.name: score.weight for score in brought}
+    rules = {name: ScoreRule(weight, weight * MOST_SCORE) for name, weight in sorted(weights.items())}
+    best = _candidates(state, pod, feasible, brought)
+    return Explanation(len(table.row_of), len(feasible), tuple(groups), best, rules)
 
 
 def verdicts(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Iterator[tuple[Verdict, int]]:
@@ -163,10 +167,10 @@ def _verdicts(
                 break
 
 
-def _candidates(state: ClusterState, pod: Pod, rows: IntArray) -> tuple[Scored, ...]:
+def _candidates(state: ClusterState, pod: Pod, rows: IntArray, brought: tuple[Score, ...]) -> tuple[Scored, ...]:
     if not len(rows):
         return ()
-    scores = score_nodes(state, pod, rows)
+    scores = score_nodes(state, pod, rows, brought)
     totals = np.sum(list(scores.values()), axis=0)
     order = np.argsort(-totals, kind="stable")[:CANDIDATES_SHOWN].tolist()
     return tuple(

@@ -66,7 +66,7 @@ def what_if(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Out
     rows = np.flatnonzero(filtered.mask)
     if not len(rows):
         return Outcome(infeasible=infeasible, preemption=plan_preemption(state, feasibility, prefiltered, codes))
-    scores = score_nodes(state, pod, rows)
+    scores = score_nodes(state, pod, rows, feasibility.profile.scores)
     names = [table.names[row] for row in rows.tolist()]
     totals = np.sum(list(scores.values()), axis=0)
     per_node = {name: {plugin: int(values[i]) for plugin, values in scores.items()} for i, name in enumerate(names)}
