@@ -61,6 +61,7 @@ from shared.runtime.observe.log_tail import LogTail
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.process.health import Standing
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.process import (
     await_store,
     check_etcd,
@@ -111,6 +112,8 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
     metrics, admin, peers = Metrics("coordinator"), Admin(service_id), peering(settings)
     admin.register(metrics)
     peers.standing.register(metrics)
+    plugins = plugins_of(settings.plugins)
+    plugins.follow(peers.standing.note)
     scheduler_metrics = SchedulerMetrics(metrics, profile=settings.scheduler_name, core=lambda: admin.core)
     app = build_app(
         metrics,
@@ -149,7 +152,12 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
             identity=service_id, incarnation=incarnation, url=url, admin_url=admin_url, version=our_version()
         )
         member = MemberRecord(
-            id=service_id, url=url, incarnation=incarnation, version=our_version(), admin_url=admin_url
+            id=service_id,
+            url=url,
+            incarnation=incarnation,
+            version=our_version(),
+            admin_url=admin_url,
+            plugins=plugins.titles,
         )
         async with (
             LeaseThread(store_opener(settings), hung_after_s=settings.hung_after_s) as thread,
