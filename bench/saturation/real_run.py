@@ -279,7 +279,8 @@ async def soak(place: Place) -> dict[str, Any]:
         one["pending_small"] = len([name for name in made.standing if name not in place.cluster.seen.bound])
         minutes.append(one | {"at_s": round(time.monotonic() - began)})
         print(f"{minutes[-1]['at_s']} s: placed {one['placed']}, longest turn {one['longest_turn_ms']} ms, "
-              f"{one['rss_mb']}", flush=True)  # fmt: skip
+              f"above 50 ms {one['turns']['above_50_ms']} (of CPU {one['turns_cpu']['above_50_ms']}), {one['rss_mb']}",
+              flush=True)  # fmt: skip
     ten = next((one for one in minutes if one["at_s"] >= MEMORY_FROM_S), minutes[-1])
     last = minutes[-1]
     grown = {
@@ -291,6 +292,7 @@ async def soak(place: Place) -> dict[str, Any]:
         f"arrivals and departures a second for {options.minutes:g} minutes",
         "longest_turn_ms": max(one["longest_turn_ms"] for one in minutes),
         "turns_above_50_ms": sum(one["turns"]["above_50_ms"] for one in minutes),
+        "turns_cpu_above_50_ms": sum(one["turns_cpu"]["above_50_ms"] for one in minutes),
         "memory_grown_percent_since_ten_minutes": grown,
         "lease": await scheduler.lease_figures(),
         "telling": telling, "minutes": minutes,

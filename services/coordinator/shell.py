@@ -164,6 +164,7 @@ class Shell:
         self.pace.turned(self.core.state.now, turn_s)
         if self._scheduler_metrics is not None:
             self._scheduler_metrics.turn.observe(turn_s)
+            self._scheduler_metrics.turn_cpu.observe(cpu_s)
 
     def _end(self, error: BaseException) -> None:
         if self._ended is not None and not self._ended.done():

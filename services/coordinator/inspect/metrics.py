@@ -86,6 +86,9 @@ class SchedulerMetrics:
         )  # fmt: skip
         self._round = metrics.histogram("round_duration_seconds", "One round: offers handed over to plan handed over")
         self.turn = metrics.histogram("turn_duration_seconds", "One turn of the leader's loop, a batch of events")
+        self.turn_cpu = metrics.histogram(
+            "turn_cpu_seconds", "CPU time of one turn: well below its duration, the machine is short of cores"
+        )
         self._attempt = {r: attempt.labels(r, profile) for r in ("scheduled", "unschedulable", "error")}
         self._sli_of: dict[int, Histogram] = {}
         self._results: Counter[str] = Counter()
