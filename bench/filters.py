@@ -30,7 +30,7 @@ from shared.policy.heuristics import KubeDefault
 from shared.policy.ranking import Ranker
 from shared.scheduling.cycle.constraints import guidance_for, needs_guidance
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.scores.preferences import norms_of
+from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.state.cluster_state import ClusterState
 
 RUNS = 1000

@@ -22,7 +22,7 @@ from shared.errors import ConfigError
 from shared.model.constraints import PodClass, Taint
 from shared.policy.observation import Observation, Policy, Rng, Verdicts
 from shared.policy.weights import WeightsFile
-from shared.scheduling.cycle.framework import Code, Score
+from shared.scheduling.framework import Code, Score
 from shared.scheduling.matching.domains import codes_or_absent
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 

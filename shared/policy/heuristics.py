@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
-from shared.scheduling.cycle.framework import Score
+from shared.scheduling.framework import Score
 from shared.scheduling.scores import WEIGHTS
 from shared.scheduling.scores.allocation import balanced_allocation, least_allocated, most_allocated
 from shared.scheduling.scores.preferences import affinity_score, taint_score

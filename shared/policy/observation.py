@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.scheduling.cycle.framework import Score
+from shared.scheduling.framework import Score
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 
 

@@ -12,8 +12,9 @@ import msgspec
 
 from shared.errors import ConfigError, ObjectError
 from shared.kube.cluster_dump import Question
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.whatif import FILTER, Outcome, what_if
+from shared.scheduling.framework import Rejection
 from shared.scheduling.preemption.preemption import Candidate, Preemption
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 

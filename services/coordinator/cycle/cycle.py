@@ -30,8 +30,8 @@ from services.coordinator.rollout.variants import Lanes, judged_by, lane_of
 from services.coordinator.status.reporter import Notices
 from shared.model.pod import Pod
 from shared.scheduling.cycle.constraints import Guidance
+from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.queue import Place
-from shared.scheduling.scores.preferences import norms_of
 from shared.scheduling.state.slot_sets import guidance_of
 from shared.wire.messages import VERSION, ClassDefinition, Offer, Placement, UnitGroup
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from shared.plugins import BroughtFilter
-    from shared.scheduling.cycle.framework import Score
+    from shared.scheduling.framework import Score
 
 log = structlog.get_logger()
 

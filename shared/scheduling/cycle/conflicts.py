@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from shared.model.constraints import PodClass
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
-from shared.scheduling.cycle.framework import Code
-from shared.scheduling.filters.gpu_devices import gpu_milli_of
-from shared.scheduling.filters.node_ports import conflicts
+from shared.model.gpu import gpu_milli_of
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.filters.accounted import conflicts
+from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
 
 NODE_GONE = Rejection("NodeName", Code.UNRESOLVABLE, ("node does not exist",))

@@ -6,12 +6,13 @@ stay untouched. Filters are the same ones that judge the cluster.
 
 from __future__ import annotations
 
+from shared.model.gpu import gpu_milli_of
 from shared.model.pod import Pod
 from shared.scheduling.cycle.conflicts import fits
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.prefilter import Prefiltered
-from shared.scheduling.filters.declared_features import NAME as LAST
-from shared.scheduling.filters.gpu_devices import gpu_milli_of
+from shared.scheduling.filters import LAST
+from shared.scheduling.framework import Rejection
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import NodeTable
 

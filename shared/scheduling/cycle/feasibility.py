@@ -14,9 +14,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from shared.model.constraints import PodClass
-from shared.scheduling.cycle.framework import Code, Filter
 from shared.scheduling.cycle.profile import DEFAULT, Profile
-from shared.scheduling.filters.declared_features import NAME as LAST
+from shared.scheduling.filters import LAST
+from shared.scheduling.framework import Filter, Rejection
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 
 CACHE_BYTES = 2 * 1024 * 1024
@@ -60,15 +60,6 @@ class Feasibility:
     def static_mask(self) -> BoolArray:
         """``[rows]``: the static filters' verdict alone."""
         return self.static.mask
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """Why one node does not take a class: the first filter that says no."""
-
-    plugin: str
-    code: Code
-    reasons: tuple[str, ...]
 
 
 class FeasibilityCache:

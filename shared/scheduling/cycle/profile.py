@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shared.scheduling.cycle.framework import Filter, Score
 from shared.scheduling.filters import FILTERS
+from shared.scheduling.framework import Filter, Score
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.model.constraints import Norms, PodClass
+from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.model.pod import Pod
 from shared.model.resources import CPU, MEMORY
-from shared.scheduling.cycle.framework import Score
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.framework import Score
+from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE
 from shared.scheduling.scores import WEIGHTS
 from shared.scheduling.scores.allocation import balanced_allocation, least_allocated
 from shared.scheduling.scores.interpod_affinity import interpod_sums, normalised
@@ -67,3 +69,12 @@ def norms_over(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Norms:
     taints = int(taint_preferences(table, pod_class, rows).max())
     affinity = int(affinity_preferences(table, pod_class, rows).max()) if pod_class.preferred_terms else 0
     return Norms(taints, affinity)
+
+
+def norms_of(feasibility: FeasibilityCache, pod_class: PodClass) -> Norms:
+    """What they are divided by for one class; free where no node has a soft taint and the class prefers nothing."""
+    table = feasibility.table
+    soft_taints = any(t.effect == PREFER_NO_SCHEDULE for taints in table.taint_sets for t in taints)
+    if not soft_taints and not pod_class.preferred_terms:
+        return NO_NORMS
+    return norms_over(table, pod_class, np.flatnonzero(feasibility.of(pod_class).mask))

@@ -17,9 +17,8 @@ from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
-from shared.scheduling.cycle.framework import Code, Score
 from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered, prefilter
 from shared.scheduling.cycle.scoring import score_nodes
 from shared.scheduling.explain.amounts import amount_text
@@ -27,7 +26,8 @@ from shared.scheduling.explain.changes import CHANGES, selection_text, volume_ch
 from shared.scheduling.explain.failing import Failing, Refused, failing_rules, refused_by
 from shared.scheduling.explain.rule_numbers import RuleNumbers, numbers_of
 from shared.scheduling.explain.whatif import FILTER, PRE_FILTER
-from shared.scheduling.filters.node_unschedulable import DRAINED
+from shared.scheduling.filters.static import DRAINED
+from shared.scheduling.framework import Code, Rejection, Score
 from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, tolerated
 from shared.scheduling.scores import WEIGHTS
 from shared.scheduling.state.cluster_state import ClusterState

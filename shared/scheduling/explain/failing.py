@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.model.pod import Pod
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection, unavailable_message
+from shared.scheduling.cycle.feasibility import FeasibilityCache, unavailable_message
 from shared.scheduling.cycle.filtering import Filtered, run_filters
 from shared.scheduling.cycle.prefilter import NODE_AFFINITY, NOT_NAMED, Prefiltered, prefilter
-from shared.scheduling.filters.node_unschedulable import DRAINED
+from shared.scheduling.filters.static import DRAINED
+from shared.scheduling.framework import Rejection
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
 

@@ -14,7 +14,7 @@ import numpy as np
 from shared.model.cluster_objects import Claim
 from shared.model.pod import Pod
 from shared.model.resources import MAX_INT64
-from shared.scheduling.cycle.framework import Code
+from shared.scheduling.framework import Code
 from shared.scheduling.state.cluster_state import ClusterState, Storage
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 from shared.scheduling.state.pod_index import PodIndex
@@ -97,7 +97,7 @@ class VolumeLimits:
         """There is one reason."""
         return {TOO_MANY: len(rows)} if len(rows) else {}
 
-    def curable(self, rows: IntArray) -> BoolArray:
+    def resolvable(self, rows: IntArray) -> BoolArray:
         """Everywhere."""
         return np.ones(len(rows), np.bool_)
 

@@ -14,8 +14,8 @@ from shared.model.cluster_objects import DisruptionBudget
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.cycle.framework import Code
 from shared.scheduling.cycle.prefilter import Prefiltered
+from shared.scheduling.framework import Code
 from shared.scheduling.state.cluster_state import ClusterState
 
 NEVER = "not eligible due to preemptionPolicy=Never."

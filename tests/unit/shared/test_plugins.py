@@ -28,8 +28,8 @@ from shared.runtime.process.health import Standing
 from shared.runtime.process.plugins import Plugins, plugins_of
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.cycle.feasibility import FeasibilityCache, failure_message
-from shared.scheduling.cycle.framework import Code
 from shared.scheduling.cycle.profile import Profile, with_plugins
+from shared.scheduling.framework import Code
 from shared.scheduling.state.cache import ClusterCache
 from shared.wire.records import AgentRecord, MemberRecord
 from tests.builders import make_node, make_pod

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from shared.scheduling.cycle.conflicts import NODE_GONE, check_placement, fits
 from shared.scheduling.cycle.feasibility import FEWEST_CLASSES, FeasibilityCache, unavailable_message
-from shared.scheduling.filters.node_unschedulable import CORDONED, DRAINED
+from shared.scheduling.filters.static import CORDONED, DRAINED
 from shared.scheduling.state.cache import ClusterCache
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
