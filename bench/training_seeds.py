@@ -30,7 +30,7 @@ import click
 from bench.training_seeds_frag import gains, goals_of
 from bench.training_seeds_tables import SHIPPED, TABLES, lines_of
 from services.cli.terminal.output_file import write_whole
-from services.cli.train.weights_files import read_weights
+from services.cli.train.inputs import read_weights
 from services.learner.frag.trainer import POD_LIST, data_folder
 from shared.errors import ConclaveError
 from shared.experiments.evaluation.results import SuiteResult, from_json, silent

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
 from shared.experiments.evaluation.results import Goal, Metric, SuiteResult
-from shared.experiments.evaluation.statistics import mean, sample_sd
+from shared.experiments.evaluation.statistics import sample_sd
 
 SHIPPED = "shipped"
 STRETCH = "stretch"
@@ -73,7 +74,7 @@ def _worst(metric: Metric) -> float:
 
 
 def _average(values: Iterator[float]) -> float:
-    return mean(list(values))
+    return fmean(values)
 
 
 def _regret(policy: str) -> Row:
@@ -145,7 +146,7 @@ def _cells(row: Row, found: Mapping[str, SuiteResult], others: list[str]) -> tup
     values = [row.value(found[name]) for name in others]
     met = f"{sum(map(row.met, values))} of {len(values)}" if row.goal else ""
     spread = (
-        f"{row.told(mean(values))} ± {row.told(sample_sd(values))}",
+        f"{row.told(fmean(values))} ± {row.told(sample_sd(values))}",
         f"{row.told(min(values))} to {row.told(max(values))}",
     )
     return (row.name, row.goal, row.told(row.value(found[SHIPPED])), *map(row.told, values), *spread, met)

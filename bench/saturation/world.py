@@ -147,7 +147,7 @@ class CoreWorld:
         while self.now < end:
             self.run(self.now + 0.1)
             places = {entry.place.value for entry in self.core.state.queue.entries.values()}
-            quiet = not self.core.preemptor.busy and not self.core.notices.waiting
+            quiet = not self.core.preemptor.searches and not self.core.reporter.waiting
             if quiet and not places & {"active", "in_flight", "backoff"}:
                 return True
         return False

@@ -24,7 +24,7 @@ from shared.election.lease import LeaseSettings
 from shared.errors import ConfigError
 from shared.policy.guard import GuardSettings
 from shared.policy.registry import make_policy, ref_of
-from shared.runtime.http.listener import build_app
+from shared.runtime.http.peers import build_app
 from shared.runtime.lease.membership import Membership
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.observe.metrics import Metrics
@@ -79,7 +79,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
     plugins.follow(peers.standing.note)
     app = build_app(
         metrics,
-        peer_routes=shell.routes(),
+        routes=shell.routes(),
         authenticator=peers.authenticator,
         ready=lambda: service.ready,
         settings=settings,

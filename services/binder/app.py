@@ -26,7 +26,7 @@ from shared.errors import LeadershipLost
 from shared.kube.resources import NODES, PODS
 from shared.kube.scheduling_kinds import STORAGE_KINDS, SchedulingKind
 from shared.ports import Store
-from shared.runtime.http.listener import build_app
+from shared.runtime.http.peers import build_app
 from shared.runtime.kube.reflector import Reflector
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.lease.registration import listed
@@ -70,11 +70,10 @@ async def main(service: Service, settings: BinderSettings) -> None:
     plugins.follow(peers.standing.note)
     app = build_app(
         metrics,
-        peer_routes=admin.peer_routes(),
+        routes=admin.routes(),
         authenticator=peers.authenticator,
         ready=lambda: service.ready,
         settings=settings,
-        extra=admin.routes(peers.authenticator),
     )
     listener = await open_listener(settings, app)
     store = store_opener(settings)()

@@ -51,7 +51,7 @@ from shared.kube.resources import NAMESPACES, NODES, PODS
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
 from shared.policy.observation import Need
 from shared.ports import Store
-from shared.runtime.http.listener import build_app
+from shared.runtime.http.peers import build_app
 from shared.runtime.kube.reflector import Batch, Reflector
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.lease.registration import listed
@@ -120,7 +120,7 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
         authenticator=peers.authenticator,
         ready=lambda: service.ready,
         settings=settings,
-        extra=admin.routes(peers.authenticator),
+        routes=admin.routes(),
     )
     listener = await open_listener(settings, app)
     store = store_opener(settings)()
@@ -317,15 +317,15 @@ async def lead(
     admin.term_began = rfc3339(dt.datetime.now(dt.UTC))
     admin.active_policy = pointer.ActivePolicy(store, keys)
     following = control.Following(store, keys, settings, shell.post_one)
-    admin.pace, admin.following, admin.windows = shell.pace, following, shell.windows
+    admin.throughput, admin.following, admin.windows = shell.throughput, following, shell.windows
 
     def pointer_seen(event: Event) -> None:
         shell.post_one(event)
         following.wake()
 
     vitals = admin.vitals = Vitals(
-        core=core, pace=shell.pace, clock=boottime, pulse=shell.pulse, backlog=lambda: core.notices.backlog(boottime()),
-        renewal_s=lambda: leadership.renewal_s,
+        core=core, throughput=shell.throughput, clock=boottime, pulse=shell.pulse,
+        backlog=lambda: core.reporter.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
     )  # fmt: skip
     totals = admin.totals = Totals(store, keys, term=term, bound=lambda: core.state.stats.bound)
     pods, nodes = Reflector(api, PODS), Reflector(api, NODES)
@@ -343,7 +343,7 @@ async def lead(
             api,
             every_s=lambda: following.settings.metrics_every_s,
             retuned=following.retuned,
-            wanted=lambda: core.lanes.wanted(Need.USAGE),
+            wanted=lambda: Need.USAGE in core.variants.needs,
             post=shell.post_one,
         ),
         following.run(),

@@ -34,7 +34,7 @@ from services.coordinator.core.instructions import (
 )
 from services.coordinator.health.pulse import Pulse
 from services.coordinator.inspect.metrics import SchedulerMetrics
-from services.coordinator.inspect.throughput import Pace
+from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Peers
 from services.coordinator.rollout import pointer
@@ -90,7 +90,7 @@ class Shell:
         self.peers: Peers | None = None
         self.writes: KubeWrites | None = None
         self.windows = WindowRing(store, keys, core.state.term)
-        self.pace, self.pulse = Pace(), Pulse()
+        self.throughput, self.pulse = Throughput(), Pulse()
         self.latency_ms = metrics.quantiles("schedule_latency_ms")
         self.round_ms = metrics.quantiles("round_ms")
         self.turn_ms = metrics.quantiles("turn_ms")
@@ -146,10 +146,10 @@ class Shell:
         self._took(time.perf_counter() - began_s, time.thread_time() - began_cpu_s)
         self.post(())  # the rest of a large batch, after whatever else waits for the loop
         stats = self.core.state.stats
-        self.pace.mark(self.core.state.now, stats.bound, stats.answers)
+        self.throughput.mark(self.core.state.now, stats.bound, stats.answers)
         if stats.latencies_s or stats.rounds_s or stats.attempts_s:
             latencies_s, rounds_s = stats.take_samples()
-            self.pace.took(latencies_s, rounds_s)
+            self.throughput.took(latencies_s, rounds_s)
             for latency_s in latencies_s:
                 self.latency_ms.record(latency_s * 1000)
             for round_s in rounds_s:
@@ -161,7 +161,6 @@ class Shell:
         """A turn lasted so long: nothing else ran on this loop, the answers of the API included."""
         self.turn_ms.record(turn_s * 1000)
         self.turn_cpu_ms.record(cpu_s * 1000)
-        self.pace.turned(self.core.state.now, turn_s)
         if self._scheduler_metrics is not None:
             self._scheduler_metrics.turn.observe(turn_s)
             self._scheduler_metrics.turn_cpu.observe(cpu_s)

@@ -18,8 +18,8 @@ import torch
 from services.learner.deepsets.trainer import train_deep_sets
 from services.learner.frag.trainer import train_frag
 from services.learner.marl.trainer import train_marl
-from services.learner.training.request import Trainer, TrainRequest
-from services.learner.training.run_files import sole_run
+from services.learner.training.run_files import run_folder
+from services.learner.training.runner import FIRST_TRAINING_SEED, Trainer, TrainRequest
 from shared.errors import ConclaveError
 from shared.experiments.evaluation.seeds import parse_seeds
 
@@ -48,16 +48,16 @@ def main() -> None:
 @click.option("--seeds", help="One run each, such as 1000-1002; default: those the shipped weights come from.")
 @click.option("--resume", is_flag=True, help="Go on from the state in --out.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes to train in.")
-@click.option("--warm-up", help="First imitate this policy, or the decisions recorded in this file.")
+@click.option("--warm-up", default="", help="First imitate this policy, or the decisions recorded in this file.")
 @click.option("--steps", type=click.IntRange(min=1), help="How long; default: as the shipped weights.")
 def train(
-    policy: str, out: Path, seeds: str | None, resume: bool, workers: int, warm_up: str | None, steps: int | None
+    policy: str, out: Path, seeds: str | None, resume: bool, workers: int, warm_up: str, steps: int | None
 ) -> None:
     """Train POLICY and write its weights and card to --out."""
     torch.set_num_threads(1)
     try:
-        chosen = parse_seeds(seeds) if seeds is not None else None
-        with sole_run(out):
+        chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
+        with run_folder(out, chosen, resume=resume):
             TRAINERS[policy](TrainRequest(policy, out, chosen, resume, workers, warm_up, steps))
     except ConclaveError as error:
         click.echo(f"error: {error}", err=True)

@@ -24,7 +24,7 @@ from shared.errors import ConfigError, StoreError
 from shared.experiments.evaluation.seeds import parse_seeds
 from shared.policy.marl.features import FEATURES
 from shared.ports import Store
-from shared.runtime.http.listener import build_app
+from shared.runtime.http.peers import build_app
 from shared.runtime.lease.membership import Membership
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.observe.metrics import Metrics
@@ -61,7 +61,7 @@ async def main(service: Service, settings: LearnerSettings) -> None:
     shell = _shell(settings, store, keys, metrics)
     app = build_app(
         metrics,
-        peer_routes=shell.routes(),
+        routes=shell.routes(),
         authenticator=peers.authenticator,
         ready=lambda: service.ready,
         settings=settings,

@@ -79,7 +79,7 @@ def usage_over_time(limits: Mapping[str, Limits], pods: Sequence[Placed], times_
     return found
 
 
-def amounts(usage: Usage) -> tuple[float, float, float, float]:
+def amounts(usage: Usage | Limits) -> tuple[float, float, float, float]:
     """The parts in the order of ``PARTS``."""
     return (usage.cpu_millis, usage.memory_bytes, usage.disk_write_bytes_per_s, usage.network_bits_per_s)
 
@@ -97,13 +97,7 @@ def measured(capture: Capture, nodes: Sequence[str]) -> Array:
 
 def references(limits: Mapping[str, Limits], seen: Array) -> Array:
     """What 100 % is, float64 ``[nodes, parts]``: the node's limit; where none is known, the most measured anywhere."""
-    known = np.array(
-        [
-            (one.cpu_millis, one.memory_bytes, one.disk_write_bytes_per_s, one.network_bits_per_s)
-            for one in limits.values()
-        ],
-        np.float64,
-    )
+    known = np.array([amounts(one) for one in limits.values()], np.float64)
     most = np.where(np.isnan(seen), 0.0, seen).max(axis=(0, 1), initial=0.0)
     found: Array = np.where(known > 0, known, most)
     return found

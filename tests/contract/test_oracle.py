@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.cli.explain.batch import answers
+from services.cli.explain.offline import answers
 from shared.kube.cluster_dump import ClusterDump
 from shared.policy.heuristics import KubeDefault
 from shared.policy.ranking import Ranker

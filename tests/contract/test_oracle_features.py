@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.cli.explain.batch import answers
+from services.cli.explain.offline import answers
 from shared.scheduling.cycle import feasibility
 from shared.scheduling.cycle.profile import Profile
 from shared.scheduling.filters import FILTERS, LAST

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.coordinator.core.operator_control import Steering
+from services.coordinator.core.operator_control import OperatorControl
 from tests.sim.test_mesh_random_walk import Violation, Walk
 from tests.unit.services.binder.binder_checks import check_all
 
@@ -88,9 +88,9 @@ def test_the_walk_pauses_drains_and_is_heard() -> None:
 
 
 def test_ablation_a_coordinator_that_does_not_heed_drained_nodes_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def only_noted(self: Steering, event: object) -> None:
+    def only_noted(self: OperatorControl, event: object) -> None:
         self._state.drained = {record.node: record for record in event.drained}  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(Steering, "_drain", only_noted)
+    monkeypatch.setattr(OperatorControl, "_drain", only_noted)
     with pytest.raises(Violation, match="a plan for drained"):
         [walk(seed) for seed in range(20)]

@@ -13,7 +13,7 @@ import pytest
 from services.binder.core.events import Tick as BinderTick
 from services.binder.core.state import CoreSettings
 from services.coordinator.core.events import ConditionFailed, Tick
-from services.coordinator.status.reporter import Notices
+from services.coordinator.status.reporter import StatusReporter
 from shared.errors import KubeRejected
 from shared.kube.convert import pod_from_api
 from shared.scheduling.cycle.conflicts import check_placement
@@ -276,11 +276,11 @@ def test_ablation_without_the_test_in_the_patch_a_bound_pod_is_told_that_it_is_n
 
 
 def test_ablation_without_another_try_a_pod_is_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failed(notices: Notices, event: ConditionFailed) -> bool:
+    def failed(notices: StatusReporter, event: ConditionFailed) -> bool:
         notices.written(event.uid)
         return True
 
-    monkeypatch.setattr(Notices, "failed", failed)
+    monkeypatch.setattr(StatusReporter, "failed", failed)
 
     def found() -> str:
         for seed in range(40):

@@ -9,6 +9,7 @@ every kill has recovered; or when nothing has moved for ``STUCK_S``. Whatever en
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -16,22 +17,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from services.cli.demo.figures import StatsBook
+from services.cli.demo.board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard, Progress, Snapshot
 from services.cli.demo.kills import Kills
-from services.cli.demo.learning import read_learning
-from services.cli.demo.pod_board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard
-from services.cli.demo.progress import Progress, Snapshot
-from services.cli.demo.result import DemoResult, DemoSettings, build_result
-from services.cli.demo.submission import Submission, TokenAccess
-from services.cli.demo.twin_process import twin_spec
+from services.cli.demo.result import DemoResult, DemoSettings, StatsBook, build_result
+from services.cli.demo.workload import Submission, TokenAccess
 from services.cli.local.etcd_keeper import EtcdKeeper
 from services.cli.local.mesh import Mesh, MeshSettings, free_ports, write_secret, write_tokens
-from services.cli.local.process_usage import ProcessUsage
-from services.cli.local.supervisor import Child, Spec, Supervisor
+from services.cli.local.supervisor import Child, ProcessUsage, Spec, Supervisor
 from shared.adapters.kube.api import KubeClient
+from shared.errors import ConfigError, StoreError
 from shared.kube.resources import PODS, Deleted, Upserted
 from shared.runtime.kube.reflector import Reflector
 from shared.runtime.process.process import ProcessSettings, store_opener
+from shared.runtime.records.policies import read_pointer
 from shared.twin.clock import ScaledClock
 from shared.wire.keys import DEFAULT_PREFIX
 
@@ -282,3 +280,35 @@ class Demo:
         for child in supervisor.children.values():
             self._usage.setdefault(child.spec.service, []).append(child.usage())
         self._usage["etcd"] = [etcd.usage()]
+
+
+async def read_learning(mesh: Mesh) -> dict[str, Any]:
+    """The policy pointer and the learner's figures; what does not answer is left out."""
+    found: dict[str, Any] = {}
+    try:
+        pointer = (await read_pointer(mesh.store, mesh.keys)).pointer
+    except (StoreError, ConfigError):
+        pointer = None
+    if pointer is not None:
+        found |= {
+            "active": pointer.active.title,
+            "candidate": pointer.candidate.title if pointer.candidate is not None else "",
+            "stage": pointer.stage,
+            "percent": pointer.percent,
+            "changes": pointer.number,
+            "reason": pointer.reason,
+        }
+    learner = mesh.supervisor.children.get("learner-0")
+    if learner is not None and learner.ready_line:
+        stats = await mesh.get(learner.ready_line.split()[-1], "/v1/stats")
+        found["learner"] = (stats or {}).get("learner", {})
+    return found
+
+
+def twin_spec(*, port: int, token_file: Path, kubeconfig: Path, audit: Path, speed: float) -> Spec:
+    """``python -m services.twin`` that plays kubelets. It keeps the cluster in memory: it is never restarted."""
+    argv = (
+        sys.executable, "-m", "services.twin", "--port", str(port), "--token-file", str(token_file),
+        "--kubeconfig-out", str(kubeconfig), "--audit", str(audit), "--simulate", "--speed", f"{speed:g}",
+    )  # fmt: skip
+    return Spec("twin", "twin", argv, restart=False)

@@ -32,9 +32,9 @@ class Column:
     where_any: bool = False
 
 
-def text(title: str, value: str | Of, show: Of | None = None, *, wide: bool = False) -> Column:
+def text(title: str, value: str | Of, show: Of | None = None, *, wide: bool = False, where_any: bool = False) -> Column:
     """A column of text; ``value``: a field's name, or a function of the item."""
-    return Column(title=title, value=_of(value), text=show, wide=wide)
+    return Column(title=title, value=_of(value), text=show, wide=wide, where_any=where_any)
 
 
 def number(

@@ -15,7 +15,7 @@ import click
 from services.cli.listing.kinds import Kind
 from services.cli.listing.wanted import Found, Lines, Wanted
 from services.cli.server.options import Connect, list_server_options
-from services.cli.terminal.watching import show_lines
+from services.cli.server.watching import show_lines
 from shared.errors import ConfigError
 from shared.kube.label_selectors import SelectorError, parse_label_selector
 

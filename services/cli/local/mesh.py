@@ -20,7 +20,7 @@ from typing import Any
 
 import aiohttp
 
-from services.cli.etcd.mesh_view import MeshView, read_mesh
+from services.cli.etcd import MeshView, read_mesh
 from services.cli.local.supervisor import Child, Spec, Supervisor
 from shared.errors import ConfigError, StoreError
 from shared.ports import Store

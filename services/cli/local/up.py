@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from services.cli.demo.command import COUNT, wants_learner
-from services.cli.local.state_dir import state_dir
+from services.cli.local.options import state_dir
 from services.cli.terminal.until_signal import until_signal
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 

@@ -1,14 +1,15 @@
 """``conclave decisions``: which pod went where, by which policy, what else was considered; ``--watch`` follows them.
 
-Following survives a change of leader: the stream is opened again, and what happened in between is not in it (said in
-one line on stderr).
+They come as server-sent events. Following survives a change of leader: the stream is opened again, and what happened
+in between is not in it (said in one line on stderr).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,6 @@ from services.cli.listing.kinds import Json, Kind, number, text
 from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import Found, Wanted, document_text
 from services.cli.server.errors import ServerFailed
-from services.cli.server.events import Event, EventParser
 from services.cli.server.options import Connect, connector
 from services.cli.terminal.tables import number as amount
 from services.cli.terminal.tables import printable
@@ -28,6 +28,57 @@ if TYPE_CHECKING:
     from aiohttp import StreamReader
 
     from services.cli.server.client import AdminClient
+
+MAX_EVENT_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event. ``data`` lines are joined by a newline."""
+
+    kind: str
+    data: str
+    id: str = ""
+
+
+@dataclass(slots=True)
+class EventParser:
+    """``feed`` it what arrives; it gives the events that are whole. ``ValueError``: an event beyond all bounds."""
+
+    _rest: bytes = b""
+    _kind: str = ""
+    _id: str = ""
+    _data: list[str] = field(default_factory=list)
+    _held: int = 0
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """The events that ``data`` completes. Comments (heartbeats) and unknown fields are left out."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_EVENT_BYTES:
+            raise ValueError("an event is longer than any there should be")
+        for line in lines:
+            event = self._line(line.rstrip(b"\r").decode(errors="replace"))
+            if event is not None:
+                yield event
+
+    def _line(self, line: str) -> Event | None:
+        if not line:
+            event = Event(self._kind or "message", "\n".join(self._data), self._id) if self._data else None
+            self._kind, self._data, self._held = "", [], 0
+            return event
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._kind = value
+        elif name == "id":
+            self._id = value
+        elif name == "data":
+            self._held += len(value)
+            if self._held > MAX_EVENT_BYTES:
+                raise ValueError("an event is longer than any there should be")
+            self._data.append(value)
+        return None
+
 
 SHOWN = 3
 MOST = 500

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import gzip
-import os
 import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -20,9 +18,8 @@ import click
 
 from services.cli.server.errors import ServerFailed
 from services.cli.server.options import server_options, with_server
-from services.cli.terminal.output_file import check_writable
+from services.cli.terminal.output_file import check_writable, whole_file
 from services.cli.terminal.tables import size
-from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
@@ -44,7 +41,7 @@ def dump(out: Path | None, **server: Any) -> None:
         sys.stdout.buffer.flush()
         return
     check_writable("--out", file)
-    with _whole(file) as sink:
+    with _packed(file) as sink:
         count = with_server(server, lambda client: _write(client, sink))
     click.echo(f"{file}: {size(count)} of JSON, {size(file.stat().st_size)} on disk")
 
@@ -69,29 +66,11 @@ async def _write(client: AdminClient, sink: IO[bytes]) -> int:
 
 
 @contextlib.contextmanager
-def _whole(file: Path) -> Iterator[IO[bytes]]:
-    """A sink whose content becomes ``file`` when the block ends well."""
-    if file.exists() and not file.is_file():
-        with file.open("wb") as device:
-            yield device
-        return
-    partial = file.with_name(f"{file.name}.partial")
-    try:
-        with open(partial, "wb", opener=_for_us_alone) as raw:
-            if file.suffix == ".gz":
-                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
-                    yield packed  # type: ignore[misc]  # a GzipFile writes bytes as IO[bytes] does
-            else:
-                yield raw
-        partial.replace(file)
-    except (OSError, zlib.error) as error:
-        raise ConfigError(f"--out: {file}: {error}; give a file that can be written") from None
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-
-
-def _for_us_alone(path: str, flags: int) -> int:
-    # a file or link that is there already has another's mode, or leads elsewhere
-    Path(path).unlink(missing_ok=True)
-    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+def _packed(file: Path) -> Iterator[IO[bytes]]:
+    """A sink whose content becomes ``file`` when the block ends well; gzipped where its name says so."""
+    with whole_file("--out", file, private=True) as raw:
+        if file.suffix != ".gz" or file.is_char_device():
+            yield raw
+            return
+        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
+            yield packed  # type: ignore[misc]  # a GzipFile writes bytes as IO[bytes] does

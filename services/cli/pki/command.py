@@ -13,10 +13,11 @@ from pathlib import Path
 
 import click
 
-from services.cli.pki import certificates
+from services.cli.pki.certificates import CA_DAYS, DEFAULT_DAYS, KINDS, wanted_of
 from services.cli.pki.etcd_roles import etcd_roles
 from services.cli.pki.files import CERT, AuthorityFolder, HolderFolder, read_certificates
 from services.cli.pki.table import Row, lines_of, row_of
+from shared.adapters.peers import certificates
 from shared.errors import ConfigError
 
 Folder = click.Path(path_type=Path)
@@ -40,7 +41,7 @@ pki.add_command(etcd_roles)
 @pki.command()
 @click.argument("folder", type=Folder, default=Path("pki"))
 @click.option("--name", default="conclave-ca", show_default=True, help="The CA's common name.")
-@click.option("--days", type=Days, default=certificates.CA_DAYS, show_default=True, help="How long it holds.")
+@click.option("--days", type=Days, default=CA_DAYS, show_default=True, help="How long it holds.")
 def init(folder: Path, name: str, days: int) -> None:
     """Make a CA in FOLDER. One that is there is never overwritten."""
     AuthorityFolder(folder).create(certificates.make_authority(name, days=days, now=utc_now()))
@@ -48,16 +49,16 @@ def init(folder: Path, name: str, days: int) -> None:
 
 
 @pki.command()
-@click.argument("kind", type=click.Choice(certificates.KINDS))
+@click.argument("kind", type=click.Choice(KINDS))
 @click.argument("name", default="")
 @ca_option
 @click.option("--out", type=Folder, required=True, help="Folder for tls.crt, tls.key and ca.crt.")
 @click.option("--san", "sans", multiple=True, help="A further DNS name or address in it; may be repeated.")
-@click.option("--days", type=Days, default=certificates.DEFAULT_DAYS, show_default=True, help="How long it holds.")
+@click.option("--days", type=Days, default=DEFAULT_DAYS, show_default=True, help="How long it holds.")
 def issue(kind: str, name: str, ca: Path, out: Path, sans: tuple[str, ...], days: int) -> None:
     """Make a certificate: of a service (NAME: its id; none: shared by the role), of a person (viewer, operator, admin
     NAME), or of etcd (etcd-client NAME: its etcd user)."""
-    wanted = certificates.wanted_of(kind, name, sans)
+    wanted = wanted_of(kind, name, sans)
     folder = AuthorityFolder(ca)
     pair = certificates.issue(folder.load(), wanted, days=days, now=utc_now())
     HolderFolder(out).create(pair, folder.bundle())
@@ -92,7 +93,7 @@ def renew(folders: tuple[Path, ...], ca: Path, everything: bool, trust_only: boo
 @pki.command()
 @ca_option
 @click.option("--finish", is_flag=True, help="Last step: trust the new CA alone.")
-@click.option("--days", type=Days, default=certificates.CA_DAYS, show_default=True, help="How long it holds.")
+@click.option("--days", type=Days, default=CA_DAYS, show_default=True, help="How long it holds.")
 def rotate(ca: Path, finish: bool, days: int) -> None:
     """Replace the CA: makes a new one that signs from now on, and goes on trusting the old one.
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from services.cli.etcd.options import etcd_options, settings_of
-from services.cli.pki.certificates import name_of
+from services.cli.etcd import etcd_options, settings_of
 from services.cli.pki.files import read_certificates
+from shared.adapters.peers.certificates import name_of
 from shared.errors import ConfigError, StoreError, StoreRejected
 from shared.wire.etcd_roles import ROOT, EtcdUser, users_of
 

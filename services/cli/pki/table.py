@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from services.cli.pki.certificates import name_of, names_of
+from shared.adapters.peers.certificates import name_of, names_of
 
 if TYPE_CHECKING:
     from cryptography import x509

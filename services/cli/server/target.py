@@ -80,22 +80,6 @@ def resolve(
 
     ``contexts`` is called only where a context decides, so that a broken file harms nobody who names a server.
     """
-    found = _resolve(flags, environ, contexts, kubectl)
-    if found is None:
-        raise ConfigError(NO_SERVER)
-    return found
-
-
-def resolve_if_any(
-    flags: Flags, environ: Mapping[str, str], contexts: Callable[[], Contexts], *, kubectl: bool = False
-) -> Target | None:
-    """As ``resolve``; None where nothing at all names a server."""
-    return _resolve(flags, environ, contexts, kubectl)
-
-
-def _resolve(
-    flags: Flags, environ: Mapping[str, str], contexts: Callable[[], Contexts], kubectl: bool
-) -> Target | None:
     if kubectl and flags.context:
         if flags.kube_context:
             raise ConfigError("--kube-context: --context means the same under kubectl; give one of them")
@@ -131,7 +115,7 @@ def _resolve(
     for name in ("token_file", "ca", "cert", "key", "mesh_namespace"):
         if getattr(flags, name):
             raise ConfigError(f"--{name.replace('_', '-')}: no server it could be for; {NO_SERVER}")
-    return None
+    raise ConfigError(NO_SERVER)
 
 
 def direct(servers: str, credentials: Credentials, source: str) -> Direct:

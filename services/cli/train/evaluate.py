@@ -7,6 +7,7 @@ file that is there is whole. Exit codes: 0 the evaluation ran, whether its goals
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shlex
@@ -20,8 +21,7 @@ import click
 
 from services.cli.terminal.output_file import check_distinct, check_writable, write_whole
 from services.cli.terminal.progress import RunProgress
-from services.cli.train.trace_file import is_trace, read_trace
-from services.cli.train.weights_files import read_weights
+from services.cli.train.inputs import is_trace, read_trace, read_weights
 from shared.errors import ConfigError
 from shared.experiments.evaluation.report.curves import Curves, parse_curves
 from shared.experiments.evaluation.results import SuiteResult
@@ -29,8 +29,9 @@ from shared.experiments.evaluation.seeds import parse_seeds
 from shared.experiments.evaluation.suites.suites import SUITES, SuiteInput, find_suite
 
 if TYPE_CHECKING:
-    from shared.experiments.evaluation.behaviour.behaviour import Behaviour
+    from shared.experiments.evaluation.behaviour import Behaviour
 
+EXTRA = ("jinja2", "matplotlib", "scipy")
 FILE = click.Path(path_type=Path)
 MOST_LINES = 80
 """Of figures on a terminal."""
@@ -79,7 +80,8 @@ def evaluate(
 
     Either --suite, or --trace with --nodes and --policy for any file of openb's format; --behaviour beside or alone.
     """
-    from shared.experiments.evaluation.behaviour.run import watch
+    _check_extra()
+    from shared.experiments.evaluation.behaviour import watch
     from shared.experiments.evaluation.worlds.measured_world import named_policy
     from shared.policy.usage.utilisation import UtilisationStore
 
@@ -174,6 +176,15 @@ def behaviour_lines(found: Behaviour) -> list[str]:
     regret = f"its choices are {found.regret:.2f} points below {found.baseline}'s best on average"
     costs = [f"  {name}: {own:.4f}, {found.baseline} {other:.4f}" for name, (own, other) in found.costs.items()]
     return [f"{found.policy}: {agreement}; {regret}", *costs]
+
+
+def _check_extra() -> None:
+    """Tests, groups and reports need what only the extra ``evaluate`` installs; say so before anything is played."""
+    missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"evaluate: {' and '.join(missing)} missing; install the extra: pip install 'conclave[evaluate]'"
+        )
 
 
 def _check_fitting(here: bool, *, given: Mapping[str, object], belongs_to: str) -> None:

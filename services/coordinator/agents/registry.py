@@ -1,25 +1,120 @@
-"""The agents there are: their views, their one request in flight, and whether they can be asked.
+"""The agents there are: which nodes each decides for, its view, its one request in flight, and whether it can be asked.
 
-Sits between ownership (who decides for what) and rounds (who is asked now). An agent that is silent or fails is
-*suspect*: left out of rounds, asked again with a whole view now and then, trusted again once it answers. It stays the
-owner of its nodes until its lease ends; that is for etcd to say, not for us.
+A change of agents deals all nodes anew by ``partition.assign`` (stable: most stay). A single new node goes to the agent
+that it prefers among those with room, without disturbing the others; when the partitions have drifted too far apart,
+all are dealt anew. An agent that is silent or fails is *suspect*: left out of cycles, asked again with a whole view now
+and then, trusted again once it answers. It stays the owner of its nodes until its lease ends; that is for etcd to say.
 """
 
 from __future__ import annotations
 
-from services.coordinator.agents.ownership import Ownership
+from collections.abc import Iterable, Mapping
+
 from services.coordinator.agents.views import AgentView, Request
-from services.coordinator.core.events import AgentsChanged, RequestFailed, ViewAcked
+from services.coordinator.core.events import AgentsChanged, RequestFailed
 from services.coordinator.core.instructions import PublishPartition, SendView
 from services.coordinator.core.state import State
+from shared.scheduling.partition import assign
 from shared.wire.messages import VERSION, ViewUpdate
 from shared.wire.records import AgentRecord, filters_in
 
 VIEW_DEADLINE_S = 1.0
-"""Rounds wait so long for an agent that is being given its view; longer makes it suspect."""
+"""Cycles wait so long for an agent that is being given its view; longer makes it suspect."""
+
+REBALANCE_SLACK = 8
+"""Partitions may differ by so many nodes on top of the share, so that small clusters are not dealt for nothing."""
 
 
-class Roster:
+class Ownership:
+    """Agent id per node name; ``unowned``: nodes that no agent decides for."""
+
+    def __init__(self, rebalance_share: float) -> None:
+        self.epoch = 0
+        self.agents: dict[str, str] = {}
+        self.owner: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}
+        self.unowned: set[str] = set()
+        self._share = rebalance_share
+
+    def set_agents(self, agents: Mapping[str, str]) -> list[tuple[str, str, str]]:
+        """The agents there are: id -> the one node it serves or "". Moves as (node, from, to); "" is nobody."""
+        if dict(agents) == self.agents:
+            return []
+        self.agents = dict(agents)
+        return self._deal()
+
+    def add_nodes(self, names: Iterable[str]) -> list[tuple[str, str, str]]:
+        """New nodes; those known already are left where they are."""
+        fresh = [name for name in names if name not in self.owner and name not in self.unowned]
+        if not fresh:
+            return []
+        if len(fresh) * 4 > len(self.owner):
+            # Many at once (a first list): dealing all anew costs no more and balances exactly.
+            self.unowned.update(fresh)
+            return self._deal()
+        moves = []
+        for name in fresh:
+            agent = self._choose(name)
+            self._put(name, agent)
+            if agent:
+                moves.append((name, "", agent))
+        return moves
+
+    def remove_node(self, name: str) -> str:
+        """The node is gone; who decided for it, "" for nobody."""
+        self.unowned.discard(name)
+        agent = self.owner.pop(name, "")
+        if agent:
+            self.sizes[agent] -= 1
+        return agent
+
+    def rebalance(self) -> list[tuple[str, str, str]]:
+        """Deal anew if the general partitions have drifted apart (many nodes of one agent were deleted)."""
+        general = [self.sizes[agent] for agent, node in self.agents.items() if not node]
+        if len(general) < 2:
+            return []
+        mean = sum(general) / len(general)
+        if max(general) <= mean * (1 + self._share) + REBALANCE_SLACK:
+            return []
+        return self._deal()
+
+    def _deal(self) -> list[tuple[str, str, str]]:
+        before = self.owner
+        names = [*before, *self.unowned]
+        self.owner = assign(names, self.agents)
+        self.unowned = {name for name in names if name not in self.owner}
+        self.sizes = dict.fromkeys(self.agents, 0)
+        for agent in self.owner.values():
+            self.sizes[agent] += 1
+        self.epoch += 1
+        moves = []
+        for name in sorted(names):
+            old, new = before.get(name, ""), self.owner.get(name, "")
+            if old != new:
+                moves.append((name, old, new))
+        return moves
+
+    def _choose(self, name: str) -> str:
+        """As ``assign`` would for this node alone, the others staying where they are."""
+        for agent, node in self.agents.items():
+            if node == name:
+                return agent
+        general = {agent: "" for agent, node in self.agents.items() if not node}
+        if not general:
+            return ""
+        total = sum(self.sizes[agent] for agent in general) + 1
+        room = -(-total // len(general))
+        return assign([name], {agent: "" for agent in general if self.sizes[agent] < room})[name]
+
+    def _put(self, name: str, agent: str) -> None:
+        if agent:
+            self.owner[name] = agent
+            self.sizes[agent] += 1
+        else:
+            self.unowned.add(name)
+
+
+class AgentRegistry:
     """Views by agent id."""
 
     def __init__(self, state: State) -> None:
@@ -66,7 +161,7 @@ class Roster:
         if self._state.started and self._published != agents:
             self._published = agents
             self._state.stats.partitions += 1
-            self._state.emit(PublishPartition(self.ownership.epoch, agents))
+            self._state.out.append(PublishPartition(self.ownership.epoch, agents))
 
     # --- nodes --------------------------------------------------------------------------------------------------
 
@@ -86,14 +181,9 @@ class Roster:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def begin(self, view: AgentView, *, is_offer: bool) -> int:
-        """A request goes out to the agent; its message_id."""
-        message_id = self._state.next_message_id()
-        view.request = Request(message_id, self._state.now, is_offer)
-        return message_id
-
-    def answered(self, agent: str, request: int) -> AgentView | None:
-        """The agent answered the request in flight; None when the answer is to nothing we wait for."""
+    def answered(self, agent: str, request: int, revision: int) -> tuple[AgentView, bool] | None:
+        """The agent answered the request in flight, and whether its view stands at ``revision``, as it should; if not,
+        it gets everything again. None when the answer is to nothing we wait for."""
         view = self.views.get(agent)
         if view is None or view.request is None or view.request.id != request:
             return None
@@ -102,22 +192,12 @@ class Roster:
         if view.suspect:
             view.suspect = False
             self._state.log("agent_recovered", agent=agent)
-        return view
-
-    def acked(self, event: ViewAcked) -> None:
-        """A piece of the view was applied, or the agent asks for everything again."""
-        view = self.answered(event.agent, event.request)
-        if view is not None:
-            self.check_revision(view, event.ack.revision)
-
-    def check_revision(self, view: AgentView, revision: int) -> bool:
-        """Whether the agent stands where we think; if not, it gets everything again."""
-        if revision == view.revision:
-            return True
-        self._state.stats.resyncs += 1
-        self._state.log("view_resynced", agent=view.record.id, revision=revision, wanted=view.revision)
-        self._reset(view)
-        return False
+        in_step = revision == view.revision
+        if not in_step:
+            self._state.stats.resyncs += 1
+            self._state.log("view_resynced", agent=agent, revision=revision, wanted=view.revision)
+            view.reset(self._next_epoch(), self._owned_by(agent))
+        return view, in_step
 
     def failed(self, event: RequestFailed) -> AgentView | None:
         """No usable answer: suspect, and what it knows is not known any more."""
@@ -128,7 +208,7 @@ class Roster:
         view.failures += 1
         self.suspect(view, event.code)
         view.retry_at = self._state.now + self._state.settings.suspect_retry_s
-        self._reset(view)
+        view.reset(self._next_epoch(), self._owned_by(event.agent))
         return view
 
     def suspect(self, view: AgentView, code: str) -> None:
@@ -158,9 +238,10 @@ class Roster:
                 view.suspect = view.suspect and view.revision > 0
                 view.retry_at = now + self._state.settings.suspect_retry_s
                 continue
-            message_id = self.begin(view, is_offer=False)
-            update = ViewUpdate(VERSION, message_id, 0, self._state.term, piece)
-            self._state.emit(SendView(view.record.id, view.record.url, update))
+            self._state.messages += 1
+            view.request = Request(self._state.messages, now, is_offer=False)
+            update = ViewUpdate(VERSION, view.request.id, 0, self._state.term, piece)
+            self._state.out.append(SendView(view.record.id, view.record.url, update))
 
     def askable(self) -> list[AgentView] | None:
         """Whom a round may ask now: every owner that is not suspect. None: somebody is still busy, wait."""
@@ -173,21 +254,23 @@ class Roster:
             ready.append(view)
         return ready
 
-    def somebody_owns(self) -> bool:
-        """Whether any agent decides for any node."""
-        return any(self.ownership.sizes.values())
-
-    def grace_over_at(self) -> float:
-        """Until when a mesh without agents says nothing: they may only be late."""
-        return self.since_empty + self._state.settings.agents_grace_s
+    def nobody(self) -> str:
+        """Why no agent decides for any node, once they are not only late; "" when some do, or may come."""
+        late = self._state.now >= self.since_empty + self._state.settings.agents_grace_s
+        if not late or any(self.ownership.sizes.values()):
+            return ""
+        return "no agent decides for any of the nodes" if self.views else "no agents are registered"
 
     def suspects(self) -> int:
         """Owners that rounds go on without."""
         return sum(1 for v in self.views.values() if v.suspect and self.ownership.sizes.get(v.record.id))
 
     def wake_at(self) -> float | None:
-        """When an agent is to be asked again or becomes suspect."""
+        """When an agent is to be asked again or becomes suspect, or is missed where there is none."""
+        grace_over_at = self.since_empty + self._state.settings.agents_grace_s
         times = []
+        if self._state.now < grace_over_at and not any(self.ownership.sizes.values()):
+            times.append(grace_over_at)
         for view in self.views.values():
             if view.request is None and view.suspect:
                 times.append(view.retry_at)
@@ -207,9 +290,6 @@ class Roster:
             for agent in (old, new):
                 if agent in self.views:
                     self.views[agent].pending.add(name)
-
-    def _reset(self, view: AgentView) -> None:
-        view.reset(self._next_epoch(), self._owned_by(view.record.id))
 
     def _owned_by(self, agent: str) -> set[str]:
         return {name for name, owner in self.ownership.owner.items() if owner == agent}

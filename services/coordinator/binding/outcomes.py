@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from services.coordinator.binding.plans import Ledger, Placed
 from services.coordinator.core.events import PlanAnswered, PlanFailed, PodFetched
-from services.coordinator.core.intake import Intake
+from services.coordinator.core.intake import PodIntake
 from services.coordinator.core.state import State
 from services.coordinator.core.takeover import Takeover
-from services.coordinator.cycle.losses import Losses
+from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.preemption.search import Preemptor
-from services.coordinator.status.reporter import SCHEDULER_ERROR, Notices
+from services.coordinator.status.reporter import scheduled_event
 from shared.wire.messages import Outcome, PlacementResult, Plan
 
 RETRY_S = 1.0
@@ -31,22 +31,15 @@ class Outcomes:
     """Applies results to cache, queue and ledger."""
 
     def __init__(
-        self,
-        state: State,
-        ledger: Ledger,
-        intake: Intake,
-        takeover: Takeover,
-        notices: Notices,
-        losses: Losses,
+        self, state: State, ledger: Ledger, pods: PodIntake, takeover: Takeover, failures: FailureHandler,
         preemptor: Preemptor,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._state = state
-        self._preemptor = preemptor
         self._ledger = ledger
-        self._intake = intake
+        self._pods = pods
         self._takeover = takeover
-        self._notices = notices
-        self._losses = losses
+        self._failures = failures
+        self._preemptor = preemptor
 
     def answered(self, event: PlanAnswered) -> None:
         """The binder answered a plan; an answer to a plan that is not open changes nothing (I9)."""
@@ -69,7 +62,8 @@ class Outcomes:
                 bound_at = self._state.now - max(0.0, elapsed_s - settled_s)  # the way back counts: an upper bound
                 stats.attempts_s.append(("scheduled", max(0.0, bound_at - taken_at)))
                 stats.scheduled_s.append((attempt, max(0.0, bound_at - first_seen)))
-                self._notices.scheduled(placement, result.node or placement.node)
+                stats.events += 1
+                self._state.out.append(scheduled_event(placement, result.node or placement.node, plan.term))
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and placed.plan_id == plan.plan_id:
                 self._apply(placed, result)
@@ -124,18 +118,18 @@ class Outcomes:
                 placed.since = self._state.now - self._state.settings.confirm_after_s + RETRY_S
             return
         if event.pod is None:
-            self._intake.delete_pod(event.uid)
+            self._pods.delete(event.uid)
             return
         pod = event.pod
         if pod.node_name or pod.finished:
-            self._intake.upsert_pod(pod)
+            self._pods.upsert(pod)
             return
         if placed is not None and placed.plan_id not in self._ledger.plans:
             self._give_back(placed, "", failed=True)
-            self._intake.upsert_pod(pod)
+            self._pods.upsert(pod)
         elif self._takeover.released(event.uid) is not None:
-            self._intake.release(event.uid)
-            self._intake.upsert_pod(pod)
+            self._pods.release(event.uid)
+            self._pods.upsert(pod)
 
     def _apply(self, placed: Placed, result: PlacementResult) -> None:
         stats, uid = self._state.stats, placed.placement.uid
@@ -144,18 +138,18 @@ class Outcomes:
         match result.outcome:
             case Outcome.BOUND:
                 stats.bound += 1
-                self._losses.won(uid)
+                self._failures.conflicts.forget(uid)
                 self._account(placed, result.node or placed.placement.node)
             case Outcome.ELSEWHERE:
                 stats.elsewhere += 1
                 self._account(placed, result.node or placed.placement.node)
             case Outcome.CONFLICT:
                 stats.given_back += 1
-                self._losses.avoid(uid, placed.placement.node)
-                self._give_back(placed, result.reason, failed=self._losses.lost(uid))
+                self._failures.conflicts.avoid(uid, placed.placement.node)
+                self._give_back(placed, result.reason, failed=self._failures.conflicts.lost(uid))
             case Outcome.GONE:
                 stats.gone += 1
-                self._intake.release(uid)
+                self._pods.release(uid)
                 self._ledger.look_up(uid)
             case Outcome.REFUSED:
                 stats.refused += 1
@@ -175,17 +169,11 @@ class Outcomes:
     def _account(self, placed: Placed, node: str) -> None:
         """Count the pod where the binder says it is; the watch confirms it."""
         if node != placed.placement.node:
-            self._intake.release(placed.placement.uid)
+            self._pods.release(placed.placement.uid)
             self._state.cluster.assume(placed.pod, node, self._state.now)
 
     def _give_back(self, placed: Placed, reason: str, *, failed: bool) -> None:
         uid = placed.placement.uid
         self._ledger.settle(uid)
-        self._intake.release(uid)
-        entry = self._state.queue.entries.get(uid)
-        if entry is not None and entry.pod.nominated_node:
-            self._state.cluster.nominate(entry.pod)  # what its victims left stays kept for it
-            self._state.objects_version += 1
-        if entry is not None and failed and reason:
-            self._notices.tell(entry.pod, SCHEDULER_ERROR, reason)
-        self._state.queue.retry(uid, self._state.now, failed=failed)
+        self._pods.release(uid)
+        self._failures.not_bound(uid, reason, failed=failed)

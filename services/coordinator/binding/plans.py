@@ -20,7 +20,7 @@ import msgspec
 from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
 from services.coordinator.core.instructions import FetchPod, SendPlan, StepDown
 from services.coordinator.core.state import State
-from services.coordinator.status.reporter import Notices
+from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
 from shared.wire.messages import MAX_UNITS, VERSION, Eviction, Outcome, Placement, PlacementResult, Plan
 
@@ -65,7 +65,7 @@ class Ledger:
     """Open plans by plan_id, and placements by pod uid."""
 
     state: State
-    notices: Notices
+    reporter: StatusReporter
     binder: BinderChanged = field(default_factory=lambda: BinderChanged("", 0))
     plans: dict[int, OpenPlan] = field(default_factory=dict)
     placed: dict[str, Placed] = field(default_factory=dict)
@@ -79,29 +79,28 @@ class Ledger:
         """A new plan, sent at once if a binder leads."""
         state = self.state
         self._plan_ids += 1
-        plan = Plan(VERSION, state.next_message_id(), cause_id, state.term, self._plan_ids, [p for p, _ in placements])
+        state.messages += 1
+        plan = Plan(VERSION, state.messages, cause_id, state.term, self._plan_ids, [p for p, _ in placements])
+        tried = []
         for placement, pod in placements:
-            self.placed[placement.uid] = Placed(placement, pod, plan.plan_id, state.now)
-            self.notices.placing(placement.uid)
-        self.plans[plan.plan_id] = OpenPlan(
-            plan, opened_at=state.now, tried=[self._tried(p.uid) for p, _ in placements], again=again
-        )
+            uid = placement.uid
+            self.placed[uid] = Placed(placement, pod, plan.plan_id, state.now)
+            self.reporter.placing(uid)
+            entry = state.queue.entries.get(uid)
+            tried.append((entry.first_seen, entry.since, entry.attempts + 1) if entry else (state.now, state.now, 1))
+        self.plans[plan.plan_id] = OpenPlan(plan, opened_at=state.now, tried=tried, again=again)
         state.stats.plans += 1
         state.stats.placements += len(placements)
         self._send(self.plans[plan.plan_id])
-
-    def _tried(self, uid: str) -> tuple[float, float, int]:
-        entry, now = self.state.queue.entries.get(uid), self.state.now
-        return (entry.first_seen, entry.since, entry.attempts + 1) if entry is not None else (now, now, 1)
 
     def ask_later(self, uid: str) -> None:
         """The binder has the unit still on its way: its end is to be asked for."""
         self._later[uid] = None
 
-    def ask_again(self) -> None:
+    def _ask_again(self) -> None:
         """Ask for the end of units on their way, by one plan at a time for all of them: some wait ten minutes for a
         volume, and a request each would take all the room and all the connections from those that wait for nothing."""
-        if not self._later or any(plan.again for plan in self.plans.values()):
+        if any(plan.again for plan in self.plans.values()):
             return
         asked = list(self._later)[:MAX_UNITS]
         placements = []
@@ -121,7 +120,8 @@ class Ledger:
         """A new plan of evictions alone, sent at once if a binder leads."""
         state = self.state
         self._plan_ids += 1
-        plan = Plan(VERSION, state.next_message_id(), 0, state.term, self._plan_ids, [], evictions)
+        state.messages += 1
+        plan = Plan(VERSION, state.messages, 0, state.term, self._plan_ids, [], evictions)
         self.plans[plan.plan_id] = OpenPlan(plan)
         state.stats.plans += 1
         self._send(self.plans[plan.plan_id])
@@ -161,7 +161,7 @@ class Ledger:
         settings, state = self.state.settings, self.state
         state.log("plan_failed", level="warning", plan_id=event.plan_id, code=event.code, sends=open_plan.sends)
         if event.code == "stale_term":
-            state.emit(StepDown("the binder has seen a higher coordinator term"))
+            state.out.append(StepDown("the binder has seen a higher coordinator term"))
             return None
         if event.refused and event.code not in REFUSED_FOR_NOW:
             del self.plans[event.plan_id]
@@ -171,13 +171,6 @@ class Ledger:
             pause = min(settings.plan_retry_s * float(2 ** min(open_plan.tries - 1, 16)), settings.plan_retry_max_s)
             open_plan.retry_at = state.now + max(pause, event.retry_after_s or 0.0)
         return None
-
-    def resend(self) -> None:
-        """Send what is due again."""
-        now = self.state.now
-        for plan in self.plans.values():
-            if plan.retry_at is not None and plan.retry_at <= now:
-                self._send(plan)
 
     def _send(self, plan: OpenPlan) -> None:
         if not self.binder.url:
@@ -189,29 +182,30 @@ class Ledger:
         plan.tries += 1
         plan.in_flight += 1
         plan.retry_at = None
-        self.state.emit(SendPlan(self.binder.url, plan.plan))
+        self.state.out.append(SendPlan(self.binder.url, plan.plan))
 
     # --- placements ---------------------------------------------------------------------------------------------
-
-    def holds(self, uid: str) -> bool:
-        """Whether the pod is on its way to a node."""
-        return uid in self.placed
 
     def settle(self, uid: str) -> None:
         """The pod is bound, gone or given back."""
         if self.placed.pop(uid, None) is not None:
-            self.notices.unplaced(uid)
+            self.reporter.unplaced(uid)
 
-    def sweep(self) -> None:
-        """Look up placements that nobody confirmed for too long; not while their plan is still open."""
+    def step(self) -> None:
+        """Look up placements that nobody confirmed for too long, unless their plan is still open; send again what is
+        due; ask for the end of units on their way."""
         state = self.state
-        if state.now < self._swept_at + state.settings.sweep_every_s:
-            return
-        self._swept_at = state.now
-        for uid, placed in self.placed.items():
-            late = state.now - placed.since > state.settings.confirm_after_s
-            if late and not placed.asked and placed.plan_id not in self.plans and uid not in self._later:
-                self.look_up(uid)
+        if state.now >= self._swept_at + state.settings.sweep_every_s:
+            self._swept_at = state.now
+            for uid, placed in self.placed.items():
+                late = state.now - placed.since > state.settings.confirm_after_s
+                if late and not placed.asked and placed.plan_id not in self.plans and uid not in self._later:
+                    self.look_up(uid)
+        for plan in self.plans.values():
+            if plan.retry_at is not None and plan.retry_at <= state.now:
+                self._send(plan)
+        if self._later:
+            self._ask_again()
 
     def look_up(self, uid: str) -> None:
         """Ask the API server what became of a placement."""
@@ -219,7 +213,7 @@ class Ledger:
         if placed is not None and not placed.asked:
             placed.asked = True
             self.state.stats.fetches += 1
-            self.state.emit(FetchPod(uid, placed.placement.namespace, placed.placement.name))
+            self.state.out.append(FetchPod(uid, placed.placement.namespace, placed.placement.name))
 
     def wake_at(self) -> float | None:
         """When a plan is due again, or late confirmations are to be looked for."""

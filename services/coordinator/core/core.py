@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from random import Random
 
-from services.coordinator.agents.registry import Roster
+from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.binding.outcomes import Outcomes
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.events import (
@@ -48,18 +48,18 @@ from services.coordinator.core.events import (
     ViewAcked,
 )
 from services.coordinator.core.instructions import Instruction, SetTimer
-from services.coordinator.core.intake import Intake
-from services.coordinator.core.operator_control import Steering
+from services.coordinator.core.intake import ClusterIntake, PodIntake
+from services.coordinator.core.operator_control import OperatorControl
 from services.coordinator.core.state import CoreSettings, State
 from services.coordinator.core.takeover import Takeover
-from services.coordinator.cycle.constraints import Guiding
-from services.coordinator.cycle.cycle import Rounds
-from services.coordinator.cycle.losses import Losses
+from services.coordinator.cycle.cycle import Cycle
+from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.search import Preemptor
-from services.coordinator.rollout.evaluation import Rolling
-from services.coordinator.rollout.variants import Lanes
-from services.coordinator.status.reporter import Notices
+from services.coordinator.rollout.evaluation import RolloutEvaluation
+from services.coordinator.rollout.variants import Variants
+from services.coordinator.status.reporter import StatusReporter
+from shared.policy.observation import Need
 from shared.scheduling.queue import Place
 
 SWEEP_QUEUE_S = 30.0
@@ -85,34 +85,21 @@ class Core:
         kinds: Collection[str] = (),
     ) -> None:
         self.state = State(term, scheduler_name, policy, settings or CoreSettings(), rng)
-        self.roster = Roster(self.state)
-        self.takeover = Takeover(self.state, kinds)
-        self.notices = Notices(self.state)
-        self.ledger = Ledger(self.state, self.notices)
-        self.losses = Losses(self.state)
-        self.guiding = Guiding(self.state)
-        self.preemptor = Preemptor(self.state, self.ledger, self.notices, self.guiding)
-        self.requeuer = Requeuer(self.state, self.guiding, self.preemptor)
-        self.intake = Intake(
-            self.state,
-            self.roster,
-            self.ledger,
-            self.takeover,
-            self.notices,
-            self.losses,
-            self.requeuer,
-            self.preemptor,
-        )
-        self.lanes = Lanes(self.state)
-        self.rolling = Rolling(self.state, self.lanes)
-        self.rounds = Rounds(
-            self.state, self.roster, self.ledger, self.notices, self.losses, self.guiding, self.preemptor,
-            self.requeuer, self.lanes, self.rolling,
-        )  # fmt: skip
-        self.outcomes = Outcomes(
-            self.state, self.ledger, self.intake, self.takeover, self.notices, self.losses, self.preemptor
-        )
-        self.steering = Steering(self.state, self.intake, self.rolling)
+        state = self.state
+        self.registry = AgentRegistry(state)
+        self.takeover = Takeover(state, kinds)
+        self.reporter = StatusReporter(state)
+        self.ledger = Ledger(state, self.reporter)
+        self.preemptor = Preemptor(state, self.ledger, self.reporter)
+        self.requeuer = Requeuer(state, self.preemptor)
+        self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
+        self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
+        self.intake = ClusterIntake(state, self.registry, self.requeuer)
+        self.variants = Variants(state)
+        self.evaluation = RolloutEvaluation(state, self.variants)
+        self.cycle = Cycle(state, self.registry, self.variants, self.failures, self.ledger, self.requeuer)
+        self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.preemptor)
+        self.control = OperatorControl(state, self.intake, self.evaluation)
         self._timer: float | None = None
         self._queue_swept_at = 0.0
         self._again = False
@@ -125,23 +112,24 @@ class Core:
             self._take(event)
         self.intake.settle()
         self._advance()
-        self.lanes.follow()
+        if Need.WORKLOADS in self.variants.needs:
+            self.variants.inventory.follow()
         out, state.out = state.out, []
         return out
 
     def _take(self, event: Event) -> None:
         match event:
             case PodUpserted():
-                self.intake.upsert_pod(event.pod)
+                self.pods.upsert(event.pod)
             case DecisionsReceived():
-                self.rolling.heard(event.decisions)
-                self.rounds.decided(event)
+                self.evaluation.heard(event.decisions)
+                self.cycle.decided(event)
             case PlanAnswered():
                 if (plan := self.ledger.plans.get(event.plan_id)) is not None:
-                    self.rolling.answered(plan.plan.placements, event.result.results)
+                    self.evaluation.answered(plan.plan.placements, event.result.results)
                 self.outcomes.answered(event)
             case PodDeleted():
-                self.intake.delete_pod(event.uid)
+                self.pods.delete(event.uid)
             case NodeUpserted():
                 self.intake.upsert_node(event.node, event.images)
             case ObjectChanged():
@@ -151,9 +139,9 @@ class Core:
             case NodeDeleted():
                 self.intake.delete_node(event.name)
             case ViewAcked():
-                self.roster.acked(event)
+                self.registry.answered(event.agent, event.request, event.ack.revision)
             case RequestFailed():
-                self.rounds.failed(event)
+                self.cycle.failed(event)
             case AgentsChanged():
                 self._change_agents(event)
             case BinderChanged():
@@ -167,19 +155,19 @@ class Core:
             case PodFetched():
                 self.outcomes.fetched(event)
             case ConditionFailed():
-                if self.notices.failed(event):
+                if self.reporter.failed(event):
                     self.preemptor.unstored(event.uid)
             case ConditionWritten():
-                self.notices.written(event.uid)
+                self.reporter.written(event.uid)
             case NominationStored():
                 self.preemptor.stored(event.uid, event.node)
             case PointerSeen():
-                self.rolling.seen(event.pointer)
+                self.evaluation.seen(event.pointer)
             case ControlSeen():
                 self.takeover.synced(Source.CONTROL)
-                self.steering.seen(event)
+                self.control.seen(event)
             case NodesMeasured():
-                self.lanes.measured(event.samples)
+                self.variants.measured(event.samples)
             case Synced():
                 self.takeover.synced(event.source)
             case Tick():
@@ -187,10 +175,10 @@ class Core:
 
     def _change_agents(self, event: AgentsChanged) -> None:
         self.takeover.synced(Source.AGENTS)
-        before = {agent: view.record.incarnation for agent, view in self.roster.views.items()}
-        joined = self.roster.change(event)
-        after = {agent: view.record.incarnation for agent, view in self.roster.views.items()}
-        self.rounds.leave({agent for agent, incarnation in before.items() if after.get(agent) != incarnation})
+        before = {agent: view.record.incarnation for agent, view in self.registry.views.items()}
+        joined = self.registry.change(event)
+        after = {agent: view.record.incarnation for agent, view in self.registry.views.items()}
+        self.cycle.leave({agent for agent, incarnation in before.items() if after.get(agent) != incarnation})
         if joined:
             self.requeuer.agents_joined()
 
@@ -202,57 +190,53 @@ class Core:
                     self._set_timer()
                 return
             state.started = True
-            self.roster.since_empty = state.now
+            self.registry.since_empty = state.now
             self.takeover.start()
-            self.roster.publish()
+            self.registry.publish()
         if state.now >= self._queue_swept_at + SWEEP_QUEUE_S:
             if not state.queue.sweep(state.now):
                 self._queue_swept_at = state.now
-            self.roster.rebalance()
-        self.takeover.ask()
-        self.ledger.sweep()
-        self.ledger.resend()
-        self.ledger.ask_again()
-        self.rounds.finish()
-        self.roster.push_views()
+            self.registry.rebalance()
+        if self.takeover.held:
+            self.takeover.ask()
+        self.ledger.step()
+        self.cycle.finish()
+        self.registry.push_views()
         self.requeuer.step()
         self._again = False
         for _ in range(STARTS_PER_TURN):
-            if not self.rounds.start():
-                self._again = self.rounds.cut_short
+            if not self.cycle.start():
+                self._again = self.cycle.cut_short
                 break
-            if not self.rounds.finish():
+            if not self.cycle.finish():
                 break
-        if state.paused is None:
+        if self.preemptor.searches and state.paused is None:
             self.preemptor.step()
-        self.rolling.step()
-        self.notices.step()
+        if self.variants.pointer is not None:
+            self.evaluation.step()
+        self.reporter.step()
         self._set_timer()
 
     def _set_timer(self) -> None:
         """One timer, at the earliest thing that happens by itself."""
+        state = self.state
+        searching = self.preemptor.searches and state.paused is None
         times = [
             self._queue_swept_at + SWEEP_QUEUE_S,
-            self.state.queue.next_ready_at(),
+            state.now if self._again or searching or self.requeuer.busy else None,
+            state.queue.next_ready_at(),
             self.ledger.wake_at(),
-            self.takeover.wake_at(),
-            self.roster.wake_at(),
-            self.rolling.wake_at(),
-            self.notices.wake_at(),
+            self.takeover.wake_at() if self.takeover.held else None,
+            self.takeover.grace_over_at() if not state.started else None,
+            self.registry.wake_at(),
+            self.cycle.current.deadline if self.cycle.current is not None else None,
+            self.evaluation.wake_at() if self.variants.pointer is not None else None,
+            self.reporter.wake_at(),
         ]
-        searching = self.preemptor.busy and self.state.paused is None
-        if self._again or searching or self.requeuer.busy:
-            times.append(self.state.now)
-        if not self.state.started:
-            times.append(self.takeover.grace_over_at())
-        if self.rounds.current is not None:
-            times.append(self.rounds.current.deadline)
-        elif self.state.now < self.roster.grace_over_at() and not self.roster.somebody_owns():
-            times.append(self.roster.grace_over_at())
         at = min(time for time in times if time is not None)
-        if self._timer is None or at < self._timer or self._timer <= self.state.now:
+        if self._timer is None or at < self._timer or self._timer <= state.now:
             self._timer = at
-            self.state.emit(SetTimer(at))
+            state.out.append(SetTimer(at))
 
     # --- what others may look at --------------------------------------------------------------------------------
 
@@ -266,8 +250,8 @@ class Core:
         places = []
         entry = self.state.queue.entries.get(uid)
         if entry is not None:
-            in_plan = entry.place is Place.IN_FLIGHT and self.ledger.holds(uid)
+            in_plan = entry.place is Place.IN_FLIGHT and uid in self.ledger.placed
             places.append("assumed" if in_plan else entry.place.value)
-        if self.takeover.holds(uid):
+        if uid in self.takeover.held:
             places.append("intent")
         return places

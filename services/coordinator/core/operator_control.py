@@ -15,18 +15,18 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from services.coordinator.core.events import ControlSeen
-from services.coordinator.core.intake import Intake
+from services.coordinator.core.intake import ClusterIntake
 from services.coordinator.core.state import CoreSettings, State
-from services.coordinator.rollout.evaluation import Rolling
+from services.coordinator.rollout.evaluation import RolloutEvaluation
 
 
-class Steering:
+class OperatorControl:
     """Applies ``ControlSeen``. ``number``: of the settings in force, 0 for those the process was started with."""
 
-    def __init__(self, state: State, intake: Intake, rolling: Rolling) -> None:
+    def __init__(self, state: State, intake: ClusterIntake, evaluation: RolloutEvaluation) -> None:
         self._state = state
         self._intake = intake
-        self._rolling = rolling
+        self._evaluation = evaluation
         self._started_with: CoreSettings = state.settings
         self.number = 0
 
@@ -69,5 +69,5 @@ class Steering:
         if settings == state.settings:
             return
         state.settings = settings
-        self._rolling.tune(settings.rollout)
+        self._evaluation.tune(settings.rollout)
         state.log("settings_changed", number=event.settings_number)

@@ -11,6 +11,7 @@ from random import Random
 
 from services.coordinator.core.counters import Stats
 from services.coordinator.core.instructions import Instruction, Log
+from services.coordinator.cycle.constraints import Constraints
 from services.coordinator.inspect.decisions import Recent
 from services.coordinator.preemption.evictions import Evicted
 from shared.model.node import Condition
@@ -113,7 +114,10 @@ class State:
     settings: CoreSettings
     rng: Random
     cluster: ClusterState = field(default_factory=ClusterState)
+    cache: ClusterCache = field(init=False)
+    """The amounts: who holds what on which node."""
     feasibility: FeasibilityCache = field(init=False)
+    constraints: Constraints = field(init=False)
     queue: PodQueue = field(default_factory=PodQueue)
     gated: set[str] = field(default_factory=set)
     """Our pods that are not tried because of their scheduling gates, by uid."""
@@ -121,6 +125,7 @@ class State:
     recent: Recent = field(default_factory=Recent)
     evicted: Evicted = field(default_factory=Evicted)
     out: list[Instruction] = field(default_factory=list)
+    """What the shell is asked for."""
     now: float = 0.0
     started: bool = False
     paused: Paused | None = None
@@ -130,35 +135,22 @@ class State:
     unwell: dict[str, Unwell] = field(default_factory=dict)
     """Nodes with a condition that is not as it should be, by name."""
     messages: int = 0
-    objects_version: int = 0
-    """Counts changes of what rules read beside nodes and pods that stand: volumes, workloads, nominations."""
+    """The last message_id given."""
     budgets_version: int = 0
     """Counts changes of disruption budgets."""
 
     def __post_init__(self) -> None:
+        self.cache = self.cluster.cache
         self.feasibility = FeasibilityCache(
             self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES
         )
-
-    @property
-    def cache(self) -> ClusterCache:
-        """The amounts: who holds what on which node."""
-        return self.cluster.cache
-
-    def next_message_id(self) -> int:
-        """A new message_id."""
-        self.messages += 1
-        return self.messages
+        self.constraints = Constraints(self.cluster, self.feasibility)
 
     def attempted(self, uid: str, result: str) -> None:
         """An attempt to place the pod in flight ended as ``result`` (unschedulable, error); told before it moves on."""
         entry = self.queue.entries.get(uid)
         if entry is not None:
             self.stats.attempts_s.append((result, self.now - entry.since))
-
-    def emit(self, instruction: Instruction) -> None:
-        """Ask the shell for something."""
-        self.out.append(instruction)
 
     def log(self, event: str, *, level: str = "info", **facts: str | int | float) -> None:
         """A line for the operator."""

@@ -33,6 +33,7 @@ class Takeover:
         self._node_of: dict[str, str] = {}
         self._ask_at: dict[str, float] = {}
         self.held: dict[str, Pod] = {}
+        """The pods of open inherited intents, by uid."""
 
     @property
     def inherits(self) -> bool:
@@ -89,10 +90,6 @@ class Takeover:
             return True
         return False
 
-    def holds(self, uid: str) -> bool:
-        """Whether the pod is one of an open inherited intent."""
-        return uid in self.held
-
     def start(self) -> None:
         """All lists are complete: assume the pods of intents, queue the others, oldest first."""
         state = self._state
@@ -123,7 +120,7 @@ class Takeover:
                 pod = self.held[uid]
                 self._ask_at[uid] = self._state.now + ASK_AGAIN_S
                 self._state.stats.fetches += 1
-                self._state.emit(FetchPod(uid, pod.namespace, pod.name))
+                self._state.out.append(FetchPod(uid, pod.namespace, pod.name))
 
     def wake_at(self) -> float | None:
         """When somebody is to be asked about again."""

@@ -1,17 +1,20 @@
-"""Pod classes by number, with their size on the wire and how concentrated their good nodes are.
+"""What a cycle asks about and hears: units, by pod class; and the classes by number.
 
 Numbers are never given twice in a term. A class is other people's text (selectors, affinity terms): one that is too
-large for an offer is refused here, so that it spoils its own pods and not the rounds of all (I10).
+large for an offer is refused, so that it spoils its own pods and not the cycles of all (I10).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from shared.model.constraints import PodClass
+from shared.model.pod import Pod
+from shared.scheduling.cycle.constraints import Guidance
+from shared.wire.messages import Answer
 
 MAX_CLASSES = 8192
 """Classes remembered; then numbers are given anew (agents are told by definition, so that costs bytes only)."""
@@ -20,7 +23,7 @@ MAX_CLASS_BYTES = 128 * 1024
 """A larger class is refused. The API server takes objects of 1.5 MiB; real ones are below 2 KiB."""
 
 MAX_ROUND_BYTES = 1024 * 1024
-"""All classes of one round together, a quarter of a message's limit: the rest is for the view."""
+"""All classes of one cycle together, a quarter of a message's limit: the rest is for the view."""
 
 SLOTS_SHARE = 2
 """Each agent is asked for so many times its even share of a class's units: most of what more agents would answer
@@ -41,9 +44,52 @@ class KnownClass:
         """A list that was cut ran dry: ask for more next time."""
         self.share = min(2 * self.share, MAX_WIDENING)
 
-    def slots(self, units: int, agents: int) -> int:
-        """How many slots to ask of each of so many agents for so many units."""
-        return min(units, self.share * units // agents + 1)
+
+@dataclass(slots=True)
+class Unit:
+    """One pod of a cycle. ``since``: seconds at which it was first seen, or woken last if no node took it before."""
+
+    number: int
+    pod: Pod
+    since: float
+
+
+@dataclass(slots=True)
+class AgentAnswers:
+    """One agent's answers for one class, in its order; ``names``: the node each one's slot meant to it ("": none).
+
+    ``cut``: it was asked for fewer than there are units and gave as many: it may have more. ``policy``: by which it
+    judged, ``name@version``; ``variant``: the policy whose turn it was, also where its fallback judged; ``agent``: its
+    id.
+    """
+
+    answers: list[Answer] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    cut: bool = False
+    policy: str = ""
+    variant: str = ""
+    agent: str = ""
+
+
+@dataclass(slots=True)
+class Group:
+    """The units of one class in a cycle, and what was said about them. ``asked``: slots wanted of each agent.
+
+    ``unknown``: an agent did not know the class. ``guidance``: of units about which more than the nodes themselves
+    decides. ``candidate``: judged by the candidate policy; ``shadow``: asked only to compare the two, never placed
+    (``variants.py``). ``workload``: of all its units, where the policy looks at it.
+    """
+
+    pod_class: PodClass
+    known: KnownClass
+    units: list[Unit] = field(default_factory=list)
+    lists: list[AgentAnswers] = field(default_factory=list)
+    unknown: bool = False
+    asked: int = 0
+    guidance: Guidance | None = None
+    candidate: bool = False
+    shadow: bool = False
+    workload: str = ""
 
 
 class Classes:

@@ -1,9 +1,11 @@
-"""One round: pop units, group them by class, offer them to every agent that owns nodes, merge, plan.
+"""The scheduling cycle: take units, constrain, offer to agents, collect, assign, assume, plan; the rest has failed.
 
     IDLE --units waiting, agents ready--> OFFERING --all answered, or deadline--> IDLE (plan open, rest given back)
 
-The next round is offered on assumed state while earlier plans are still being bound. A lone pod starts a round at
-once; under load the batch gathers while the agents and the binder are busy. Offers carry classes, not pods (ADR 0008).
+At most one cycle is offering. The next is offered on assumed state while earlier plans are still being bound. A lone
+pod starts a cycle at once; under load the batch gathers while the agents and the binder are busy. Offers carry classes,
+not pods (ADR 0008). What no node takes goes to the failure handler (``failures.py``), what is bound, or is not, to
+``binding/``.
 """
 
 from __future__ import annotations
@@ -11,37 +13,33 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from services.coordinator.agents.registry import Roster
-from services.coordinator.agents.views import AgentView
+from services.coordinator.agents.registry import AgentRegistry
+from services.coordinator.agents.views import AgentView, Request
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Classes
-from services.coordinator.cycle.constraints import Guiding, deal, distinct_for
-from services.coordinator.cycle.losses import Losses
-from services.coordinator.cycle.merging import AgentAnswers, Choice, Unit, merge
-from services.coordinator.cycle.refusals import Group, Refusals
+from services.coordinator.cycle.assign import Choice, assign, assign_guided
+from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, AgentAnswers, Classes, Group, Unit
+from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.inspect.decisions import PastDecision
-from services.coordinator.preemption.search import Preemptor
-from services.coordinator.rollout.evaluation import Rolling
-from services.coordinator.rollout.variants import Lanes, judged_by, lane_of
-from services.coordinator.status.reporter import Notices
+from services.coordinator.rollout.variants import Variants, judged_by
+from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE
 from shared.model.pod import Pod
-from shared.scheduling.cycle.constraints import Guidance
+from shared.policy.observation import Need
+from shared.scheduling.cycle.feasibility import unavailable_message
 from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.queue import Place
 from shared.scheduling.state.slot_sets import guidance_of
 from shared.wire.messages import VERSION, ClassDefinition, Offer, Placement, UnitGroup
 
 USUAL_WEIGHT = 0.2
-"""Weight of the last round in the moving mean of what a round takes."""
+"""Weight of the last cycle in the moving mean of what a cycle takes."""
 
 PATIENCE = 5.0
-"""A round waits for so many times its usual time before it calls an agent silent: on a machine where every round takes
+"""A cycle waits for so many times its usual time before it calls an agent silent: on a machine where every cycle takes
 150 ms, a deadline of 300 ms would suspect everybody in turn."""
-
 
 WORK_PER_TURN = 160
 """Work of telling units that no node takes them, in one go: in units of some 50 us, what one of them costs."""
@@ -49,9 +47,13 @@ WORK_PER_TURN = 160
 WORK_IN_FULL = 10
 """The same for the first of a class that no node takes, or that more than the nodes themselves decides about."""
 
+DISTINCT_SHARE, DISTINCT_SLACK, MOST_DISTINCT = 2, 16, 1024
+"""How many different nodes each agent is asked for: so many times the units, and some more, since the best nodes may
+all lie in one domain that is full after the first unit."""
+
 
 @dataclass(slots=True)
-class Round:
+class OpenCycle:
     """An offer that is out. ``missing``: agents that own nodes and were not asked, or did not answer."""
 
     groups: dict[int, Group]
@@ -65,44 +67,42 @@ class Round:
     """The active one as it was offered."""
 
 
-class Rounds:
-    """At most one round is offering; its successors' plans may still be open."""
+class Cycle:
+    """Begins cycles, hears the agents, ends cycles. ``current``: the one that is offering."""
 
     def __init__(
-        self, state: State, roster: Roster, ledger: Ledger, notices: Notices, losses: Losses, guiding: Guiding,
-        preemptor: Preemptor, requeuer: Requeuer, lanes: Lanes, rolling: Rolling,
+        self, state: State, registry: AgentRegistry, variants: Variants, failures: FailureHandler, ledger: Ledger,
+        requeuer: Requeuer,
     ) -> None:  # fmt: skip
         self._state = state
-        self._roster = roster
+        self._registry = registry
+        self._variants = variants
+        self._failures = failures
         self._ledger = ledger
-        self._losses = losses
-        self._guiding = guiding
-        self._lanes = lanes
-        self._rolling = rolling
         self._requeuer = requeuer
-        self._refusals = Refusals(state, roster, notices, losses, guiding, preemptor, requeuer)
         self._units = 0
         self._classes = Classes()
         self._usual_s = 0.0
-        self.current: Round | None = None
+        self.current: OpenCycle | None = None
         self.cut_short = False
         """The turn's work was used up by units that no node takes: there is more to do at once."""
 
-    # --- start --------------------------------------------------------------------------------------------------
+    # --- take and offer -------------------------------------------------------------------------------------------
 
     def start(self) -> bool:
         """Offer the next units, if there are any, everybody needed is ready and scheduling is not paused."""
-        state = self._state
+        state, failures = self._state, self._failures
         self.cut_short = False
         state.queue.flush(state.now)
         if self.current is not None or state.paused is not None or not state.queue.has_active():
             return False
         if not state.cache.table.row_of:
-            self._refusals.no_nodes()
+            failures.park_all(UNSCHEDULABLE, unavailable_message(0, {}))
             return False
-        agents = self._roster.askable()
+        agents = self._registry.askable()
         if not agents:
-            self._refusals.no_agents()
+            if why := self._registry.nobody():
+                failures.park_all(SCHEDULER_ERROR, why)
             return False
         if not self._ledger.has_room():
             return False
@@ -110,39 +110,43 @@ class Rounds:
         if not groups:
             return False
         self._units += 1
-        self._lanes.probe(groups, class_of, self._classes, self._units)
+        if self._variants.pointer is not None:
+            self._variants.shadow(groups, class_of, self._classes, self._units)
         self._offer(agents, groups, class_of)
         return True
 
     def _take(self) -> tuple[dict[int, Group], dict[int, int]]:
-        """Units by class, and the class of each unit. What does not fit into one offer waits for the next; units that
-        no node takes are told so at once, as many as one turn has time for."""
-        state, settings = self._state, self._state.settings
+        """Units by class, with their PreFilter constraints, and the class of each unit. What does not fit into one
+        offer waits for the next; units that no node takes are told so at once, as many as one turn has time for."""
+        state, variants, constraints = self._state, self._variants, self._state.constraints
         size_bytes, work = 0, 0
         groups: dict[int, Group] = {}
         class_of: dict[int, int] = {}
         nowhere: dict[Hashable, bool] = {}
-        while len(class_of) < settings.batch_units and state.queue.has_active():
+        while len(class_of) < state.settings.batch_units and state.queue.has_active():
             if work >= WORK_PER_TURN:
                 self.cut_short = True
                 break
             (pod,) = state.queue.pop(1, state.now)
             self._units += 1
             unit = Unit(self._units, pod, state.queue.entries[pod.uid].able_since)
-            template = self._guiding.template(pod)
-            judged = pod.pod_class if template is None else template
-            candidate = self._lanes.takes(pod.uid)
-            known = self._classes.of(pod.pod_class, self._lanes.key(pod, template, candidate=candidate))
+            template = constraints.template(pod)
+            guided = template is not None
+            candidate = variants.has_candidate and variants.takes(pod.uid)
+            looks = variants.looks[candidate]
+            key = variants.key(pod, template, candidate=candidate) if candidate or looks else template
+            known = self._classes.of(pod.pod_class, key)
             if known.size_bytes > MAX_CLASS_BYTES:
                 work += 1
-                self._refusals.too_large(pod, known.size_bytes)
+                self._failures.too_large(pod, known.size_bytes)
                 continue
+            judged = template if guided else pod.pod_class
             if judged not in nowhere:
-                nowhere[judged] = self._guiding.fits_nowhere(pod, guided=template is not None)
-                work += WORK_IN_FULL if nowhere[judged] or template is not None else 0
+                nowhere[judged] = constraints.fits_nowhere(pod, guided=guided)
+                work += WORK_IN_FULL if nowhere[judged] or guided else 0
             if nowhere[judged]:
                 work += 1
-                self._refusals.park(unit, guided=template is not None)
+                self._failures.park(unit, guided=guided)
                 continue
             group = groups.get(known.id)
             if group is None:
@@ -150,52 +154,53 @@ class Rounds:
                 if size_bytes > MAX_ROUND_BYTES:
                     state.queue.retry(pod.uid, state.now, failed=False)
                     break
-                group = groups[known.id] = Group(pod.pod_class, known, candidate=candidate)
-                group.guidance = None if template is None else self._guiding.judge(pod)
-                group.workload = pod.workload if self._lanes.by_workload(candidate=candidate) else ""
+                group = groups[known.id] = Group(
+                    pod.pod_class, known, guidance=constraints.judge(pod) if guided else None, candidate=candidate,
+                    workload=pod.workload if looks else "",
+                )  # fmt: skip
             group.units.append(unit)
             class_of[unit.number] = known.id
         return groups, class_of
 
     def _offer(self, agents: list[AgentView], groups: dict[int, Group], class_of: dict[int, int]) -> None:
-        state = self._state
-        for group in groups.values():
-            group.asked = group.known.slots(len(group.units), len(agents))
-        plain = [
-            UnitGroup(class_id, [u.number for u in g.units[: g.asked]], norms_of(state.feasibility, g.pod_class))
-            for class_id, g in groups.items()
-            if g.guidance is None
-        ]
-        guided = {class_id: g.guidance for class_id, g in groups.items() if g.guidance is not None}
-        cause_id, cluster = state.messages + 1, self._lanes.cluster()
+        """Ask every agent that owns nodes for its best slots per class."""
+        state, settings = self._state, self._state.settings
+        plain, guided = [], []
+        for class_id, group in groups.items():
+            units = len(group.units)
+            group.asked = min(units, group.known.share * units // len(agents) + 1)
+            if group.guidance is None:
+                numbers = [unit.number for unit in group.units[: group.asked]]
+                plain.append(UnitGroup(class_id, numbers, norms_of(state.feasibility, group.pod_class)))
+            else:
+                guided.append(class_id)
+        cause_id = state.messages + 1
+        cluster = self._variants.cluster()
         asked = set()
         for view in agents:
             wire_groups = plain + self._guided(view, groups, guided) if guided else plain
             if wire_groups:
                 self._send(view, groups, wire_groups, cluster)
                 asked.add(view.record.id)
-        self.current = Round(
-            groups, class_of, asked, self._roster.suspects(), state.now,
-            state.now + self._patience_s(), cause_id, self._lanes.title,
+        # the setting, or longer where cycles usually take long (a loaded machine)
+        longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
+        patience_s = min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
+        self.current = OpenCycle(
+            groups, class_of, asked, self._registry.suspects(), state.now, state.now + patience_s, cause_id,
+            self._variants.title,
         )  # fmt: skip
         state.stats.rounds += 1
         state.stats.units_offered += len(class_of)
 
-    def _patience_s(self) -> float:
-        """How long a round waits: the setting, or longer where rounds usually take long (a loaded machine)."""
-        settings = self._state.settings
-        longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
-        return min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
-
-    def _guided(self, view: AgentView, groups: dict[int, Group], guided: dict[int, Guidance]) -> list[UnitGroup]:
+    def _guided(self, view: AgentView, groups: dict[int, Group], guided: list[int]) -> list[UnitGroup]:
         """What one agent is asked about units that its own nodes alone do not decide about."""
-        owned = view.owned_slots()
-        found = []
-        for class_id, guidance in guided.items():
+        owned, found = view.owned_slots(), []
+        for class_id in guided:
             group = groups[class_id]
-            mask = guidance.mask
-            distinct = distinct_for(len(group.units), self._state.settings.extra_candidates)
-            told = guidance_of(owned, mask, guidance.scores, distinct)
+            assert group.guidance is not None
+            wanted = DISTINCT_SHARE * len(group.units) + DISTINCT_SLACK + self._state.settings.extra_candidates
+            guidance = group.guidance
+            told = guidance_of(owned, guidance.mask, guidance.scores, min(MOST_DISTINCT, wanted))
             if told is not None:
                 found.append(UnitGroup(class_id, [group.units[0].number], guidance.norms, told))
         return found
@@ -203,45 +208,46 @@ class Rounds:
     def _send(
         self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup], cluster: list[float]
     ) -> None:
-        state = self._state
-        piece = view.piece(state.cache.table, self._roster.ownership.owner)
+        state, variants = self._state, self._variants
+        piece = view.piece(state.cache.table, self._registry.ownership.owner)
         forget = len(view.classes) + len(groups) > state.settings.classes_per_agent
         if forget:
             view.classes.clear()
         used = [group.class_id for group in wire_groups]
-        fresh = [groups[i] for i in used if i not in view.classes]
-        residents = self._lanes.residents.tell(view, [(g.workload, g.pod_class) for g in fresh])
+        fresh = [groups[class_id] for class_id in used if class_id not in view.classes]
+        residents, inventory = None, variants.inventory
+        if Need.WORKLOADS in variants.needs:
+            residents = inventory.tell(view, [(group.workload, group.pod_class) for group in fresh])
         unknown = [
-            ClassDefinition(g.known.id, g.pod_class, g.candidate, self._lanes.residents.id_of(g.workload))
+            ClassDefinition(g.known.id, g.pod_class, g.candidate, inventory.id_of(g.workload) if g.workload else 0)
             for g in fresh
         ]
         view.classes.update(used)
-        message_id = self._roster.begin(view, is_offer=True)
+        state.messages += 1
+        view.request = Request(state.messages, state.now, is_offer=True)
+        samples = variants.samples_for(view.record.id, view.epoch, view.slots) if variants.used else []
         offer = Offer(
-            VERSION, message_id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
-            state.settings.extra_candidates, cluster, self._lanes.number,
-            self._lanes.samples_for(view.record.id, view.epoch, view.slots), residents,
+            VERSION, view.request.id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
+            state.settings.extra_candidates, cluster, variants.number, samples, residents,
         )  # fmt: skip
-        state.emit(SendOffer(view.record.id, view.record.url, offer))
+        state.out.append(SendOffer(view.record.id, view.record.url, offer))
 
-    # --- answers ------------------------------------------------------------------------------------------------
+    # --- collect --------------------------------------------------------------------------------------------------
 
     def decided(self, event: DecisionsReceived) -> None:
         """An agent answered. Late answers count for the agent's health only."""
-        view = self._roster.answered(event.agent, event.request)
-        if view is None:
+        decisions, current, stats = event.decisions, self.current, self._state.stats
+        known = self._registry.answered(event.agent, event.request, decisions.revision)
+        if known is None or current is None or event.agent not in current.waiting:
             return
-        decisions, current = event.decisions, self.current
-        in_step = self._roster.check_revision(view, decisions.revision)
-        if current is None or event.agent not in current.waiting:
-            return
+        view, in_step = known
         current.waiting.discard(event.agent)
         if not in_step:
             current.missing += 1
             return
-        self._state.stats.answers += len(decisions.answers)
-        self._state.stats.refusals += len(decisions.refusals)
-        slots = view.slots
+        stats.answers += len(decisions.answers)
+        stats.refusals += len(decisions.refusals)
+        stats.refused_nodes += sum(refusal.nodes for refusal in decisions.refusals)
         by_class: dict[int, AgentAnswers] = {}
         for answer in decisions.answers:
             class_id = current.class_of.get(answer.unit)
@@ -251,17 +257,15 @@ class Rounds:
             if answers is None:
                 group = current.groups[class_id]
                 otherwise = current.policy or f"{self._state.policy}@{answer.policy_version}"
-                policy = judged_by(decisions, class_id, candidate=group.candidate, otherwise=otherwise)
-                lane = lane_of(decisions, candidate=group.candidate, otherwise=otherwise)
-                answers = by_class[class_id] = AgentAnswers(policy=policy, lane=lane, agent=event.agent)
+                policy, variant = judged_by(decisions, class_id, candidate=group.candidate, otherwise=otherwise)
+                answers = by_class[class_id] = AgentAnswers(policy=policy, variant=variant, agent=event.agent)
                 group.lists.append(answers)
             answers.answers.append(answer)
-            answers.names.append(slots.get(answer.slot, ""))
+            answers.names.append(view.slots.get(answer.slot, ""))
         for class_id, answers in by_class.items():
             group = current.groups[class_id]
             wanted = group.asked + self._state.settings.extra_candidates
             answers.cut = group.asked < len(group.units) and len(answers.answers) >= wanted
-        self._state.stats.refused_nodes += sum(refusal.nodes for refusal in decisions.refusals)
         for class_id in decisions.unknown_classes:
             view.classes.discard(class_id)
             if class_id in current.groups:
@@ -269,21 +273,19 @@ class Rounds:
 
     def failed(self, event: RequestFailed) -> None:
         """An agent gave no usable answer."""
-        view = self._roster.failed(event)
-        if view is not None and self.current is not None and event.agent in self.current.waiting:
-            self.current.waiting.discard(event.agent)
-            self.current.missing += 1
+        if self._registry.failed(event) is not None:
+            self.leave({event.agent})
 
     def leave(self, agents: set[str]) -> None:
-        """Agents that are registered no more (or anew) cannot answer."""
+        """Agents that failed, or are registered no more (or anew), cannot answer."""
         if self.current is not None and (gone := self.current.waiting & agents):
             self.current.waiting -= gone
             self.current.missing += len(gone)
 
-    # --- end ----------------------------------------------------------------------------------------------------
+    # --- assign, assume, plan -------------------------------------------------------------------------------------
 
     def finish(self) -> bool:
-        """End the round if all answered, or without the silent ones at its deadline."""
+        """End the cycle if all answered, or without the silent ones at its deadline."""
         current, state = self.current, self._state
         if current is None or (current.waiting and state.now < current.deadline):
             return False
@@ -295,77 +297,64 @@ class Rounds:
             state.stats.rounds_cut += 1
             current.missing += len(current.waiting)
             for agent in sorted(current.waiting):
-                self._roster.suspect(self._roster.views[agent], "silent")
+                self._registry.suspect(self._registry.views[agent], "silent")
+        if self._variants.pointer is not None:
+            self._variants.compare(current.groups)
         placements: list[tuple[Placement, Pod]] = []
-        if (sample := self._lanes.compare(current.groups)) is not None:
-            self._rolling.compared(sample)
         for group in current.groups.values():
-            if group.probe:
+            if group.shadow:
                 continue
-            group.units = [unit for unit in group.units if self._still_wanted(unit)]
-            if group.guidance is not None:
-                choices, left = deal(state, self._losses, self._guiding, group.guidance, group.units, group.lists)
-                dry = bool(choices)
+            units = [unit for unit in group.units if self._stands(unit, group)]
+            conflicts = self._failures.conflicts
+            if group.guidance is None:
+                choices, left, dry = assign(state, conflicts, group.pod_class, units, group.lists)
+                if left and dry:
+                    group.known.widen()
             else:
-                group.units = [unit for unit in group.units if self._still_plain(unit)]
-                choices, left, dry = merge(state, self._losses, group.pod_class, group.units, group.lists)
-            placements.extend((self._placement(choice), choice.unit.pod) for choice in choices)
+                choices, left = assign_guided(state, conflicts, group.guidance, units, group.lists)
+                dry = bool(choices)
             for choice in choices:
+                placements.append((self._placement(choice), choice.unit.pod))
                 self._requeuer.attempt_ended(choice.unit.pod.uid, choice.node)
-            if left and dry and not group.guided:
-                group.known.widen()
             for unit in left:
-                if dry and choices and not (group.guided and self._guiding.waits(unit.pod)):
+                if dry and choices and not (group.guidance is not None and state.constraints.waits(unit.pod)):
                     state.queue.retry(unit.pod.uid, state.now, failed=False)  # it was not lost: nobody was asked
                 else:
-                    self._refusals.give_back(unit, group, missing=current.missing)
+                    unowned = len(self._registry.ownership.unowned)
+                    self._failures.give_back(unit, group, missing=current.missing, unowned=unowned)
         if placements:
             self._ledger.open(placements, current.cause_id)
         return True
 
-    def _still_wanted(self, unit: Unit) -> bool:
-        """Whether the pod is still the one that was offered."""
-        entry = self._state.queue.entries.get(unit.pod.uid)
+    def _stands(self, unit: Unit, group: Group) -> bool:
+        """Whether the pod is still the one that was offered, and judged as it was; else it is tried again, or gone."""
+        state = self._state
+        entry = state.queue.entries.get(unit.pod.uid)
         if entry is None or entry.place is not Place.IN_FLIGHT:
             return False
-        before, pod = unit.pod, entry.pod
-        if (before.pod_class, before.labels, before.relations) != (pod.pod_class, pod.labels, pod.relations):
-            self._state.queue.retry(unit.pod.uid, self._state.now, failed=False)
-            return False
-        return True
-
-    def _still_plain(self, unit: Unit) -> bool:
-        """Whether its nodes alone still decide about the unit; a pod assumed since may keep it away."""
-        cluster = self._state.cluster
-        if not (cluster.index.anti_affinity or cluster.has_nominated) or not self._state.settings.judge_again:
-            return True
-        if self._guiding.template(unit.pod) is None:
-            return True
-        self._state.queue.retry(unit.pod.uid, self._state.now, failed=False)
+        before, pod, cluster = unit.pod, entry.pod, state.cluster
+        if (before.pod_class, before.labels, before.relations) == (pod.pod_class, pod.labels, pod.relations):
+            # of a plain unit: a pod assumed since may keep it away, then its nodes alone do not decide any more
+            changing = group.guidance is None and bool(cluster.index.anti_affinity or cluster.nominated)
+            if not changing or not state.settings.judge_again or state.constraints.template(before) is None:
+                return True
+        state.queue.retry(before.uid, state.now, failed=False)
         return False
 
     def _placement(self, choice: Choice) -> Placement:
         state, entry = self._state, self._state.queue.entries[choice.unit.pod.uid]
         pod = entry.pod  # the newest: its resourceVersion is a precondition of the Binding
-        waited_us = max(0, int((state.now - choice.unit.since) * 1e6))
+        unit, waited_us = choice.unit.number, max(0, int((state.now - choice.unit.since) * 1e6))
         name, _, told = choice.policy.rpartition("@")
         policy, version = (name, int(told)) if name else (state.policy, choice.answer.policy_version)
         state.recent.remember(
             pod.uid,
             PastDecision(
-                state.now,
-                choice.unit.number,
-                choice.node,
-                policy,
-                version,
-                choice.considered,
-                pod.uid,
-                pod.namespace,
-                pod.name,
+                state.now, unit, choice.node, policy, version, choice.considered, pod.uid, pod.namespace, pod.name,
                 entry.attempts + 1,
             ),
-        )
+        )  # fmt: skip
         return Placement(
-            choice.unit.number, pod.uid, pod.namespace, pod.name, pod.resource_version, choice.node,
-            list(choice.alternatives), policy, version, choice.answer.score, waited_us,
+            unit, pod.uid, pod.namespace, pod.name, pod.resource_version, choice.node, list(choice.alternatives),
+            policy, version, choice.answer.score, waited_us,
         )  # fmt: skip

@@ -20,7 +20,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from services.coordinator.core.state import State
-from services.coordinator.cycle.constraints import Guiding
 from services.coordinator.preemption.search import Preemptor
 from shared.model.labels import selects
 from shared.model.pod import Pod
@@ -80,9 +79,8 @@ class _Roused:
 class Requeuer:
     """One term's. The marks are cheap; ``step`` does the work."""
 
-    def __init__(self, state: State, guiding: Guiding, preemptor: Preemptor) -> None:
+    def __init__(self, state: State, preemptor: Preemptor) -> None:
         self._state = state
-        self._guiding = guiding
         self._preemptor = preemptor
         self._nodes: dict[str, _Change] = {}
         self._pods: dict[Hashable, tuple[Pod, ClusterEvent]] = {}
@@ -97,8 +95,7 @@ class Requeuer:
 
     def node_changed(self, node_name: str, event: ClusterEvent) -> None:
         """A node came, went or changed, or room on it was given up."""
-        queue = self._state.queue
-        if not len(queue.waiting):
+        if not self._state.queue.waiting.groups:
             return
         self._nodes[node_name] = _Change(event)
         if event in OF_DOMAINS:
@@ -111,7 +108,7 @@ class Requeuer:
     def pod_changed(self, pod: Pod, event: ClusterEvent) -> None:
         """A pod that stands, or stood, came, went or changed: other pods' rules may mean it, and its own others."""
         waiting, relations = self._state.queue.waiting, pod.relations or NO_RELATIONS
-        if waiting.related or (relations.anti_affinity and len(waiting)):
+        if waiting.related or (relations.anti_affinity and waiting.groups):
             labels = tuple(sorted(pod.labels.items()))
             self._pods[pod.namespace, labels, relations.anti_affinity, relations.claims] = pod, event
 
@@ -152,8 +149,11 @@ class Requeuer:
     def step(self) -> None:
         """Look into what changed, as far as one turn's work goes."""
         state = self._state
-        self._rouse_unjudged()
-        if not len(state.queue.waiting):
+        if self._joined:
+            self._unjudged, self._joined = deque(state.queue.unjudged), False
+        for _ in range(min(len(self._unjudged), UNJUDGED_AT_ONCE)):
+            state.stats.woken += state.queue.rouse(self._unjudged.popleft(), state.now, ClusterEvent.AGENT_JOINED)
+        if not state.queue.waiting.groups:
             self._nodes.clear()
             self._pods.clear()
             self._groups.clear()
@@ -171,13 +171,6 @@ class Requeuer:
         while left > 0 and self._groups:
             number = next(iter(self._groups))
             left -= self._judge(number, self._groups.pop(number))
-
-    def _rouse_unjudged(self) -> None:
-        state = self._state
-        if self._joined:
-            self._unjudged, self._joined = deque(state.queue.unjudged), False
-        for _ in range(min(len(self._unjudged), UNJUDGED_AT_ONCE)):
-            state.stats.woken += state.queue.rouse(self._unjudged.popleft(), state.now, ClusterEvent.AGENT_JOINED)
 
     def _find_helped(self) -> int:
         """Note the groups that changed objects, domains or budgets may have helped: one pass, however many changed."""
@@ -297,7 +290,7 @@ class Requeuer:
         if not self._leaves_room(pod, free, taken):
             self._look_for_victims(group, row)
             return 1
-        plugin = self._guiding.rejecting_at(pod, row)
+        plugin = state.constraints.rejecting_at(pod, row)
         if plugin:
             if plugin in RELATIONAL and plugin not in group.plugins:
                 state.queue.waiting.blame(group, frozenset((plugin,)))
@@ -336,12 +329,12 @@ class Requeuer:
         group = state.queue.waiting.numbered(number)
         if group is None:
             return 0
-        pod, guiding = group.pod, self._guiding
-        guidance = guiding.judge(pod)
-        if guiding.takes_nobody(pod, guidance):
+        pod = group.pod
+        if state.constraints.fits_nowhere(pod):
             self._preemptor.look_again(group, None)
             return JUDGED_IN_FULL
-        mask = guidance.mask if guidance.mask is not None else state.feasibility.of(pod.pod_class).mask
+        mask = state.constraints.judge(pod).mask
+        mask = state.feasibility.of(pod.pod_class).mask if mask is None else mask
         count = min(len(group.members), int(mask.sum()), ROUSED_AT_ONCE)
         self._rouse(group, count, "", event, counted=False)
         return JUDGED_IN_FULL

@@ -18,8 +18,8 @@ from services.coordinator.core.core import Core
 from services.coordinator.health.history import COUNTED, NAN, STEP_S, History
 from services.coordinator.health.pulse import Pulse
 from services.coordinator.health.verdict import LEVELS, ROLLED_BACK_TOLD_S, RULES, Signals, Verdicts
-from services.coordinator.inspect.resources import resource_shares
-from services.coordinator.inspect.throughput import Pace
+from services.coordinator.inspect.nodes import resource_shares
+from services.coordinator.inspect.throughput import Throughput
 from shared.ports import Clock
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
@@ -36,7 +36,7 @@ class Vitals:
     the lease took last."""
 
     core: Core
-    pace: Pace
+    throughput: Throughput
     clock: Clock
     pulse: Pulse = field(default_factory=Pulse)
     backlog: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
@@ -77,7 +77,7 @@ class Vitals:
 
     def _measured(self) -> Signals:
         core, now = self.core, self.clock()
-        state, views, pulse = core.state, core.roster.views, self.pulse
+        state, views, pulse = core.state, core.registry.views, self.pulse
         queued, oldest_s = self.backlog()
         opened = [plan.opened_at for plan in core.ledger.plans.values() if not plan.again]
         standstill_s = self._standstill(now)
@@ -89,7 +89,7 @@ class Vitals:
             agents=len(views),
             suspects=sorted(agent for agent, view in views.items() if view.suspect),
             nodes=len(state.cache.table.row_of),
-            nodes_unowned=len(core.roster.ownership.unowned),
+            nodes_unowned=len(core.registry.ownership.unowned),
             writes_queued=queued,
             writes_oldest_s=oldest_s,
             plans_open=len(core.ledger.plans),
@@ -106,7 +106,7 @@ class Vitals:
         """For how long there have been pods to try, and no attempt has ended."""
         state, stats = self.core.state, self.core.state.stats
         ended = stats.bound + stats.parked + stats.losses + stats.given_back + stats.refused + stats.elsewhere
-        waits = state.paused is None and bool(self.core.roster.views) and state.queue.has_active()
+        waits = state.paused is None and bool(self.core.registry.views) and state.queue.has_active()
         if ended != self._ended or not waits:
             self._ended, self._ended_at = ended, now
             return 0.0
@@ -114,7 +114,7 @@ class Vitals:
 
     def _withdrawn(self, now: float) -> str:
         """Which policy went back to an earlier one lately: the pointer tells, whoever changed it."""
-        before, pointer = self._pointer, self.core.lanes.pointer
+        before, pointer = self._pointer, self.core.variants.pointer
         self._pointer = pointer
         if before is not None and pointer is not None and pointer.number != before.number:
             gone = None
@@ -137,8 +137,8 @@ class Vitals:
 
     def _levels(self) -> dict[str, float]:
         core, now, seen = self.core, self.clock(), self.signals
-        counts, latency, rounds = core.state.queue.count(), self.pace.latency_ms(), self.pace.round_ms()
-        known, rounded = self.pace.has_latencies, self.pace.has_rounds
+        counts, latency, rounds = core.state.queue.count(), self.throughput.latency_ms(), self.throughput.round_ms()
+        known, rounded = bool(self.throughput.latencies_s), bool(self.throughput.rounds_s)
         return {
             **{f"pending_{place.value}": float(count) for place, count in counts.items()},
             "pending_gated": float(len(core.state.gated)),

@@ -2,7 +2,7 @@
 
     standby: ``term`` None  --leads--> ``term`` set, lists under way  --started--> answers
 
-It refuses to answer for a leader that has not listed the cluster yet: 503 ``not_ready``, asked again a moment later.
+For a leader that has not listed the cluster yet nothing is answered: 503 ``not_ready``, asked again a moment later.
 """
 
 from __future__ import annotations
@@ -12,21 +12,28 @@ import datetime as dt
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from services.coordinator.core.core import Core
 from services.coordinator.health.monitor import Vitals
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.http.registered import Registry
-from services.coordinator.inspect.throughput import Pace
+from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.settings import CoordinatorSettings
-from shared.election.record import LeaderRecord, decode_record
+from shared.election.record import LeaderRecord
 from shared.ports import Clock, Store
-from shared.runtime.http.listener import Refused
+from shared.runtime.http.refusals import Refused
+from shared.runtime.lease.leadership import leader_of, term_of
 from shared.runtime.observe.log_tail import LogTail
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
 from shared.wire.keys import Keys
+
+if TYPE_CHECKING:
+    from services.coordinator.http.routes.overview import Glance
+    from services.coordinator.http.routes.pending import Painter
+
+T = TypeVar("T")
 
 REGISTERED = ("coordinator", "binder", "learner")
 """Services whose processes are under ``members/``."""
@@ -50,11 +57,11 @@ class Desk:
     lines: LogTail = field(default_factory=LogTail)
     registry: Registry = field(init=False)
     """Who is registered; follows etcd only while somebody runs it."""
-    glance: Any = None
-    """The last overview (``overview.Glance``), shared by everybody who looks; None after a change."""
+    glance: Glance | None = None
+    """The last overview, shared by everybody who looks; None after a change."""
 
-    painter: Any = None
-    """The last picture of why pods wait (``pending.Painter``)."""
+    painter: Painter | None = None
+    """The last picture of why pods wait."""
 
     def __post_init__(self) -> None:
         keys = self.keys
@@ -69,14 +76,12 @@ class Desk:
     @property
     def term(self) -> int:
         """The term in which this process leads; 0 where it does not."""
-        return self.admin.leadership.term if self.admin.leadership is not None else 0
+        return term_of(self.admin.leadership)
 
     @property
     def leader(self) -> tuple[LeaderRecord, int] | None:
         """(record, term) of the leader as last seen in etcd: a hint."""
-        seen = self.admin.leadership.leader if self.admin.leadership is not None else None
-        record = decode_record(seen.value) if seen is not None else None
-        return None if seen is None or record is None else (record, seen.term)
+        return leader_of(self.admin.leadership)
 
     @property
     def led_since(self) -> str:
@@ -84,29 +89,27 @@ class Desk:
         return self.admin.term_began if self.leads else ""
 
     @property
-    def pace(self) -> Pace:
+    def throughput(self) -> Throughput:
         """How fast the leader goes. Refused: 503 ``not_ready``."""
-        if self.admin.pace is None:
-            raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
-        return self.admin.pace
+        return _there(self.admin.throughput)
 
     @property
     def vitals(self) -> Vitals:
         """The leader's health and history. Refused: 503 ``not_ready``."""
-        if self.admin.vitals is None:
-            raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
-        return self.admin.vitals
+        return _there(self.admin.vitals)
 
     @property
     def core(self) -> Core:
         """The leader's core, once it has listed everything. Refused: 503 ``not_ready``."""
-        core = self.admin.core
-        if core is None:
-            raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
+        core = _there(self.admin.core)
         if not core.state.started:
             missing = ", ".join(core.takeover.missing)
-            raise Refused(f"the leader is still listing: {missing}", code="not_ready", status=503, retry_after_s=1)
+            raise Refused(f"the leader is still listing: {missing}", code="not_ready")
         return core
+
+    def changed(self) -> None:
+        """A change was made through this API: the next overview is made anew."""
+        self.glance = None
 
     async def obeyed(self, holds: Callable[[Core], bool]) -> bool:
         """Until the leader's core goes by what was just written: nothing is begun against it after the answer, and
@@ -128,3 +131,9 @@ class Desk:
     def wall_of(self, at: float) -> str:
         """When ``at``, seconds of the core's clock, was on the wall clock."""
         return rfc3339(self.wall() - dt.timedelta(seconds=self.clock() - at))
+
+
+def _there(part: T | None) -> T:
+    if part is None:
+        raise Refused("the leader has just been elected", code="not_ready")
+    return part

@@ -24,7 +24,7 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
     lens = lens_of(policy)
     if lens is None:
         return None
-    supply(policy, Supplies(core.lanes.store, core.state.settings.profile.scores))
+    supply(policy, Supplies(core.variants.store, core.state.settings.profile.scores))
     table = core.state.cache.table
     rows = np.flatnonzero(core.state.feasibility.of(pod.pod_class).mask)
     own = table.row_of.get(pod.node_name) if pod.node_name else None

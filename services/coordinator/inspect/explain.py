@@ -46,8 +46,8 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
     if state in ("pending", "placing"):
         strict = core.state.settings.preemption_strict
         add_verdicts(answer, core.state.cluster, core.state.feasibility, pod, strict_budgets=strict)
-        answer["nodes"]["unowned"] = len(core.roster.ownership.unowned)
-        answer["nodes"]["agents"] = len(core.roster.views)
+        answer["nodes"]["unowned"] = len(core.registry.ownership.unowned)
+        answer["nodes"]["agents"] = len(core.registry.views)
     return answer
 
 
@@ -87,14 +87,14 @@ def _names(victims: list[PastEviction]) -> str:
 def _victim(one: PastEviction, now: float) -> dict[str, Any]:
     return {
         "pod": one.pod, "uid": one.uid, "priority": one.priority, "node": one.node,
-        "ago_s": round(max(0.0, now - one.at), 3), "outcome": one.outcome,
+        "ago_s": _left_s(now, one.at), "outcome": one.outcome,
     }  # fmt: skip
 
 
 def _preemptor(one: PastEviction, now: float) -> dict[str, Any]:
     return {
         "pod": one.by_pod, "uid": one.by_uid, "priority": one.by_priority, "node": one.node,
-        "ago_s": round(max(0.0, now - one.at), 3),
+        "ago_s": _left_s(now, one.at),
     }  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def _where(core: Core, pod: Pod) -> tuple[str, str]:
     if placed is not None:
         said = "the binder has answered, the API server not yet" if placed.answered else "the binder has its plan"
         return "placing", f"on its way to {placed.placement.node}: {said}"
-    if core.takeover.holds(pod.uid):
+    if pod.uid in core.takeover.held:
         return "placing", "an earlier leader's intent for it is being finished or withdrawn"
     entry = core.state.queue.entries.get(pod.uid)
     if entry is None:
@@ -126,26 +126,35 @@ def _queue(state: State, entry: Entry, now: float) -> dict[str, Any]:
         mine = (-entry.pod.priority, entry.arrival)
         others = (e for e in state.queue.entries.values() if e.place is Place.ACTIVE)
         ahead = sum((-other.pod.priority, other.arrival) < mine for other in others)
-    answer: dict[str, Any] = {
+    return {
         "place": entry.place.value,
         "ahead": ahead if entry.place is Place.ACTIVE else None,
         "attempts": entry.attempts,
-        "waiting_s": round(max(0.0, now - entry.first_seen), 3),
-        "in_place_s": round(max(0.0, now - entry.since), 3),
-        "next_retry_s": None,
+        "waiting_s": _left_s(now, entry.first_seen),
+        "in_place_s": _left_s(now, entry.since),
+        "next_retry_s": retry_in_s(state, entry, now),
         "rejected_by": sorted(entry.plugins),
     }
-    if entry.place is Place.BACKOFF:
-        answer["next_retry_s"] = round(max(0.0, entry.ready_at - now), 3)
-    elif entry.place is Place.UNSCHEDULABLE:
-        # sooner when an event happens that can help; this is the net under lost ones
-        answer["next_retry_s"] = round(max(0.0, entry.since + state.queue.settings.sweep_age_s - now), 3)
-    return answer
+
+
+def retry_in_s(state: State, entry: Entry, now: float) -> float | None:
+    """When it is tried next at the latest; None: it waits for its turn, or is under way."""
+    match entry.place:
+        case Place.BACKOFF:
+            return _left_s(entry.ready_at, now)
+        case Place.UNSCHEDULABLE:
+            # sooner when an event happens that can help; this is the net under lost ones
+            return _left_s(entry.since + state.queue.settings.sweep_age_s, now)
+    return None
+
+
+def _left_s(until: float, now: float) -> float:
+    return round(max(0.0, until - now), 3)
 
 
 def _decision(decision: PastDecision, now: float) -> dict[str, Any]:
     return {
-        "ago_s": round(max(0.0, now - decision.at), 3),
+        "ago_s": _left_s(now, decision.at),
         "unit": decision.unit,
         "node": decision.node,
         "policy": decision.policy,

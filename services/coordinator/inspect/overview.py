@@ -15,10 +15,10 @@ from msgspec import Struct, field
 from services.coordinator.binding.plans import Placed
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.decisions import Considered, PastDecision
-from services.coordinator.inspect.nodes import cordoned
+from services.coordinator.inspect.explain import retry_in_s
+from services.coordinator.inspect.nodes import ResourceTotal, cordoned, resource_totals
 from services.coordinator.inspect.pending import class_name, reason_of
-from services.coordinator.inspect.resources import ResourceTotal, resource_totals
-from services.coordinator.inspect.throughput import Pace, Quantiles
+from services.coordinator.inspect.throughput import Quantiles, Rates, Throughput
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
 from shared.scheduling.queue import Entry, Place
@@ -94,13 +94,6 @@ class Queue(Struct, frozen=True, kw_only=True):
     gated: int = 0
 
 
-class Rates(Struct, frozen=True, kw_only=True):
-    """Per second, over the last ten."""
-
-    pods_per_s_10s: float
-    decisions_per_s_10s: float
-
-
 class Nodes(Struct, frozen=True, kw_only=True):
     """How many there are; ``unowned``: no agent decides for them; ``pressure``: short of memory, disk or pids."""
 
@@ -113,7 +106,7 @@ class Nodes(Struct, frozen=True, kw_only=True):
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """The figures of a screen. ``*_ms``: of the last pods and rounds; totals are of this term."""
+    """The figures of a screen. ``*_ms``: of the last pods and scheduling cycles; totals are of this term."""
 
     queue: Queue
     bound: int
@@ -123,7 +116,6 @@ class Overview(Struct, frozen=True, kw_only=True):
     round_ms: Quantiles
     conflicts: int
     refusals: int
-    agents: int
     nodes: Nodes
     resources: list[ResourceTotal]
 
@@ -204,10 +196,9 @@ def decision_shown(core: Core, decision: PastDecision, wall_of: WallOf) -> Decis
     )
 
 
-def overview(core: Core, pace: Pace, now: float) -> Overview:
+def overview(core: Core, throughput: Throughput, now: float) -> Overview:
     """The figures as they are now."""
     state, stats, counts = core.state, core.state.stats, core.state.queue.count()
-    rates = pace.rates(now, stats.bound, stats.answers)
     return Overview(
         queue=Queue(
             active=counts[Place.ACTIVE],
@@ -218,16 +209,15 @@ def overview(core: Core, pace: Pace, now: float) -> Overview:
         ),
         bound=stats.bound,
         running=state.cluster.index.schedulers[state.scheduler_name],
-        rates=Rates(pods_per_s_10s=rates.pods, decisions_per_s_10s=rates.decisions),
-        latency_ms=pace.latency_ms(),
-        round_ms=pace.round_ms(),
+        rates=throughput.rates(now, stats.bound, stats.answers),
+        latency_ms=throughput.latency_ms(),
+        round_ms=throughput.round_ms(),
         conflicts=stats.conflicts,
         refusals=stats.refusals,
-        agents=len(core.roster.views),
         nodes=Nodes(
             total=len(state.cache.table.row_of),
             drained=sum(name in state.cache.table.row_of for name in state.drained),
-            unowned=len(core.roster.ownership.unowned),
+            unowned=len(core.registry.ownership.unowned),
             cordoned=cordoned(core),
             not_ready=sum(not found.ready for found in state.unwell.values()),
             pressure=sum(bool(found.pressure) for found in state.unwell.values()),
@@ -241,12 +231,6 @@ def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) ->
     key = (pod.pod_class, pod.relations)
     if key not in names:  # of many pods few classes: each is named once for a page
         names[key] = class_name(pod)
-    retry_in_s = None
-    if entry.place is Place.BACKOFF:
-        retry_in_s = round(max(0.0, entry.ready_at - now), 3)
-    elif entry.place is Place.UNSCHEDULABLE:
-        # sooner when an event happens that can help
-        retry_in_s = round(max(0.0, entry.since + core.state.queue.settings.sweep_age_s - now), 3)
     return QueuedPod(
         namespace=pod.namespace,
         name=pod.name,
@@ -255,7 +239,7 @@ def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) ->
         priority=pod.priority,
         attempts=entry.attempts,
         waiting_s=round(max(0.0, now - entry.first_seen), 3),
-        retry_in_s=retry_in_s,
+        retry_in_s=retry_in_s(core.state, entry, now),
         plugins=sorted(entry.plugins),
         nominated_node=pod.nominated_node,
         reason=reason_of(core, entry),
@@ -265,10 +249,10 @@ def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) ->
 
 def _in_flight(core: Core) -> dict[str, Pod | Placed]:
     """By uid: a pod that is offered or promised by an earlier leader, or a placement."""
-    current = core.rounds.current
+    current = core.cycle.current
     found: dict[str, Pod | Placed] = {}
     for group in current.groups.values() if current is not None else ():
-        if not group.probe:
+        if not group.shadow:
             found.update((unit.pod.uid, unit.pod) for unit in group.units)
     found.update(core.ledger.placed)
     found.update(core.takeover.held)
@@ -284,8 +268,8 @@ def _unit(core: Core, uid: str, found: Pod | Placed, wall_of: WallOf) -> UnitInF
         if account is not None:
             node, at = account.node_name, account.assumed_at
     else:
-        assert core.rounds.current is not None
-        state, at = "offered", core.rounds.current.started_at
+        assert core.cycle.current is not None
+        state, at = "offered", core.cycle.current.started_at
     pod = found.placement if isinstance(found, Placed) else found
     shown = UnitPod(namespace=pod.namespace, name=pod.name, uid=uid, node=node)
     return UnitInFlight(key=uid, pods=[shown], min_member=1, state=state, since=wall_of(at) if at is not None else "")

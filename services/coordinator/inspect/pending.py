@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Struct
 
 from services.coordinator.core.core import Core
-from services.coordinator.inspect.resources import NAMES
+from services.coordinator.inspect.nodes import NAMES
 from shared.model.pod import Pod
 from shared.scheduling.explain.failing import failing_rules, tally
 from shared.scheduling.explain.helping import Help, copies, helps_for

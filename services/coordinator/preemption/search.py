@@ -3,11 +3,11 @@
     parked --rows that evicting may open--> SEARCHING (some dry runs per turn) --none--> told so
         --best candidate--> STORING (nominatedNodeName patched) --> EVICTING (the binder evicts) --> LEAVING --> woken
 
-One search serves a whole group of pods that are judged alike (``waiting.py``), the first of them first; a node is tried
-again only when something changed on it. The nomination is in the pod's status before anybody is evicted, so a crash in
-between leaves either no victim touched or a nomination that the next leader reads back: while a pod of lower priority
-is still leaving the nominated node, no second victim is chosen. Only pods of lower priority are victims, and none that
-opted out by annotation.
+One search serves a whole group of pods that are judged alike (``parked_groups.py``), the first of them first; a node is
+tried again only when something changed on it. The nomination is in the pod's status before anybody is evicted, so a
+crash in between leaves either no victim touched or a nomination that the next leader reads back: while a pod of lower
+priority is still leaving the nominated node, no second victim is chosen. Only pods of lower priority are victims, and
+none that opted out by annotation.
 
 Refuses to do: evict (the binder's), wait for anything while it searches.
 """
@@ -24,9 +24,8 @@ from msgspec.structs import replace
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import State
-from services.coordinator.cycle.constraints import Guiding
 from services.coordinator.preemption.evictions import EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
-from services.coordinator.status.reporter import UNSCHEDULABLE, Notices
+from services.coordinator.status.reporter import UNSCHEDULABLE, StatusReporter
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
@@ -116,17 +115,18 @@ class _Nomination:
 class Preemptor:
     """Searches of one term by group, nominations by the preemptor's uid."""
 
-    def __init__(self, state: State, ledger: Ledger, notices: Notices, guiding: Guiding) -> None:
+    def __init__(self, state: State, ledger: Ledger, reporter: StatusReporter) -> None:
         self._state = state
         self._ledger = ledger
-        self._notices = notices
-        self._guiding = guiding
-        self._searches: dict[Hashable, _Search] = {}
+        self._reporter = reporter
+        self.searches: dict[Hashable, _Search] = {}
+        """Those under way, by group: while there are any, the loop is to turn at once."""
         self._order: list[tuple[int, int, Hashable]] = []
         self._begun = 0
         self._tries: OrderedDict[tuple[PodClass, int], dict[int, tuple[int, int, Tried]]] = OrderedDict()
-        self._nominations: dict[str, _Nomination] = {}
-        self._landing: dict[str, str] = {}
+        self.nominations: dict[str, _Nomination] = {}
+        """By the preemptor's uid."""
+        self.landing: dict[str, str] = {}
         """Victims not seen bound yet, with the preemptor: each is evicted once it is, where it was to be."""
 
     # --- a pod is parked ----------------------------------------------------------------------------------------
@@ -140,11 +140,11 @@ class Preemptor:
             self._insist(pod.uid)
             self._tell(pod, message, TERMINATING)
             return
-        self._nominations.pop(pod.uid, None)
+        self.nominations.pop(pod.uid, None)
         group = self._state.queue.waiting.groups[group_key(pod)]
         search = self._search_for(group)
         if search is None:
-            found = self._guiding.openable(pod)
+            found = self._state.constraints.openable(pod)
             if not found.rows:
                 self._give_up(pod, message, unavailable_message(self._nodes, dict(found.reasons)))
                 return
@@ -156,7 +156,7 @@ class Preemptor:
         pod, search = group.pod, self._search_for(group)
         if pod.nominated_node or not self._may_preempt(pod):
             return  # one that is nominated is tried again once nobody leaves for it any more
-        if row is None and not self._guiding.openable(pod).rows:
+        if row is None and not self._state.constraints.openable(pod).rows:
             return
         search = search or self._begin(group, whole=False)
         if row is None:
@@ -171,7 +171,7 @@ class Preemptor:
     def _search_for(self, group: Group) -> _Search | None:
         """The search under way. One for the same pods before they were roused and parked again does not count: what
         changed in between was offered to nobody."""
-        search = self._searches.get(group.key)
+        search = self.searches.get(group.key)
         return search if search is not None and search.group is group else None
 
     def _begin(self, group: Group, *, whole: bool = True) -> _Search:
@@ -180,16 +180,16 @@ class Preemptor:
         limit = max(FEWEST_CANDIDATES, self._nodes // CANDIDATE_SHARE)
         search = _Search(group, self._nodes, limit, whole)
         state.stats.preemption_searches += 1
-        if key not in self._searches:
+        if key not in self.searches:
             self._begun += 1
             heapq.heappush(self._order, (-pod.priority, self._begun, key))
-        self._searches[key] = search
+        self.searches[key] = search
         return search
 
     def _look_everywhere(self, pod: Pod, search: _Search) -> int:
         """Where the fewest and least important pods would do comes first, else from a random node on; returns the
         work it was."""
-        found, search.whole = self._guiding.openable(pod), False
+        found, search.whole = self._state.constraints.openable(pod), False
         search.reasons = search.reasons or found.reasons.copy()
         start = int(self._state.rng.random() * len(found.rows))
         price = self._state.cluster.index.removable.least_price(pod)
@@ -202,7 +202,7 @@ class Preemptor:
         Any pod of lower priority counts that is terminating there: the API server's eviction replaces the reason
         by which kube-scheduler knows its own victims.
         """
-        index, known = self._state.cluster.index, self._nominations.get(pod.uid)
+        index, known = self._state.cluster.index, self.nominations.get(pod.uid)
         node = known.pod.nominated_node if known is not None else pod.nominated_node
         if not node or self._hopeless(pod, node):
             return False
@@ -216,30 +216,25 @@ class Preemptor:
         row = cluster.table.row_of.get(node)
         if row is None:
             return True
-        prefiltered = self._guiding.judge(pod).prefiltered
+        prefiltered = self._state.constraints.judge(pod).prefiltered
         found = rejection_of(feasibility, prefiltered, run_filters(cluster, feasibility, prefiltered), row)
         return found is not None and found[0].code is Code.UNRESOLVABLE
 
     def _finds_room(self, pod: Pod) -> bool:
         """Whether some node takes the pod by now: nobody has to leave for it."""
-        return not self._guiding.takes_nobody(pod, self._guiding.judge(pod))
+        return not self._state.constraints.fits_nowhere(pod)
 
     # --- the search ---------------------------------------------------------------------------------------------
-
-    @property
-    def busy(self) -> bool:
-        """Whether a search goes on: the loop is to turn at once."""
-        return bool(self._searches)
 
     def step(self) -> None:
         """Try some nodes more, for the highest priority first."""
         left = DRY_RUNS_PER_TURN * KNOWN_PER_DRY_RUN
-        while self._searches and left > 0:
+        while self.searches and left > 0:
             key = self._order[0][2]
-            search, group = self._searches[key], self._state.queue.waiting.groups.get(key)
+            search, group = self.searches[key], self._state.queue.waiting.groups.get(key)
             if group is not search.group:
                 heapq.heappop(self._order)
-                del self._searches[key]
+                del self.searches[key]
                 continue
             if search.whole:
                 left -= self._look_everywhere(group.pod, search)
@@ -248,7 +243,7 @@ class Preemptor:
             if not search.rows or enough(search.found, search.limit):
                 left -= KNOWN_PER_DRY_RUN
                 self._conclude(group, search)
-                if key not in self._searches:
+                if key not in self.searches:
                     heapq.heappop(self._order)
 
     def _may_preempt(self, pod: Pod) -> bool:
@@ -277,7 +272,7 @@ class Preemptor:
         """A dry run's result, remembered where nothing changed on the node and nothing but the node decides."""
         state = self._state
         table = state.cache.table
-        if self._guiding.prefiltered(pod).rules or table.names[row] in state.cluster.nominated_nodes():
+        if self._state.constraints.prefiltered(pod).rules or table.names[row] in state.cluster.nominated:
             return self._candidate(pod, row), KNOWN_PER_DRY_RUN
         kind = pod.pod_class, pod.priority
         tries = self._tries.get(kind)
@@ -296,7 +291,7 @@ class Preemptor:
 
     def _candidate(self, pod: Pod, row: int) -> Tried:
         state = self._state
-        dry_run = DryRun(state.cluster, state.feasibility, self._guiding.prefiltered(pod), row)
+        dry_run = DryRun(state.cluster, state.feasibility, self._state.constraints.prefiltered(pod), row)
         lower = [p for p in state.cluster.index.pods_on(dry_run.node_name) if p.priority < pod.priority]
         possible = [p for p in lower if p.preemptible]
         if not possible:
@@ -316,7 +311,7 @@ class Preemptor:
         if self._finds_room(pod):
             message = search.untold.pop(uid, "")
             if message:
-                self._notices.tell(pod, UNSCHEDULABLE, message)
+                self._reporter.tell(pod, UNSCHEDULABLE, message)
             state.queue.rouse(uid, state.now, ClusterEvent.POD_DELETED)  # the others of the group search on
             return
         while search.found:
@@ -328,10 +323,10 @@ class Preemptor:
             if again is not None and again.violations > chosen.violations and not state.settings.preemption_strict:
                 search.found.append(again)  # its budget was used up meanwhile: another node may do better
             elif again is not None and again.violations <= chosen.violations:
-                message = search.untold.pop(uid, "") or failure_message(self._guiding.diagnosis(pod))
+                message = search.untold.pop(uid, "") or failure_message(self._state.constraints.diagnosis(pod))
                 self._nominate(pod, again, message)
                 return
-        del self._searches[group.key]
+        del self.searches[group.key]
         tried = sum(search.reasons.values())
         reasons = search.reasons + Counter({NOT_HELPFUL: max(0, search.nodes - tried)})
         self._tell_all(search, unavailable_message(search.nodes, dict(reasons)))
@@ -349,7 +344,7 @@ class Preemptor:
         self._tell(pod, message, preemption, nominated="" if pod.nominated_node else None)
 
     def _tell(self, pod: Pod, message: str, preemption: str, *, nominated: str | None = None) -> None:
-        self._notices.tell(pod, UNSCHEDULABLE, f"{message} preemption: {preemption}", nominated=nominated)
+        self._reporter.tell(pod, UNSCHEDULABLE, f"{message} preemption: {preemption}", nominated=nominated)
 
     # --- nomination and eviction --------------------------------------------------------------------------------
 
@@ -357,33 +352,32 @@ class Preemptor:
         state, node = self._state, candidate.node_name
         for other in state.cluster.nominated_below(node, pod.priority):
             # it would wait for room that is taken now (kube-scheduler clears these too)
-            self._nominations.pop(other.uid, None)
+            self.nominations.pop(other.uid, None)
             state.cluster.withdraw_nomination(other.uid)
-            self._notices.clear_nomination(other)
+            self._reporter.clear_nomination(other)
             state.queue.renominate(other.uid, replace(other, nominated_node=""))
             state.queue.rouse(other.uid, state.now)
         nominated = replace(pod, nominated_node=node)
         state.queue.renominate(pod.uid, nominated)
         state.cluster.nominate(nominated)
-        state.objects_version += 1
         state.stats.preemptions += 1
         state.stats.victims_s.append(len(candidate.victims))
         standing = [p for p in state.cluster.index.pods_on(node) if p.priority < pod.priority and p.preemptible]
         violating = {p.uid for p in by_budget(sorted(standing, key=importance), state.cluster.budgets)[0]}
         forced = frozenset(violating) if candidate.violations else frozenset()
-        self._nominations[pod.uid] = _Nomination(nominated, candidate.victims, forced)
+        self.nominations[pod.uid] = _Nomination(nominated, candidate.victims, forced)
         state.log("pod_nominated", pod_uid=pod.uid, node=node, victims=len(candidate.victims))
-        self._notices.tell(pod, UNSCHEDULABLE, message, nominated=node)
+        self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=node)
 
     def stored(self, uid: str, node: str) -> None:
         """The API server has the nomination: now the victims may go."""
-        known = self._nominations.get(uid)
+        known = self.nominations.get(uid)
         if known is None or known.stored or known.pod.nominated_node != node:
             return
         entry = self._state.queue.entries.get(uid)
         waiting = entry is not None and entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF)
         if entry is None or not waiting or self._finds_room(entry.pod):
-            del self._nominations[uid]  # it goes somewhere else, perhaps; parked again, it is considered again
+            del self.nominations[uid]  # it goes somewhere else, perhaps; parked again, it is considered again
             state = self._state
             state.queue.rouse(uid, state.now, ClusterEvent.POD_DELETED)
             return
@@ -400,7 +394,7 @@ class Preemptor:
             if account is None or seen is None or account.node_name != node or seen.terminating:
                 continue
             if account.assumed_at is not None:
-                self._landing[victim.uid] = uid
+                self.landing[victim.uid] = uid
                 continue
             evictions.append(Eviction(victim.uid, victim.namespace, victim.name, uid, node, victim.uid in known.forced))
         if evictions:
@@ -416,13 +410,13 @@ class Preemptor:
 
     def landed(self, pod: Pod) -> None:
         """The watch shows a pod bound that was only assumed: if it is a victim where it is now, it is to leave."""
-        known = self._nominations.get(self._landing.pop(pod.uid, ""))
+        known = self.nominations.get(self.landing.pop(pod.uid, ""))
         if known is not None:
             self._evict(known, [victim for victim in known.victims if victim.uid == pod.uid])
 
     def _insist(self, uid: str) -> None:
         """Ask those victims again of which nobody knows whether they were asked; to be evicted twice is once."""
-        known = self._nominations.get(uid)
+        known = self.nominations.get(uid)
         if known is not None and known.unsure:
             victims = [victim for victim in known.victims if victim.uid in known.unsure]
             known.unsure.clear()
@@ -430,35 +424,34 @@ class Preemptor:
 
     def failed(self, uid: str) -> None:
         """The nomination was not written, or the victims do not go: the pod is tried again after its backoff."""
-        known = self._nominations.pop(uid, None)
+        known = self.nominations.pop(uid, None)
         if known is None:
             return
         state = self._state
         state.cluster.withdraw_nomination(uid)
-        state.objects_version += 1
         entry = state.queue.entries.get(uid)
         if entry is not None:
             if known.stored:
-                self._notices.clear_nomination(entry.pod)
+                self._reporter.clear_nomination(entry.pod)
             state.queue.renominate(uid, replace(entry.pod, nominated_node=""))
             state.queue.rouse(uid, state.now)
 
     def unstored(self, uid: str) -> None:
         """The patch of a pod's condition failed; if it carried the nomination, there is none."""
-        known = self._nominations.get(uid)
+        known = self.nominations.get(uid)
         if known is not None and not known.stored:
             self.failed(uid)
 
     def evicted(self, eviction: Eviction, result: EvictionResult) -> None:
         """What became of one victim, by the binder; that it is gone only the watch says."""
-        state, known = self._state, self._nominations.get(eviction.preemptor)
+        state, known = self._state, self.nominations.get(eviction.preemptor)
         current = known if known is not None and known.pod.nominated_node == eviction.node else None
         state.evicted.became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
                 note = f"Preempted by pod {eviction.preemptor} on node {eviction.node}"
-                state.emit(
+                state.out.append(
                     EmitEvent(
                         eviction.uid,
                         eviction.namespace,
@@ -486,7 +479,7 @@ class Preemptor:
 
     def as_nominated(self, pod: Pod) -> Pod:
         """The pod with the nomination that is on its way to the API server, until the watch shows that one."""
-        known = self._nominations.get(pod.uid)
+        known = self.nominations.get(pod.uid)
         if known is None or known.shown:
             return pod
         if pod.nominated_node == known.pod.nominated_node:
@@ -500,5 +493,5 @@ class Preemptor:
 
     def forget(self, uid: str) -> None:
         """The pod is placed or gone."""
-        self._landing.pop(uid, None)
-        self._nominations.pop(uid, None)
+        self.landing.pop(uid, None)
+        self.nominations.pop(uid, None)

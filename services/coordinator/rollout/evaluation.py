@@ -1,6 +1,6 @@
 """The rollout as the leading coordinator runs it: evidence in, changes of the policy pointer out. Pure.
 
-    samples, lane reports, plan results --> window --closed--> Rollout (policy/rollout.py) --> WritePointer --> etcd
+    samples, agents' reports, plan results --> window --closed--> Rollout (policy/rollout.py) --> WritePointer --> etcd
                                                |   failures told by agents ----^                    |
                                                +--> KeepWindow (for people)    pointer seen <-------+
 
@@ -18,10 +18,9 @@ import msgspec
 
 from services.coordinator.core.instructions import KeepWindow, WritePointer
 from services.coordinator.core.state import State
-from services.coordinator.rollout.values import Sample
-from services.coordinator.rollout.variants import Lanes
+from services.coordinator.rollout.variants import Variants
 from services.coordinator.rollout.view import RolloutView, conduct_of, view_of
-from services.coordinator.rollout.window import LaneBook, OpenWindow
+from services.coordinator.rollout.window import OpenWindow, VariantBook
 from shared.errors import ConfigError
 from shared.policy.guard import Failure
 from shared.policy.rollout.judging import RolloutSettings
@@ -32,12 +31,12 @@ from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 WRITE_RETRY_S = 2.0
 
 
-class Rolling:
+class RolloutEvaluation:
     """Collects the window and keeps the machine."""
 
-    def __init__(self, state: State, lanes: Lanes) -> None:
+    def __init__(self, state: State, variants: Variants) -> None:
         self._state = state
-        self._lanes = lanes
+        self._variants = variants
         self._rollout: Rollout | None = None
         self._written: tuple[Change, float] | None = None
         self.failures: Counter[str] = Counter()
@@ -48,8 +47,8 @@ class Rolling:
 
     def seen(self, pointer: PolicyPointer) -> None:
         """The pointer as etcd has it."""
-        before = self._lanes.pointer
-        self._lanes.pointer = pointer
+        before = self._variants.pointer
+        self._variants.follow(pointer)
         if self._rollout is None:
             self._rollout = Rollout(self.settings, pointer)
         else:
@@ -80,21 +79,19 @@ class Rolling:
 
     def heard(self, decisions: Decisions) -> None:
         """One agent's answer: how its policies did, and what they did wrong."""
+        if self._rollout is None:
+            return
         for report in decisions.lanes:
             book = self._book(report.policy)
             if book is not None:
                 book.judged(report.groups, len(report.fallen), report.spent_us)
-        if decisions.failures and self._rollout is not None:
+        if decisions.failures:
             self._failed(self._rollout, decisions)
-
-    def compared(self, sample: Sample) -> None:
-        """Both policies were asked about one unit; without a rollout the active one alone."""
-        self._open.samples.append(sample)
 
     def answered(self, placements: Sequence[Placement], results: Sequence[PlacementResult]) -> None:
         """The binder's answer to a plan: what it refused on the chosen node counts against who chose."""
-        self._lanes.valuing.placed(placements)
-        if not self._lanes.rolling:
+        self._variants.valuing.placed(placements)
+        if not self._variants.has_candidate:
             return
         result_of = {result.unit: result for result in results}
         for placement in placements:
@@ -106,8 +103,10 @@ class Rolling:
             book.rejected += result is not None and (result.conflicts > 0 or result.outcome == Outcome.CONFLICT)
 
     def step(self) -> None:
-        """Close the window when it is due; ask again for a change that was not seen."""
+        """Take the cycles' samples; close the window when it is due; ask again for a change that was not seen."""
         state, rollout = self._state, self._rollout
+        self._open.samples.extend(self._variants.samples)
+        self._variants.samples.clear()
         if self._written is not None:
             unseen, at = self._written
             if state.now >= at + WRITE_RETRY_S:
@@ -121,7 +120,7 @@ class Rolling:
             self._close(rollout)
 
     def _close(self, rollout: Rollout) -> None:
-        goal, values = self._lanes.goal, self._open.values(self._lanes.goal)
+        goal, values = self._variants.goal, self._open.values(self._variants.goal)
         window, before = self._open.closed(goal), rollout.pointer
         self._restart()
         change = rollout.closed(window)
@@ -132,7 +131,7 @@ class Rolling:
             stage=before.stage, percent=before.percent, values=values, samples=window.samples, agreed=window.agreed,
             verdict=verdict.value, why=why, conduct=conduct_of(window),
         )  # fmt: skip
-        self._state.emit(KeepWindow(self.last))
+        self._state.out.append(KeepWindow(self.last))
         self._state.log(
             "policy_window", candidate=self.last.candidate, goal=goal, value=round(window.candidate.value, 4),
             active_value=round(window.active.value, 4), samples=window.samples, agreed=window.agreed,
@@ -143,11 +142,11 @@ class Rolling:
 
     def _close_alone(self, rollout: Rollout) -> None:
         """Nothing is compared: what the active policy's choices were worth is kept all the same."""
-        count, values = len(self._open.samples), self._open.values(self._lanes.goal)
+        count, values = len(self._open.samples), self._open.values(self._variants.goal)
         self._restart()
         if count:
             alone = PolicyWindow(number=0, time="", active=rollout.pointer.active.title, values=values, samples=count)
-            self._state.emit(KeepWindow(alone))
+            self._state.out.append(KeepWindow(alone))
 
     def wake_at(self) -> float | None:
         """When something is due by itself."""
@@ -167,7 +166,7 @@ class Rolling:
 
     def figures(self) -> dict[str, Any]:
         """The pointer, the windows of the present stage and the last one, for ``/v1/status``."""
-        pointer, view = self._lanes.pointer, self.view()
+        pointer, view = self._variants.pointer, self.view()
         if pointer is None or view is None:
             return {}
         told: dict[str, Any] = msgspec.to_builtins(view)
@@ -200,9 +199,9 @@ class Rolling:
             self._state.log("policy_failed", level="error", reason=change.after.reason)
             self._write(change)
 
-    def _book(self, title: str) -> LaneBook | None:
+    def _book(self, title: str) -> VariantBook | None:
         """Of the policy that did it; None for one that is not compared (any more): agents change over one by one."""
-        pointer = self._lanes.pointer
+        pointer = self._variants.pointer
         if pointer is None:
             return None
         if pointer.candidate is not None and title == pointer.candidate.title:
@@ -215,11 +214,11 @@ class Rolling:
 
     def _write(self, change: Change) -> None:
         self._written = (change, self._state.now)
-        self._state.emit(WritePointer(change))
+        self._state.out.append(WritePointer(change))
 
     def _restart(self) -> None:
         self._open = OpenWindow(self._state.now)
-        self._lanes.valuing.reopen()
+        self._variants.valuing.reopen()
 
 
 def _title(ref: PolicyRef | None) -> str:

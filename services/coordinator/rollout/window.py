@@ -1,4 +1,4 @@
-"""One window of evidence: what each lane did, and what the choices of both were worth. Pure.
+"""One window of evidence: what each variant did, and what the choices of both were worth. Pure.
 
 It refuses to judge: ``policy.judging`` does.
 """
@@ -14,8 +14,8 @@ from shared.wire.records import PolicyValue
 MOST_TIMES = 4096
 
 
-class LaneBook:
-    """What one lane did."""
+class VariantBook:
+    """What one policy variant did."""
 
     def __init__(self) -> None:
         self.groups = self.fallen = self.placements = self.rejected = 0
@@ -40,7 +40,7 @@ class OpenWindow:
 
     def __init__(self, opened: float) -> None:
         self.opened = opened
-        self.candidate, self.active = LaneBook(), LaneBook()
+        self.candidate, self.active = VariantBook(), VariantBook()
         self.samples: deque[Sample] = deque(maxlen=MOST_TIMES)
 
     def values(self, goal: str) -> tuple[PolicyValue, ...]:

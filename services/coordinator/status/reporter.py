@@ -93,7 +93,7 @@ class _Out(NamedTuple):
 
 
 @dataclass(slots=True)
-class Notices:
+class StatusReporter:
     """What each pending pod was told last, and what is still to be told."""
 
     _state: State
@@ -125,15 +125,6 @@ class Notices:
         notice = self._notices.get(pod.uid)
         reason, message = (notice.news.reason, notice.news.message) if notice is not None else pod.condition[1:]
         self.tell(pod, reason or UNSCHEDULABLE, message, nominated="")
-
-    def scheduled(self, placement: Placement, node: str) -> None:
-        """The pod is bound: an event."""
-        state = self._state
-        state.stats.events += 1
-        uid, namespace, name = placement.uid, placement.namespace, placement.name
-        note = f"Successfully assigned {namespace}/{name} to {node}"
-        cause_id = f"{state.term:x}-{placement.unit:x}"
-        state.emit(EmitEvent(uid, namespace, name, "", "Normal", "Scheduled", "Binding", note, cause_id))
 
     def placing(self, uid: str) -> None:
         """The pod goes into a plan: what it was to be told waits, lest it change the version its Binding names."""
@@ -268,17 +259,28 @@ class Notices:
         told = notice.shown is not None or pod.condition[0] == "False"
         self._out[pod.uid] = _Out(news, notice.nominated, notice.since)
         state.stats.conditions += 1
-        state.emit(PatchCondition(pod.uid, pod.namespace, pod.name, news.reason, news.message, told, notice.nominated))
+        state.out.append(
+            PatchCondition(pod.uid, pod.namespace, pod.name, news.reason, news.message, told, notice.nominated)
+        )
         if news == notice.announced or news == notice.shown:
             return
         notice.announced = news
         state.stats.events += 1
-        state.emit(
+        state.out.append(
             EmitEvent(
                 pod.uid, pod.namespace, pod.name, pod.resource_version, "Warning", "FailedScheduling", "Scheduling",
                 news.message, kind=news.kind,
             )
         )  # fmt: skip
+
+
+def scheduled_event(placement: Placement, node: str, term: int) -> EmitEvent:
+    """The event about a pod that is bound."""
+    uid, namespace, name = placement.uid, placement.namespace, placement.name
+    note = f"Successfully assigned {namespace}/{name} to {node}"
+    return EmitEvent(
+        uid, namespace, name, "", "Normal", "Scheduled", "Binding", note, f"{term:x}-{placement.unit:x}"
+    )  # fmt: skip
 
 
 _DIGITS, _PARTS = re.compile(r"\d+"), re.compile(r"[:,.](?:\s|$)")

@@ -27,8 +27,7 @@ from shared.policy.usage.class_usage import BASE, OTHER
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import requested_of, scale_of
 from shared.wire.bounds import MAX_COUNT, MAX_FEATURE
-from shared.wire.residents import Residents as Told
-from shared.wire.residents import StandingPod, WorkloadName, WorkloadUse
+from shared.wire.residents import Residents, StandingPod, WorkloadName, WorkloadUse
 
 OLD_S = 3600.0
 """Age that a pod gets which stood before anybody looked: old enough for every window."""
@@ -59,7 +58,7 @@ class _Stay:
     since_s: float
 
 
-class Residents:
+class WorkloadInventory:
     """One term's. ``follow`` before ``tell``; ``stop`` when no policy looks."""
 
     def __init__(self, state: State, store: UtilisationStore) -> None:
@@ -115,7 +114,7 @@ class Residents:
             known.clear()
         self._store.forget_pods()
 
-    def tell(self, view: AgentView, wants: Iterable[Want]) -> Told | None:
+    def tell(self, view: AgentView, wants: Iterable[Want]) -> Residents | None:
         """What the next offer to the agent says; None while no policy looks. Counts as told from here on."""
         if not self._running:
             return None
@@ -134,7 +133,7 @@ class Residents:
         for workload, pod_class in wants:
             self._id(heard, workload, pod_class, names)
         uses = self._uses(heard, names)
-        return Told(names, stands, ended, anew, uses) if anew or names or stands or ended or uses else NOTHING
+        return Residents(names, stands, ended, anew, uses) if anew or names or stands or ended or uses else NOTHING
 
     def learned(self) -> None:
         """The store took new measurements: agents are told what came of them."""
@@ -264,5 +263,5 @@ def _told(shares: list[float]) -> list[float]:
     return [min(round(share, 6), MAX_FEATURE) for share in shares]
 
 
-NOTHING = Told()
+NOTHING = Residents()
 """Nothing changed, and policies do look."""

@@ -5,22 +5,19 @@ Every difference is numbered, value against value, in docs/policies/deepsets.md.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from services.learner.training.dqn import DqnSettings
+from services.learner.training.dqn_run import DqnRunSettings
+from services.learner.training.runner import FIRST_TRAINING_SEED
 from shared.errors import ConfigError
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES
 
-FIRST_TRAINING_SEED = 1000
-"""Seeds below are for validation and tests."""
-
 
 @dataclass(frozen=True, slots=True)
-class DeepSetsSettings:
+class DeepSetsSettings(DqnRunSettings):
     """One run."""
 
-    policy: str
     seed: int = FIRST_TRAINING_SEED
     decisions: int = 20_000
     """Placements to learn from."""
@@ -48,22 +45,12 @@ class DeepSetsSettings:
     def __post_init__(self) -> None:
         if self.policy not in DEEP_SETS_POLICIES:
             raise ConfigError(f"policy: {self.policy!r} is not trained here; choose one of {list(DEEP_SETS_POLICIES)}")
-        if self.seed < FIRST_TRAINING_SEED:
-            raise ConfigError(
-                f"--seeds: {self.seed} is kept for validation and tests; train on {FIRST_TRAINING_SEED} or more"
-            )
+        DqnRunSettings.__post_init__(self)
         if self.decisions <= self.learning_starts:
             raise ConfigError(
                 f"--steps: {self.decisions} decisions are too few, learning starts after {self.learning_starts};"
                 f" give {self.learning_starts + 1} or more"
             )
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it as JSON values: what a checkpoint's digest is taken of."""
-        found = asdict(self)
-        if not self.warm_up:
-            del found["warm_up"]  # as in runs from before there was a warm-up: their checkpoints stay usable
-        return found
 
 
 def settings_for(policy: str, seed: int = FIRST_TRAINING_SEED, decisions: int | None = None) -> DeepSetsSettings:

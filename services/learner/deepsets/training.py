@@ -1,14 +1,15 @@
 """Trains a Deep Sets policy on the twin: act, judge, store, learn, validate; resumable at any episode's start.
 
 One run is a function of its settings: scenarios come from (seed, episode), exploration and replay from generators
-that are saved with it. The weights kept are the best on the validation seeds (500-509), never on test seeds. It does
-no file I/O but through ``checkpoint``, and shows nothing: the caller gets a ``Report`` after each episode.
+that are saved with it. The weights kept are the best on the validation seeds (500-509), never on test seeds. Scalars:
+``train/reward`` (mean published reward of the episode, exploration included), ``train/epsilon``, ``train/loss``
+(Huber), ``train/q_mean`` (of the actions learned from), ``train/gradient_norm`` (before clipping) and
+``validation/regret`` (to the oracle, greedy).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 from services.learner.deepsets.network import DeepSetsQ
 from services.learner.deepsets.settings import DeepSetsSettings
 from services.learner.training.dqn import DqnLearner, UpdateStats, epsilon_greedy
-from services.learner.training.replay import ReplayBuffer, transition_fields
-from services.learner.training.schedules import LinearSchedule
+from services.learner.training.dqn_run import DqnRun, LinearSchedule
+from services.learner.training.replay import transition_fields
+from services.learner.training.runner import Report
 from shared.experiments.environments.placement import PlacementEnv, Scenario
 from shared.experiments.environments.placement_rewards import REWARDS, place_and_judge
 from shared.experiments.environments.placement_scenarios import (
@@ -38,37 +40,23 @@ VALIDATION_SEEDS = range(500, 510)
 Arrays = dict[str, NDArray[np.float32]]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """After an episode: placements so far, mean reward of the episode, the last gradient step, and the validation
-    regret to the oracle if one was due."""
+class DeepSetsRun(DqnRun):
+    """One training run and all its state; its steps are placements."""
 
-    decisions: int
-    reward: float
-    epsilon: float
-    update: UpdateStats | None
-    regret: float | None
-
-
-class DeepSetsRun:
-    """One training run and all its state."""
+    kept = ("decisions", "episode", "best_regret", "best")
+    unit = "placements"
 
     def __init__(self, settings: DeepSetsSettings) -> None:
         self.settings = settings
         network = DeepSetsQ((FEATURE_COUNT, *settings.hidden, 1), seed=settings.seed)
-        self.learner = DqnLearner(network, settings.dqn)
         observation = (MOST_TRAINING_NODES, FEATURE_COUNT)
-        self.replay = ReplayBuffer(
-            transition_fields(observation, actions=MOST_TRAINING_NODES, members=MOST_TRAINING_NODES),
-            capacity=settings.replay_capacity,
-            rng=np.random.default_rng((settings.seed, 2)),
-        )
+        fields = transition_fields(observation, actions=MOST_TRAINING_NODES, members=MOST_TRAINING_NODES)
+        super().__init__(settings.seed, DqnLearner(network, settings.dqn), fields, settings.replay_capacity)
         self.decisions = 0
         self.episode = 0
         self.best_regret = float("inf")
         self.best: Arrays = network.export()
         self._network = network
-        self._rng = np.random.default_rng((settings.seed, 3))
         self._reward = REWARDS[settings.policy]
         self._epsilon = LinearSchedule(
             settings.epsilon_begin, settings.epsilon_end, 0, int(settings.decisions * settings.exploration_share)
@@ -78,6 +66,16 @@ class DeepSetsRun:
         )
 
     @property
+    def done(self) -> int:
+        """Placements so far."""
+        return self.decisions
+
+    @property
+    def length(self) -> int:
+        """Placements of the whole run."""
+        return self.settings.decisions
+
+    @property
     def finished(self) -> bool:
         """Whether all placements have been made."""
         return self.decisions >= self.settings.decisions
@@ -85,11 +83,17 @@ class DeepSetsRun:
     def run(self) -> Iterator[Report]:
         """Episode by episode to the end; stop at any report and go on later."""
         while not self.finished:
-            before = self.decisions
+            before, due = self.decisions, self.settings.validate_every
             reward, update = self._episode()
-            due = self.settings.validate_every
-            regret = self._validate() if before // due != self.decisions // due or self.finished else None
-            yield Report(self.decisions, reward, self._epsilon(self.decisions), update, regret)
+            scalars = {"train/reward": reward, "train/epsilon": self._epsilon(self.decisions)}
+            if update is not None:
+                scalars |= update.scalars()
+            if before // due == self.decisions // due and not self.finished:
+                yield Report(self.decisions, scalars)
+                continue
+            regret = self._validate()
+            scalars["validation/regret"] = regret
+            yield Report(self.decisions, scalars, f"validation regret {regret:.4f}")
 
     def weights(self, **card: Any) -> WeightsFile:
         """The best validated weights, with what the caller adds to their card."""
@@ -97,8 +101,7 @@ class DeepSetsRun:
 
     def _episode(self) -> tuple[float, UpdateStats | None]:
         settings = self.settings
-        rng = np.random.default_rng((settings.seed, 4, self.episode))
-        env = PlacementEnv(training_scenario(rng, latency=settings.policy == "el"), int(rng.integers(2**31)))
+        _, env = training_env(settings, 4, self.episode)
         self.episode += 1
         rewards: list[float] = []
         update: UpdateStats | None = None
@@ -134,25 +137,11 @@ class DeepSetsRun:
             self.best_regret, self.best = regret, arrays
         return regret
 
-    def get_state(self) -> dict[str, Any]:
-        """Everything but the settings."""
-        return {
-            "learner": self.learner.get_state(),
-            "replay": self.replay.get_state(),
-            "rng": self._rng.bit_generator.state,
-            "decisions": self.decisions,
-            "episode": self.episode,
-            "best_regret": self.best_regret,
-            "best": self.best,
-        }
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from ``get_state``'s answer."""
-        self.learner.set_state(state["learner"])
-        self.replay.set_state(state["replay"])
-        self._rng.bit_generator.state = state["rng"]
-        self.decisions, self.episode = state["decisions"], state["episode"]
-        self.best_regret, self.best = state["best_regret"], state["best"]
+def training_env(settings: DeepSetsSettings, stream: int, episode: int) -> tuple[np.random.Generator, PlacementEnv]:
+    """An episode's scenario, and the generator that drew it; streams 4, 7 and 8: learning, imitation, calibration."""
+    rng = np.random.default_rng((settings.seed, stream, episode))
+    return rng, PlacementEnv(training_scenario(rng, latency=settings.policy == "el"), int(rng.integers(2**31)))
 
 
 def validation_regret(policy: DeepSetsPolicy) -> float:

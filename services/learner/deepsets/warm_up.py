@@ -6,21 +6,24 @@ captured cluster's scheduler did. Both come as this policy's own features.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from services.learner.deepsets.network import DeepSetsQ, SetLayer
 from services.learner.deepsets.settings import DeepSetsSettings
-from services.learner.deepsets.training import DeepSetsRun
-from services.learner.training.imitation import ImitationReport, ImitationSettings, imitate
-from shared.errors import ConfigError
-from shared.experiments.environments.placement import PlacementEnv
+from services.learner.deepsets.training import DeepSetsRun, training_env
+from services.learner.training.imitation import (
+    KUBE_DEFAULT,
+    ImitationReport,
+    ImitationSettings,
+    imitate,
+    read_source,
+    scale_to,
+)
 from shared.experiments.environments.placement_rewards import REWARDS, place_and_judge
-from shared.experiments.environments.placement_scenarios import MOST_TRAINING_NODES, training_scenario
+from shared.experiments.environments.placement_scenarios import MOST_TRAINING_NODES
 from shared.experiments.evaluation.decisions import Decisions, Example, collect, from_history, taught_by
 from shared.experiments.evaluation.worlds.placement_rollout import choose
 from shared.policy.deepsets.features import node_features
@@ -28,18 +31,9 @@ from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation
 from shared.twin.capture import decode
 
-KUBE_DEFAULT = "kube-default"
 EPISODES = 40
 """Of up to 150 decisions each: some 5,000, DL2's order of magnitude."""
 CALIBRATION_EPISODES = 20
-
-
-def spelled(source: str) -> str:
-    """``source`` as the settings keep it: a file by its digest, so that a checkpoint knows what it was taught.
-
-    Raises ``ConfigError`` for a file that cannot be read.
-    """
-    return source if source == KUBE_DEFAULT else f"sha256:{hashlib.sha256(_read(source)).hexdigest()}"
 
 
 def decisions_to_imitate(source: str, settings: DeepSetsSettings) -> Decisions:
@@ -48,7 +42,7 @@ def decisions_to_imitate(source: str, settings: DeepSetsSettings) -> Decisions:
     examples = (
         _of_kube_default(settings)
         if source == KUBE_DEFAULT
-        else from_history(decode(_read(source), source), node_features)
+        else from_history(decode(read_source(source), source), node_features)
     )
     return collect(examples, members=MOST_TRAINING_NODES, rng=rng, source=source)
 
@@ -72,13 +66,9 @@ def worth(settings: DeepSetsSettings) -> tuple[float, float]:
     reward, teacher = REWARDS[settings.policy], KubeDefault()
     taught, random = [], []
     for episode in range(CALIBRATION_EPISODES):
-        rng = np.random.default_rng((settings.seed, 8, episode))
-        env = PlacementEnv(training_scenario(rng, latency=settings.policy == "el"), int(rng.integers(2**31)))
-        while not env.finished:
-            rows = env.rows()
-            if not len(rows):
-                env.skip()
-            elif episode % 2:
+        rng, env = training_env(settings, 8, episode)
+        for rows in env.offers():
+            if episode % 2:
                 random.append(place_and_judge(env, int(rng.choice(rows)), reward)[1].reward)
             else:
                 verdicts = teacher.decide(Observation(env.seen, env.pod_class, rows), rng)
@@ -90,40 +80,25 @@ def worth(settings: DeepSetsSettings) -> tuple[float, float]:
 def calibrate(network: DeepSetsQ, decisions: Decisions, *, level: float, spread: float) -> None:
     """Scale and shift the last layer: the mean Q over ``decisions`` becomes ``level``, their mean deviation ``spread``.
 
-    The ranking stays as it was. Without this, gradient steps would first have to take the logits down to the size of
-    values, and the ranking is lost on the way (docs/policies/README.md has the figures).
+    The ranking stays as it was (``scale_to``).
     """
     with torch.no_grad():
         present = torch.from_numpy(decisions.present)
-        q = network(torch.from_numpy(decisions.features), present).masked_fill(~present, torch.nan)
-        means = q.nanmean(dim=1, keepdim=True)
-        deviation = float((q - means).square().nanmean(dim=1).sqrt().mean())
-        factor = spread / deviation if deviation > 0 else 1.0
+        q = network(torch.from_numpy(decisions.features), present)
+        factor = scale_to(spread, q, present)
         last = network.layers[-1]
         assert isinstance(last, SetLayer)
         for parameter in last.parameters():
             parameter.mul_(factor)
-        last.own.bias.add_(level - factor * float(means.mean()))
+        last.own.bias.add_(level - factor * float(q.masked_fill(~present, torch.nan).nanmean(dim=1).mean()))
 
 
 def _of_kube_default(settings: DeepSetsSettings) -> Iterator[Example]:
     teacher = KubeDefault()
     for episode in range(EPISODES):
-        rng = np.random.default_rng((settings.seed, 7, episode))
-        env = PlacementEnv(training_scenario(rng, latency=settings.policy == "el"), int(rng.integers(2**31)))
-        while not env.finished:
-            rows = env.rows()
-            if not len(rows):
-                env.skip()
-                continue
+        rng, env = training_env(settings, 7, episode)
+        for rows in env.offers():
             seen = Observation(env.seen, env.pod_class, rows)
             if len(rows) > 1:
                 yield taught_by(teacher, seen, node_features, rng)
             env.place(int(rows[choose(teacher.decide(seen, rng), rng)]))
-
-
-def _read(source: str) -> bytes:
-    try:
-        return Path(source).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"--warm-up: {source}: {error.strerror}; give a file of 'conclave twin capture'") from None

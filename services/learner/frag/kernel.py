@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from services.learner.frag.kernel_value import PROBES, TABLE, state_key, waste
-from services.learner.training.compiled import compiled
+from services.learner.frag.kernel_value import PROBES, TABLE, compiled, state_key, waste
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

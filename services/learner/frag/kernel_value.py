@@ -8,13 +8,14 @@ Arrays: ``typical`` int64 ``[typical, 4]``: CPU, devices, milli, models; ``by_gp
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-from services.learner.training.compiled import compiled
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -25,6 +26,16 @@ FOUR, PER_GPU_POD, PER_CPU_POD, WANTED = range(6, 10)
 TABLE = 1 << 18
 """Slots of the table of known values; a full neighbourhood is overwritten, so it bounds memory and never errs."""
 PROBES = 8
+NUMBA = importlib.util.find_spec("numba") is not None
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """``function``, compiled at its first call. Without numba (extra ``learn``) it runs some hundred times slower."""
+    if not NUMBA:
+        return function
+    njit: Callable[..., Callable[[F], F]] = importlib.import_module("numba").njit
+    return njit(cache=True, fastmath=True)(function)
 
 
 @compiled

@@ -4,14 +4,17 @@ Rounds of policy iteration come first (the first plays FGD, so it imitates; late
 pods placed at random), then the evolution strategy. Every ``VALIDATE_EVERY`` steps both the
 search's weights and their running mean are validated on seeds 500 and 501 over the given traces and four fixed variants
 of them; the best of all is kept. Training draws seeds from 1000 up. The whole run is a function of its seed and its
-number of steps. What is learned is the waste alone: the prices of ``frag_value`` are 0 here.
+number of steps. What is learned is the waste alone: the prices of ``frag_value`` are 0 here. Scalars:
+``train/relative_error`` (squared error of the value over its variance), ``train/pair_difference`` (mean difference
+within an antithetic pair, percentage points), ``validation/gain`` and ``validation/least_gain`` (over FGD on the same
+seeds, points, mean and least over traces), ``validation/<trace>`` (allocated percent).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +22,7 @@ from numpy.typing import NDArray
 from services.learner.frag.cases import Case, Pools, part_of, pools_of, variant
 from services.learner.frag.fit import Experience, concatenate, fit
 from services.learner.frag.search import Search
+from services.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
 from shared.experiments.traces.gpu_trace import GpuNodes, GpuPods
 from shared.policy.frag.value import UNPRICED
 
@@ -32,7 +36,7 @@ GIVEN_SHARE = 0.45
 """Of the search's episodes, those on a given trace; the others are on variants."""
 STEPS = 300
 VALIDATE_EVERY = 25
-FIRST_SEED, LAST_SEED = 1000, 1_000_000
+LAST_SEED = 1_000_000
 VALIDATION_SEEDS = (500, 501)
 VARIANTS: tuple[tuple[str, str, float], ...] = (
     ("gpushare100-like", "share", 1.0),
@@ -47,11 +51,14 @@ VARIANT_SEED = 7
 class Settings:
     """What decides a run. ``seed`` >= 1000; ``steps`` of the search."""
 
-    seed: int = FIRST_SEED
+    seed: int = FIRST_TRAINING_SEED
     steps: int = STEPS
     rounds: int = ROUNDS
     episodes: int = EPISODES
     updates: int = UPDATES
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
     def as_json(self) -> dict[str, int]:
         """For the card and the checkpoint's digest; without ``steps``, so that a run can be prolonged."""
@@ -66,19 +73,20 @@ class Validation:
     gain: float
     least_gain: float
 
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """``step`` of the search (negative: a round of policy iteration before it) and what it measured."""
-
-    step: int
-    scalars: Mapping[str, float]
-    validation: Validation | None = None
+    def scalars(self) -> dict[str, float]:
+        """By the names that curves and TensorBoard show them under."""
+        found = {f"validation/{name}": value for name, value in self.by_trace.items()}
+        return {"validation/gain": self.gain, "validation/least_gain": self.least_gain, **found}
 
 
 @dataclass
 class FragRun:
-    """One run, from nothing or from a state."""
+    """One run, from nothing or from a state; its steps are the search's, rounds of policy iteration count up to 0.
+
+    A checkpoint holds the search alone; the rounds before it are short.
+    """
+
+    unit: ClassVar[str] = "steps"
 
     nodes: GpuNodes
     lists: Mapping[str, GpuPods]
@@ -96,6 +104,21 @@ class FragRun:
         self._checks = check_cases(self.nodes, self.lists, UNPRICED)
         self._fgd = {name: _mean(case, None) for name, case in self._checks.items()}
 
+    @property
+    def done(self) -> int:
+        """Steps of the search so far."""
+        return self.search.steps if self.search is not None else 0
+
+    @property
+    def length(self) -> int:
+        """Steps of the whole search."""
+        return self.settings.steps
+
+    @property
+    def finished(self) -> bool:
+        """Whether the search has made all its steps."""
+        return self.search is not None and self.search.steps >= self.settings.steps
+
     def run(self) -> Iterator[Report]:
         """Go on to the end; a report after each round and each step."""
         if self.search is None:
@@ -107,7 +130,7 @@ class FragRun:
             self.search = Search(learned, self.settings.seed)
         while self.search.steps < self.settings.steps:
             spread = self.search.step(self._draw)
-            yield Report(self.search.steps, {"train/pair_difference": spread}, self._maybe_validate())
+            yield self._report(self.search.steps, {"train/pair_difference": spread}, self._maybe_validate())
 
     def validate(self, weights: Floats) -> Validation:
         """``weights`` on the validation seeds of every trace."""
@@ -126,7 +149,7 @@ class FragRun:
         return found
 
     def get_state(self) -> dict[str, Any]:
-        """What a checkpoint holds; only within the search, the rounds before it are short."""
+        """What a checkpoint holds; only within the search."""
         assert self.search is not None
         assert self.best is not None
         return {"search": self.search.get_state(), "best": self.best, "best_step": self.best_step}
@@ -144,14 +167,21 @@ class FragRun:
         for number in range(self.settings.rounds):
             parts: list[Experience] = []
             for _ in range(self.settings.episodes):
-                case, seed = self._case(rng, 0.5, ROUND_PARTS), int(rng.integers(FIRST_SEED, LAST_SEED))
+                case, seed = self._case(rng, 0.5, ROUND_PARTS), int(rng.integers(FIRST_TRAINING_SEED, LAST_SEED))
                 x, idle, end = case.learn(weights, seed, float(rng.choice(EXPLORE)))
                 parts.append(Experience(x.astype(np.float32), idle.astype(np.float32), end.astype(np.float32)))
             kept = [*kept, concatenate(parts)][-KEPT_ROUNDS:]
             weights, error = fit(concatenate(kept), weights, updates=self.settings.updates, seed=self.settings.seed)
-            found = self._consider(weights, number - self.settings.rounds + 1)
+            step = number - self.settings.rounds + 1
+            found = self._consider(weights, step)
             scalars = {"train/relative_error": error, "train/rows": float(sum(len(part.x) for part in kept))}
-            yield Report(number - self.settings.rounds + 1, scalars, found), weights
+            yield self._report(step, scalars, found), weights
+
+    def _report(self, step: int, scalars: dict[str, float], found: Validation | None) -> Report:
+        if found is None:
+            return Report(step, scalars)
+        validated = f"{found.gain:+.3f} points over FGD on validation"
+        return Report(step, scalars | found.scalars(), validated, saveable=self.search is not None)
 
     def _case(self, rng: np.random.Generator, given: float, parts: tuple[float, ...]) -> Case:
         names = sorted(self.lists)
@@ -159,7 +189,7 @@ class FragRun:
         return Case(part_of(self.nodes, float(rng.choice(parts)), rng), pods, UNPRICED)
 
     def _draw(self, rng: np.random.Generator) -> Callable[[Floats], float]:
-        case, seed = self._case(rng, GIVEN_SHARE, SEARCH_PARTS), int(rng.integers(FIRST_SEED, LAST_SEED))
+        case, seed = self._case(rng, GIVEN_SHARE, SEARCH_PARTS), int(rng.integers(FIRST_TRAINING_SEED, LAST_SEED))
         return lambda weights: case.play(weights, seed)
 
     def _maybe_validate(self) -> Validation | None:

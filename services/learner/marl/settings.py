@@ -5,18 +5,17 @@ Every difference from the thesis is numbered, value against value, in docs/polic
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from services.learner.marl.learner import AgentsSettings
 from services.learner.marl.rollout import Kind, Reward
 from services.learner.training.dqn import DqnSettings
+from services.learner.training.dqn_run import DqnRunSettings
+from services.learner.training.runner import FIRST_TRAINING_SEED
 from shared.errors import ConfigError
 from shared.policy.marl.policy import NAME, PUBLISHED
 from shared.policy.marl.single_dqn import NAME as SINGLE
 
-FIRST_TRAINING_SEED = 1000
-"""Seeds below are for validation and tests."""
 PER_NODE = "marl-dqn-per-node"
 """The switch: a network of its own for every node. Trained and compared, not shipped."""
 POLICIES = (NAME, PUBLISHED, SINGLE, PER_NODE)
@@ -28,10 +27,9 @@ EPISODES_OF_A_SEED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class MarlSettings:
+class MarlSettings(DqnRunSettings):
     """One run. A round: some episodes with the weights of the moment, then some gradient steps."""
 
-    policy: str
     seed: int = FIRST_TRAINING_SEED
     rounds: int = ROUNDS
     episodes_per_round: int = 16
@@ -71,20 +69,10 @@ class MarlSettings:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise ConfigError(f"policy: {self.policy!r} is not trained here; choose one of {', '.join(POLICIES)}")
-        if self.seed < FIRST_TRAINING_SEED:
-            raise ConfigError(
-                f"--seeds: {self.seed} is kept for validation and tests; train on {FIRST_TRAINING_SEED} or more"
-            )
+        DqnRunSettings.__post_init__(self)
         if self.rounds < 1 or self.rounds * self.episodes_per_round > EPISODES_OF_A_SEED:
             most = EPISODES_OF_A_SEED // self.episodes_per_round
             raise ConfigError(f"--steps: {self.rounds} rounds are out of range; give 1 to {most}")
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it as JSON values: what a checkpoint's digest is taken of."""
-        found = asdict(self)
-        if not self.warm_up:
-            del found["warm_up"]  # as in runs from before there was a warm-up: their checkpoints stay usable
-        return found
 
 
 def settings_for(policy: str, seed: int, rounds: int | None = None) -> MarlSettings:

@@ -2,13 +2,14 @@
 
 One run is a function of its settings: episodes come from (seed, number), exploration and replay from generators that
 are saved with it, and the number of worker processes changes nothing. The weights kept are the best on the validation
-seeds (500-509), never on test seeds. No file I/O; the caller gets a ``Report`` after each round.
+seeds (500-509), never on test seeds. Scalars: ``train/imbalance`` and ``train/reward`` (of the round's episodes,
+exploration included), ``train/epsilon``, ``train/loss`` (Huber), ``train/q_mean`` (of the actions learned from),
+``train/gradient_norm`` (before clipping) and ``validation/imbalance`` (greedy, both workloads).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from services.learner.marl.networks import AgentsNetwork, Arrays, LinearStack, S
 from services.learner.marl.rollout import Episode, Played, merged, play
 from services.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
 from services.learner.training.dqn import DqnLearner, UpdateStats
-from services.learner.training.replay import Field, ReplayBuffer, transition_fields
-from services.learner.training.schedules import LinearSchedule
-from services.learner.training.vector import Workers
+from services.learner.training.dqn_run import DqnRun, LinearSchedule
+from services.learner.training.replay import Field, transition_fields
+from services.learner.training.runner import Report, Workers
 from shared.experiments.environments.thesis import ThesisSettings
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.single_dqn import feature_names
@@ -30,33 +31,21 @@ VALIDATION_SEEDS = range(500, 510)
 WORKLOADS = ("uniform", "random")
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """After a round: rounds done, mean imbalance and reward of its episodes (exploration included), the last gradient
-    step, and the mean imbalance over validation seeds and workloads if one was due."""
+class MarlRun(DqnRun):
+    """One training run and all its state; its steps are rounds. ``workers`` play its episodes."""
 
-    rounds: int
-    imbalance: float
-    reward: float
-    epsilon: float
-    update: UpdateStats
-    validation: float | None
+    kept = ("rounds", "best_imbalance", "stale", "best", "averaged")
+    unit = "rounds"
 
-
-class MarlRun:
-    """One training run and all its state."""
-
-    def __init__(self, settings: MarlSettings) -> None:
+    def __init__(self, settings: MarlSettings, workers: Workers | None = None) -> None:
         self.settings = settings
         self.features = feature_names(settings.nodes) if settings.kind == "single" else list(FEATURES)
-        self.learner, self._stack = _networks(settings, len(self.features))
+        learner, self._stack = _networks(settings, len(self.features))
         rows = () if settings.kind == "single" else (settings.nodes,)
         fields = transition_fields((*rows, len(self.features)), actions=settings.nodes)
         fields["r_t"] = Field(rows)
-        self.replay = ReplayBuffer(
-            fields, capacity=settings.replay_capacity, rng=np.random.default_rng((settings.seed, 2))
-        )
-        self._rng = np.random.default_rng((settings.seed, 3))
+        super().__init__(settings.seed, learner, fields, settings.replay_capacity)
+        self._workers = workers or Workers()
         self.rounds = 0
         self.best_imbalance = float("inf")
         self.stale = 0
@@ -68,27 +57,40 @@ class MarlRun:
         self._rate = LinearSchedule(settings.dqn.learning_rate, settings.final_learning_rate, 0, settings.rounds)
 
     @property
+    def done(self) -> int:
+        """Rounds so far."""
+        return self.rounds
+
+    @property
+    def length(self) -> int:
+        """The most rounds there will be."""
+        return self.settings.rounds
+
+    @property
     def finished(self) -> bool:
         """Whether all rounds are done, or nothing has got better for long enough."""
         return self.rounds >= self.settings.rounds or self.stale >= self.settings.patience
 
-    def run(self, workers: Workers) -> Iterator[Report]:
+    def run(self) -> Iterator[Report]:
         """Round by round to the end; stop at any report and go on later."""
         while not self.finished:
             epsilon = self._epsilon(self.rounds)
-            played = self._play(workers, self._episodes(epsilon))
+            played = self._play(self._episodes(epsilon), self._stack.arrays())
             self.replay.add_many(merged(played))
             update = self._learn()
             self.rounds += 1
-            due = self.rounds % self.settings.validate_every == 0 or self.finished
-            yield Report(
-                rounds=self.rounds,
-                imbalance=float(np.mean([p.imbalance for p in played])),
-                reward=float(np.mean([p.mean_reward for p in played])),
-                epsilon=epsilon,
-                update=update,
-                validation=self._validate(workers) if due else None,
-            )
+            scalars = {
+                "train/imbalance": float(np.mean([p.imbalance for p in played])),
+                "train/reward": float(np.mean([p.mean_reward for p in played])),
+                "train/epsilon": epsilon,
+                **update.scalars(),
+            }
+            if self.rounds % self.settings.validate_every and not self.finished:
+                yield Report(self.rounds, scalars)
+                continue
+            imbalance = self._validate()
+            scalars["validation/imbalance"] = imbalance
+            yield Report(self.rounds, scalars, f"validation imbalance {imbalance:.5f}")
 
     def weights(self, **card: Any) -> WeightsFile:
         """The best validated weights, with what the caller adds to their card."""
@@ -116,8 +118,8 @@ class MarlRun:
             for number in range(s.episodes_per_round)
         ]
 
-    def _play(self, workers: Workers, episodes: list[Episode]) -> list[Played]:
-        return list(workers.map(_play_one, [(episode, self._stack.arrays()) for episode in episodes]))
+    def _play(self, episodes: list[Episode], params: Arrays) -> list[Played]:
+        return list(self._workers.map(_play_one, [(episode, params) for episode in episodes]))
 
     def _learn(self) -> UpdateStats:
         s = self.settings
@@ -129,7 +131,7 @@ class MarlRun:
                 self.averaged[name] = keep * self.averaged[name] + (1 - keep) * array
         return update
 
-    def _validate(self, workers: Workers) -> float:
+    def _validate(self) -> float:
         """Mean imbalance of the averaged weights, greedy; keeps them when they are the best so far."""
         s = self.settings
         episodes = [
@@ -137,34 +139,12 @@ class MarlRun:
             for seed in VALIDATION_SEEDS
             for workload in WORKLOADS
         ]
-        played = workers.map(_play_one, [(episode, self.averaged) for episode in episodes])
-        imbalance = float(np.mean([p.imbalance for p in played]))
+        imbalance = float(np.mean([p.imbalance for p in self._play(episodes, self.averaged)]))
         self.stale += 1
         if imbalance < self.best_imbalance:
             self.stale = 0
             self.best_imbalance, self.best = imbalance, dict(self.averaged)
         return imbalance
-
-    def get_state(self) -> dict[str, Any]:
-        """Everything but the settings."""
-        return {
-            "learner": self.learner.get_state(),
-            "replay": self.replay.get_state(),
-            "rng": self._rng.bit_generator.state,
-            "rounds": self.rounds,
-            "best_imbalance": self.best_imbalance,
-            "stale": self.stale,
-            "best": self.best,
-            "averaged": self.averaged,
-        }
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from ``get_state``'s answer."""
-        self.learner.set_state(state["learner"])
-        self.replay.set_state(state["replay"])
-        self._rng.bit_generator.state = state["rng"]
-        self.rounds, self.best_imbalance, self.stale = state["rounds"], state["best_imbalance"], state["stale"]
-        self.best, self.averaged = dict(state["best"]), dict(state["averaged"])
 
 
 def _networks(settings: MarlSettings, inputs: int) -> tuple[DqnLearner, LinearStack]:

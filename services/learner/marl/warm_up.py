@@ -7,9 +7,7 @@ Networks made for a number of nodes imitate kube-default alone.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,11 +16,19 @@ from services.learner.marl.networks import AgentsNetwork, SingleNetwork
 from services.learner.marl.rollout import Episode, play, state_of
 from services.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
 from services.learner.marl.training import WORKLOADS, MarlRun
-from services.learner.training.imitation import ImitationReport, ImitationSettings, imitate
+from services.learner.training.imitation import (
+    KUBE_DEFAULT,
+    ImitationReport,
+    ImitationSettings,
+    imitate,
+    read_source,
+    scale_to,
+)
 from shared.errors import ConfigError
 from shared.experiments.environments.thesis import ThesisSettings
 from shared.experiments.evaluation.decisions import Decisions, Example, collect, shared_best
-from shared.experiments.evaluation.worlds.replaying import jobs_of, limits_of
+from shared.experiments.evaluation.worlds.measured_world import limits_of
+from shared.experiments.evaluation.worlds.replaying import jobs_of
 from shared.experiments.evaluation.worlds.table_run import TableRun, repeat_history
 from shared.experiments.evaluation.worlds.thesis_session import Session
 from shared.kube.convert import node_from_api
@@ -36,7 +42,6 @@ from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray
 from shared.twin.capture import Capture, decode
 from shared.twin.replay import measured, references
 
-KUBE_DEFAULT = "kube-default"
 EPISODES = 40
 """Of 105 decisions each."""
 MOST_NODES = 64
@@ -44,11 +49,6 @@ MOST_NODES = 64
 LAG_S = 15.0
 FIRST_EPISODE = EPISODES_OF_A_SEED // 2
 """Far from those that training plays."""
-
-
-def spelled(source: str) -> str:
-    """``source`` as the settings keep it: a file by its digest. Raises ``ConfigError`` for one that cannot be read."""
-    return source if source == KUBE_DEFAULT else f"sha256:{hashlib.sha256(_read(source)).hexdigest()}"
 
 
 def decisions_to_imitate(source: str, settings: MarlSettings) -> Decisions:
@@ -61,7 +61,7 @@ def decisions_to_imitate(source: str, settings: MarlSettings) -> Decisions:
             " marl-dqn takes a history of any number of nodes"
         )
     rng = np.random.default_rng((settings.seed, 5))
-    return collect(_of_history(decode(_read(source), source)), members=MOST_NODES, rng=rng, source=source)
+    return collect(_of_history(decode(read_source(source), source)), members=MOST_NODES, rng=rng, source=source)
 
 
 def warm_up(run: MarlRun, source: str, settings: ImitationSettings | None = None) -> Iterator[ImitationReport]:
@@ -102,15 +102,13 @@ def worth(run: MarlRun) -> tuple[float, float]:
 def calibrate(network: AgentsNetwork | SingleNetwork, decisions: Decisions, *, level: float, spread: float) -> None:
     """Scale and shift the last layer: outputs get the mean ``level``; what separates nodes, the deviation ``spread``.
 
-    The ranking stays. Logits are of another size than values; learning would first undo them.
+    The ranking stays as it was (``scale_to``).
     """
     with torch.no_grad():
         q = network.stack(torch.from_numpy(decisions.features))
         gain = q[..., ACCEPT] - q[..., REJECT] if isinstance(network, AgentsNetwork) else q
         present = torch.from_numpy(decisions.present)
-        gain = gain.masked_fill(~present, torch.nan)
-        deviation = float((gain - gain.nanmean(dim=1, keepdim=True)).square().nanmean(dim=1).sqrt().mean())
-        factor = spread / deviation if deviation > 0 else 1.0
+        factor = scale_to(spread, gain, present)
         shown = q[present] if isinstance(network, AgentsNetwork) else q
         network.stack.weights[-1].mul_(factor)
         network.stack.biases[-1].mul_(factor).add_(level - factor * float(shown.mean()))
@@ -135,7 +133,7 @@ def _of_kube_default(settings: MarlSettings) -> Iterator[tuple[Floats, BoolArray
 
 
 def _of_history(capture: Capture) -> Iterator[Example]:
-    limits = limits_of(capture)
+    limits = limits_of(capture.nodes)
     names = list(limits)
     seen = measured(capture, names)
     shares = seen / np.maximum(references(limits, seen), 1.0)[:, None, :]
@@ -163,10 +161,3 @@ def _of_history(capture: Capture) -> Iterator[Example]:
 def _stacked(examples: list[tuple[Floats, BoolArray, Floats]]) -> Decisions:
     features, present, target = (np.stack(part) for part in zip(*examples, strict=True))
     return Decisions(features, present, target)
-
-
-def _read(source: str) -> bytes:
-    try:
-        return Path(source).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"--warm-up: {source}: {error.strerror}; give a file of 'conclave twin capture'") from None

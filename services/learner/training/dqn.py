@@ -61,6 +61,10 @@ class UpdateStats:
     q_mean: float
     gradient_norm: float
 
+    def scalars(self) -> dict[str, float]:
+        """By the names that curves and TensorBoard show them under."""
+        return {"train/loss": self.loss, "train/q_mean": self.q_mean, "train/gradient_norm": self.gradient_norm}
+
 
 def epsilon_greedy(
     q: FloatArray, mask: BoolArray | None, epsilon: float, rng: np.random.Generator

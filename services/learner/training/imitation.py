@@ -7,8 +7,10 @@ share of the decisions is held back; agreement is measured there alone.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ from services.learner.training.dqn import TrainingDiverged
 from shared.errors import ConfigError
 from shared.experiments.evaluation.decisions import Decisions
 
+KUBE_DEFAULT = "kube-default"
 FEWEST = 20
 """Fewer decisions than this teach nothing that could be measured."""
 
@@ -88,3 +91,30 @@ def _loss(network: nn.Module, decisions: Decisions, rows: NDArray[np.int64]) -> 
     loss = -(target * spread).sum(dim=1).mean()
     taken = logits.detach().argmax(dim=1, keepdim=True)
     return loss, float((target.gather(1, taken) > 0).float().mean())
+
+
+def spelled(source: str) -> str:
+    """``source`` as settings keep it: a file by its digest, so that a checkpoint knows what it was taught.
+
+    Raises ``ConfigError`` for a file that cannot be read.
+    """
+    return source if source == KUBE_DEFAULT else f"sha256:{hashlib.sha256(read_source(source)).hexdigest()}"
+
+
+def read_source(source: str) -> bytes:
+    """The bytes of a twin file. Raises ``ConfigError`` when it cannot be read."""
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--warm-up: {source}: {error.strerror}; give a file of 'conclave twin capture'") from None
+
+
+def scale_to(spread: float, values: Tensor, present: Tensor) -> float:
+    """What ``values`` [decisions, members] must be multiplied by for a mean deviation of ``spread`` within a decision.
+
+    Logits are of another size than values; gradient steps would first have to take them down, and the ranking is lost
+    on the way (docs/policies/README.md has the figures). A factor keeps it.
+    """
+    shown = values.masked_fill(~present, torch.nan)
+    deviation = float((shown - shown.nanmean(dim=1, keepdim=True)).square().nanmean(dim=1).sqrt().mean())
+    return spread / deviation if deviation > 0 else 1.0

@@ -36,11 +36,12 @@ def checkpoint_of(out: Path, seed: int) -> Path:
 
 
 @contextmanager
-def sole_run(out: Path) -> Iterator[None]:
-    """Nobody else trains into this folder meanwhile: two would take turns at one checkpoint.
+def run_folder(out: Path, seeds: Sequence[int], *, resume: bool) -> Iterator[None]:
+    """The folder for runs of these seeds, made where it is not there, and nobody else trains into it meanwhile.
 
     The lock is the folder's own and goes with the process, whatever ends it. A folder made for nothing is taken away.
-    ``ConfigError``: it cannot be made or written, or another trainer is at work in it.
+    ``ConfigError``: it cannot be made or written, another trainer is at work in it, or ``resume`` does not fit what is
+    there.
     """
     new = not out.exists()
     try:
@@ -55,6 +56,7 @@ def sole_run(out: Path) -> Iterator[None]:
             raise ConfigError(
                 f"--out: another trainer is at work in {out}; wait for it, or give another folder"
             ) from None
+        _check_resumable(out, seeds, resume=resume)
         try:
             yield
         except OSError as error:
@@ -68,17 +70,12 @@ def sole_run(out: Path) -> Iterator[None]:
                 out.rmdir()
 
 
-def open_folder(out: Path, seeds: Sequence[int], *, resume: bool) -> None:
-    """Make the folder for runs of these seeds. ``ConfigError``: ``resume`` does not fit what is there."""
+def _check_resumable(out: Path, seeds: Sequence[int], *, resume: bool) -> None:
     known = [path for path in (checkpoint_of(out, seed) for seed in seeds) if path.exists()]
     if known and not resume:
         raise ConfigError(f"--out: {known[0]} is there already; go on with --resume, or give another folder")
     if resume and not known:
         raise ConfigError(f"--resume: {out} holds no checkpoint of seeds {list(seeds)}; leave it out")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out: {out} cannot be made ({error.strerror}); give a folder") from error
 
 
 @dataclass(slots=True)
@@ -159,13 +156,6 @@ def write_weights(out: Path, weights: WeightsFile, *, expect_shapes: Shapes | No
     _replace(file, data)
     _replace(out / f"{policy}.json", json.dumps(msgspec.to_builtins(card), indent=2, sort_keys=True).encode() + b"\n")
     return file
-
-
-def spelled_seeds(seeds: Sequence[int]) -> str:
-    """``1000-1002`` where they are consecutive, else a list."""
-    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]}-{seeds[-1]}"
-    return ",".join(str(seed) for seed in seeds)
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -125,7 +125,7 @@ class CustomStrategy(Strategy):
     def _errors(self, obj: Json, old: Json | None) -> list[FieldError]:
         errors = validate(obj, self._schema)
         errors.extend(self._scale_errors(obj))
-        if self._rules:
+        if self._rules is not None:
             if blocks_rules(errors):
                 errors.append(UNCHECKED)
             else:

@@ -96,4 +96,6 @@ def _is_rule(rule: Any) -> bool:
 
 
 def _rule(rule: Json) -> Json:
-    return {key: rule[key] for key in ("rule", "message", "reason") if isinstance(rule.get(key), str)}
+    keys = ("rule", "message", "messageExpression", "reason", "fieldPath")
+    kept: Json = {key: rule[key] for key in keys if isinstance(rule.get(key), str)}
+    return {**kept, "optionalOldSelf": True} if rule.get("optionalOldSelf") is True else kept

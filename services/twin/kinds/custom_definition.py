@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.twin.custom.rules import definition_errors
+from services.twin.custom.well_formed import well_formed
 from services.twin.kinds.rules.names import check, dns_label_1035, dns_subdomain
 from services.twin.kinds.rules.printing import columns
 from services.twin.kinds.rules.typed import TypedStrategy
@@ -81,7 +83,8 @@ class CustomResourceDefinitionStrategy(TypedStrategy):
             found.append(required("spec.scope"))
         elif spec["scope"] not in _SCOPES:
             found.append(not_supported("spec.scope", spec["scope"], _SCOPES))
-        found += _check_versions(spec.get("versions") or [])
+        versions = spec.get("versions") or []
+        found += _check_versions(versions) or _check_rules(versions)
         found += _check_names(names)
         if not (obj.get("status") or {}).get("storedVersions"):
             found.append(invalid("status.storedVersions", None, "must have at least one stored version"))
@@ -152,6 +155,18 @@ def _check_versions(versions: list[Json]) -> list[FieldError]:
         shown = [_internal(one) for one in versions]
         found.append(invalid("spec.versions", shown, "must have exactly one version marked as storage version"))
     return found
+
+
+def _check_rules(versions: list[Json]) -> list[FieldError]:
+    """Rules of schemas that are structural; one that all versions share is named once, as the server keeps it."""
+    schemas = [version["schema"]["openAPIV3Schema"] for version in versions]
+    if all(schema == schemas[0] for schema in schemas):
+        return definition_errors(well_formed(schemas[0]), "spec.validation.openAPIV3Schema")
+    return [
+        error
+        for index, schema in enumerate(schemas)
+        for error in definition_errors(well_formed(schema), f"spec.versions[{index}].schema.openAPIV3Schema")
+    ]
 
 
 def _internal(version: Json) -> Json:

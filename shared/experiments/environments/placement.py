@@ -15,6 +15,7 @@ Invariants: E1 no node above its allocatable. E2 the pods counted per node are t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -198,6 +199,18 @@ class PlacementEnv:
         self.unplaceable += 1
         self.decided += 1
         self._before_decision()
+
+    def offers(self) -> Iterator[IntArray]:
+        """Each decision's feasible rows, to the end of the run; the caller places before it asks on.
+
+        Pods that no node takes are skipped.
+        """
+        while not self.finished:
+            rows = self.rows()
+            if len(rows):
+                yield rows
+            else:
+                self.skip()
 
     # --- inside -------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shared.errors import ConfigError
 
 TEST_SEEDS = tuple(range(42, 52))
@@ -33,3 +35,14 @@ def _number(text: str, part: str, flag: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > MAX_SEED:
         raise ConfigError(f"{flag}: {part.strip()[:40]!r} is no seed; give numbers up to {MAX_SEED}, as in 42-51,60")
     return int(text)
+
+
+def spelled_seeds(seeds: Sequence[int]) -> str:
+    """What ``parse_seeds`` reads as these seeds: runs of neighbours are joined, as in ``42-51,60``."""
+    parts: list[str] = []
+    start = 0
+    for at in range(1, len(seeds) + 1):
+        if at == len(seeds) or seeds[at] != seeds[at - 1] + 1:
+            parts.append(str(seeds[start]) if at - start == 1 else f"{seeds[start]}-{seeds[at - 1]}")
+            start = at
+    return ",".join(parts)

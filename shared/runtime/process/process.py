@@ -28,7 +28,8 @@ from shared.adapters.peers.clock_skew import ClockSkew
 from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
 from shared.errors import ConfigError, StoreError
 from shared.ports import Store
-from shared.runtime.http.listener import Authenticator, Listener, listen
+from shared.runtime.http.callers import Authenticator
+from shared.runtime.http.listener import Listener, listen
 from shared.runtime.observe.hops import Hops, open_hops
 from shared.runtime.process.health import Standing
 from shared.runtime.process.settings import describe, load, parse_flags

@@ -12,7 +12,6 @@ It refuses to restart anything: a process that lost its lease or its footing end
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import resource
 import signal
@@ -24,6 +23,7 @@ from typing import Any
 import structlog
 
 from shared.errors import ConfigError, LeadershipLost, StoreFenced
+from shared.runtime.process.garbage import keep_pauses_short
 from shared.runtime.process.liveness import Liveness
 from shared.runtime.process.resident import forget_start
 
@@ -106,8 +106,7 @@ class Service:
     def mark_ready(self) -> None:
         """``/readyz`` answers 200 from now on. What start-up built is moved out of the garbage collector's sight."""
         if not self.ready:
-            gc.collect()
-            gc.freeze()
+            keep_pauses_short()
             forget_start()
             self.ready = True
             log.info("service_ready")

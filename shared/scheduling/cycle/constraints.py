@@ -51,7 +51,7 @@ def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -
     if prefiltered.rejection is not None:
         return Guidance(prefiltered)
     images = state.images.score(pod.images)
-    ruled = bool(prefiltered.rules) or any(state.nominated_on(node, pod) for node in state.nominated_nodes())
+    ruled = bool(prefiltered.rules) or any(state.nominated_on(node, pod) for node in state.nominated)
     if not ruled and images is None and not may_relate(state, pod):
         return Guidance(prefiltered, norms=norms_of(feasibility, pod.pod_class))
     mask = run_filters(state, feasibility, prefiltered, explain=False).mask
@@ -80,7 +80,7 @@ def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod)
     """Whether anything beyond the nodes themselves may decide about the pod. Cheap: asked for every unit of a round."""
     if pod.relations is not None or pod.nominated_node:
         return True
-    if state.has_nominated and must_yield(state, feasibility, pod):
+    if state.nominated and must_yield(state, feasibility, pod):
         return True
     index = state.index
     if index.anti_affinity or index.weighted:
@@ -97,7 +97,7 @@ def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod)
 def must_yield(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
     """Whether a node that would take the pod now is kept for a nominated one."""
     mask, row_of = feasibility.of(pod.pod_class).mask, state.table.row_of
-    for node in state.nominated_nodes():
+    for node in state.nominated:
         row = row_of.get(node)
         if row is not None and mask[row] and state.nominated_on(node, pod):
             return True

@@ -47,7 +47,7 @@ def run_filters(
         named[[table.row_of[name] for name in prefiltered.named if name in table.row_of]] = True
         mask &= named
     contested: dict[int, Rejection] = {}
-    for node_name in state.nominated_nodes():
+    for node_name in state.nominated:
         row = table.row_of.get(node_name)
         if row is None or not (explain or mask[row]):
             continue

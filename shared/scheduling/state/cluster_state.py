@@ -14,7 +14,6 @@ from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.state.cache import Account, ClusterCache
 from shared.scheduling.state.images import ImageTable
-from shared.scheduling.state.node_table import NodeTable
 from shared.scheduling.state.pod_index import PodIndex
 
 
@@ -66,24 +65,22 @@ class Workloads:
 
 
 class ClusterState:
-    """The cluster as known here. ``namespaces``: labels by name."""
+    """The cluster as known here. ``namespaces``: labels by name; ``objects_version`` counts changes of what rules read
+    beside nodes and pods that stand: volumes, workloads, nominations; ``nominated``: pods by node and uid."""
 
     def __init__(self) -> None:
         self.cache = ClusterCache()
+        self.table = self.cache.table
         self.index = PodIndex(self.cache.table)
         self.images = ImageTable(self.cache.table)
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.storage = Storage()
         self.workloads = Workloads()
         self.budgets: list[DisruptionBudget] = []
-        self._nominated: dict[str, dict[str, Pod]] = {}
+        self.objects_version = 0
+        self.nominated: dict[str, dict[str, Pod]] = {}
         self._nominated_to: dict[str, str] = {}
         self._given_up: set[str] = set()
-
-    @property
-    def table(self) -> NodeTable:
-        """The nodes."""
-        return self.cache.table
 
     def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
         """A node appeared or changed. ``images``: bytes by name; None leaves them as they are."""
@@ -98,41 +95,55 @@ class ClusterState:
 
     def observe(self, pod: Pod) -> None:
         """Take over a pod as the API server shows it."""
-        self.cache.observe(pod)
         if pod.finished:
-            self._withdraw(pod.uid)
-            self.index.drop(pod.uid)
+            self.forget(pod.uid)
         elif pod.node_name:
-            self._withdraw(pod.uid, stays_on=pod.node_name)
+            self.cache.confirm(pod)
+            if pod.uid in self._nominated_to:
+                self.withdraw_nomination(pod.uid, stays_on=pod.node_name)
             self.index.place(pod, pod.node_name)
         else:
             self.nominate(pod)
 
     def assume(self, pod: Pod, node_name: str, now: float, *, devices: tuple[int, ...] | None = None) -> Account:
         """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it."""
-        self._withdraw(pod.uid, stays_on=node_name)
+        if pod.uid in self._nominated_to:
+            self.withdraw_nomination(pod.uid, stays_on=node_name)
         self.index.place(pod, node_name, assumed=True)
         return self.cache.assume(pod.uid, node_name, pod.pod_class, now, devices=devices)
 
     def forget(self, uid: str) -> Account | None:
         """The pod is gone, or was assumed in vain. Returns what it held."""
-        self._withdraw(uid)
+        self.withdraw_nomination(uid)
         self.index.drop(uid)
         return self.cache.forget(uid)
 
     def nominate(self, pod: Pod) -> None:
         """Take over where a pending pod is nominated to, if anywhere; it holds nothing by that."""
-        self._withdraw(pod.uid, stays_on="" if pod.gates else pod.nominated_node)
+        self.withdraw_nomination(pod.uid, stays_on="" if pod.gates else pod.nominated_node)
         if pod.nominated_node and not pod.gates:
-            self._nominated.setdefault(pod.nominated_node, {})[pod.uid] = pod
+            self.objects_version += 1
+            self.nominated.setdefault(pod.nominated_node, {})[pod.uid] = pod
             self._nominated_to[pod.uid] = pod.nominated_node
 
-    def withdraw_nomination(self, uid: str) -> None:
-        """The pod is nominated nowhere any more; an unknown uid is fine."""
-        self._withdraw(uid)
+    def withdraw_nomination(self, uid: str, *, stays_on: str = "") -> None:
+        """The pod is nominated nowhere any more, an unknown uid is fine; ``stays_on``: what was kept for it on this
+        node is left to nobody else."""
+        node_name = self._nominated_to.pop(uid, None)
+        if node_name is None:
+            return
+        self.objects_version += 1
+        if node_name != stays_on:
+            self._given_up.add(node_name)
+        there = self.nominated[node_name]
+        del there[uid]
+        if not there:
+            del self.nominated[node_name]
 
     def nominations_given_up(self) -> list[str]:
         """Nodes on which a nominated pod left room to others, by going elsewhere or away; each is told once."""
+        if not self._given_up:
+            return []
         found, self._given_up = sorted(self._given_up), set()
         return found
 
@@ -140,29 +151,10 @@ class ClusterState:
         """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, and not itself."""
         return [
             other
-            for other in self._nominated.get(node_name, {}).values()
+            for other in self.nominated.get(node_name, {}).values()
             if other.priority >= pod.priority and other.uid != pod.uid
         ]
 
-    @property
-    def has_nominated(self) -> bool:
-        """Whether any pod is nominated anywhere."""
-        return bool(self._nominated)
-
     def nominated_below(self, node_name: str, priority: int) -> list[Pod]:
         """Pods nominated to a node that a preemptor of ``priority`` displaces."""
-        return [other for other in self._nominated.get(node_name, {}).values() if other.priority < priority]
-
-    def nominated_nodes(self) -> Iterable[str]:
-        """Nodes to which any pod is nominated."""
-        return self._nominated.keys()
-
-    def _withdraw(self, uid: str, *, stays_on: str = "") -> None:
-        node_name = self._nominated_to.pop(uid, None)
-        if node_name is not None:
-            if node_name != stays_on:
-                self._given_up.add(node_name)
-            there = self._nominated[node_name]
-            del there[uid]
-            if not there:
-                del self._nominated[node_name]
+        return [other for other in self.nominated.get(node_name, {}).values() if other.priority < priority]

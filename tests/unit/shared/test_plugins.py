@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.cli.etcd.mesh_view import Leading, MeshView
+from services.cli.etcd import Leading, MeshView
 from services.coordinator.core.events import AgentsChanged
 from services.coordinator.core.state import CoreSettings
 from shared.election.record import LeaderRecord
@@ -360,7 +360,7 @@ def test_an_agent_with_other_filters_gets_no_nodes_until_it_has_ours() -> None:
     made.records["agent-1"] = AgentRecord(id="agent-1", url=ours.url, incarnation=ours.incarnation)
     made.begin()
     made.run()
-    sizes = made.core.roster.ownership.sizes
+    sizes = made.core.registry.ownership.sizes
     assert (sizes.get("agent-0"), sizes.get("agent-1", 0)) == (4, 0)
     made.add_pod(make_pod("p").cpu("1").pod())
     made.run()
@@ -368,7 +368,7 @@ def test_an_agent_with_other_filters_gets_no_nodes_until_it_has_ours() -> None:
     made.records["agent-1"] = ours
     made.deliver(AgentsChanged(tuple(made.records.values())))
     made.run()
-    assert made.core.roster.ownership.sizes["agent-1"] == 2
+    assert made.core.registry.ownership.sizes["agent-1"] == 2
 
 
 def test_status_tells_who_has_other_plugins_than_the_leader() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from shared.errors import ConfigError
 from shared.experiments.environments.thesis import EpisodeResult, NodeFault, ThesisSettings
 from shared.experiments.evaluation.deciders.thesis import Clock, Decider, Tally, clairvoyant, greedy, policy_decider
 from shared.experiments.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
-from shared.experiments.evaluation.statistics import mean
 from shared.experiments.evaluation.suites.suites import SuiteInput, check_used
 from shared.experiments.evaluation.worlds.thesis_session import Session
 from shared.policy.heuristics import KubeDefault, LeastAllocated, Random
@@ -264,6 +264,6 @@ def _balance_goals(found: Mapping[str, Mapping[str, Metric]], workload: str) -> 
     if metric in kube:
         ratio = ours.mean / kube[metric].mean
         goals.append(Goal.at_most(f"{workload}: stretch, imbalance over kube-default's", ratio, STRETCH_BOUND))
-        done = mean(found["marl-dqn"][work].values) / mean(kube[work].values)
+        done = fmean(found["marl-dqn"][work].values) / fmean(kube[work].values)
         goals.append(Goal.at_least(f"{workload}: completed work over kube-default's", done, WORK_BOUND))
     return goals

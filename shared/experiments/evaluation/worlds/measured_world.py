@@ -5,20 +5,23 @@ The same facts in the same order as in a cluster: bindings and ends at once, wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import ConfigError
 from shared.experiments.evaluation.suites.thesis import LEARNED, maker
-from shared.experiments.evaluation.worlds.table_run import Step
+from shared.experiments.evaluation.worlds.table_run import Job, PolicyChooser, Step, TableRun
+from shared.kube import objects as api
+from shared.kube.convert import node_from_api
+from shared.model.resources import CPU, MEMORY
 from shared.policy.marl.single_dqn import NAME as SINGLE
-from shared.policy.observation import Policy
+from shared.policy.observation import Observation, Policy, Rng
 from shared.policy.registry import POLICIES, make_policy
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.twin.replay import Placed, amounts
-from shared.twin.usage import NO_USAGE, Limits, Profile
+from shared.twin.usage import LIMITS_ANNOTATION, NO_USAGE, Limits, Profile, limits_from_json
 
 LAG_S = 15.0
 """How old measurements are, as in the thesis."""
@@ -37,6 +40,19 @@ def named_policy(name: str, store: UtilisationStore) -> Policy:
         known = sorted({*LEARNED, *POLICIES} - {SINGLE})
         raise ConfigError(f"policy: {name!r} is not known; choose among {', '.join(known)}")
     return make_policy(name)
+
+
+def limits_of(nodes: Iterable[api.Node]) -> dict[str, Limits]:
+    """What each node offers by name: allocatable, disk and network of the annotation. ``ObjectError``: malformed."""
+    found = {}
+    for raw in nodes:
+        node = node_from_api(raw)
+        text = (raw.metadata.annotations or {}).get(LIMITS_ANNOTATION, "")
+        allocatable = node.allocatable
+        found[node.name] = limits_from_json(
+            text, cpu_millis=allocatable.get(CPU, 0), memory_bytes=allocatable.get(MEMORY, 0)
+        )
+    return found
 
 
 class MeasuredWorld:
@@ -58,6 +74,17 @@ class MeasuredWorld:
         """The pod was there before anything was decided."""
         self.placed.append(pod)
         self.store.bound(pod.uid, pod.node, workload, now_s=pod.start_s)
+
+    def run(self, nodes: Sequence[api.Node], jobs: Sequence[Job], policy: str, rng: Rng) -> TableRun:
+        """The jobs placed by ``policy``, which reads what is measured here; tell each step to ``bound``."""
+        choose = PolicyChooser(named_policy(policy, self.store), rng)
+
+        def informed(job: Job, observation: Observation) -> int:
+            self.advance(run.now_s)
+            return choose(job, observation)
+
+        run = TableRun([node_from_api(node) for node in nodes], jobs, informed)
+        return run
 
     def advance(self, now_s: float) -> None:
         """Pods end, and the sample of ``LAG_S`` ago comes in."""
@@ -85,12 +112,6 @@ class MeasuredWorld:
         found = np.array([amounts(one) for one in used.values()], np.float64)
         if self._base is not None:
             found = found + self._base
-        limits = np.array(
-            [
-                (one.cpu_millis, one.memory_bytes, one.disk_write_bytes_per_s, one.network_bits_per_s)
-                for one in self._limits.values()
-            ],
-            np.float64,
-        )
+        limits = np.array([amounts(one) for one in self._limits.values()], np.float64)
         shares: NDArray[np.float64] = np.divide(found, limits, out=np.zeros_like(found), where=limits > 0)
         return shares

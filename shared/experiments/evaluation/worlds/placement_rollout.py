@@ -78,11 +78,7 @@ def roll_out(scenario: Scenario, seed: int, decider: Decider, reward: Reward) ->
     latencies: list[int] = []
     offered = kept = avoidable = waited = longest = 0
     segment, moving = env.segment, False
-    while not env.finished:
-        rows = env.rows()
-        if not len(rows):
-            env.skip()
-            continue
+    for rows in env.offers():
         if env.segment != segment:
             segment, moving, waited = env.segment, True, 0
         known = env.table.latency_us[rows]

@@ -15,13 +15,13 @@ import numpy as np
 
 from shared.errors import ObjectError
 from shared.experiments.environments.power import energy_wh
-from shared.experiments.evaluation.worlds.measured_world import MeasuredWorld, named_policy
-from shared.experiments.evaluation.worlds.table_run import Job, PolicyChooser, TableRun
+from shared.experiments.evaluation.worlds.measured_world import MeasuredWorld, limits_of
+from shared.experiments.evaluation.worlds.table_run import Job
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, owner_of, pod_class_of
+from shared.kube.convert import owner_of, pod_class_of
 from shared.model.resources import CPU, MEMORY
 from shared.model.workload_key import workload_key
-from shared.policy.observation import Observation, Rng
+from shared.policy.observation import Rng
 from shared.twin.capture import PARTS, Capture, CapturedPod
 from shared.twin.replay import (
     Array,
@@ -35,12 +35,10 @@ from shared.twin.replay import (
 )
 from shared.twin.usage import (
     FOREVER,
-    LIMITS_ANNOTATION,
     USAGE_ANNOTATION,
     Limits,
     Profile,
     Usage,
-    limits_from_json,
     profile_from_json,
 )
 from shared.twin.usage_fit import fit
@@ -81,19 +79,6 @@ class Replay:
     moved: int = 0
     unplaced: int = 0
     unusable: tuple[str, ...] = ()
-
-
-def limits_of(capture: Capture) -> dict[str, Limits]:
-    """What each node offers by name: allocatable, disk and network of the annotation. ``ObjectError``: malformed."""
-    found = {}
-    for raw in capture.nodes:
-        node = node_from_api(raw)
-        text = (raw.metadata.annotations or {}).get(LIMITS_ANNOTATION, "")
-        allocatable = node.allocatable
-        found[node.name] = limits_from_json(
-            text, cpu_millis=allocatable.get(CPU, 0), memory_bytes=allocatable.get(MEMORY, 0)
-        )
-    return found
 
 
 def group_of(pod: CapturedPod) -> str:
@@ -142,7 +127,7 @@ def replay(capture: Capture, *, policy: str = "", rng: Rng | None = None) -> Rep
     A policy that reads measurements gets those its own placement would have brought. Raises ``ObjectError`` for an
     annotation of a node or pod that cannot be read, ``ConfigError`` for a policy that is not known.
     """
-    limits = limits_of(capture)
+    limits = limits_of(capture.nodes)
     names, times_s = list(limits), [step * capture.step_s for step in range(capture.steps)]
     seen = measured(capture, names)
     reference = references(limits, seen)
@@ -237,7 +222,7 @@ def _under_policy(
     rng: Rng,
 ) -> Replay:
     """The same pods placed by ``policy``: they use and last what they did where they were."""
-    limits = limits_of(capture)
+    limits = limits_of(capture.nodes)
     known = {span.uid: span for span in spans}
     # a pod that never ran where it was bound used nothing that is known
     profiles = {job.uid: known[job.uid].profile if job.uid in known else FOREVER for job in jobs}
@@ -245,13 +230,7 @@ def _under_policy(
     for job in jobs:
         if job.node and job.uid in known:
             world.stood(known[job.uid], job.pod_class.workload)
-    choose = PolicyChooser(named_policy(policy, world.store), rng)
-
-    def informed(job: Job, observation: Observation) -> int:
-        world.advance(run.now_s)
-        return choose(job, observation)
-
-    run = TableRun([node_from_api(node) for node in capture.nodes], jobs, informed)
+    run = world.run(capture.nodes, jobs, policy, rng)
     placed = {}
     for step in run:
         placed[step.job.uid] = (step.node, step.at_s)

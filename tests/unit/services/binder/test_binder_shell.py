@@ -19,7 +19,8 @@ from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import ConclaveError, LeadershipLost, StoreFenced, StoreUnknown, WireError
 from shared.kube.resources import NODES, PODS
 from shared.ports import Compare, CreateRevisionIs, Delete, Op, Put, TxnResult
-from shared.runtime.http.listener import Caller, Refused
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.refusals import Refused
 from shared.runtime.kube.reflector import Reflector
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.process.service import boottime

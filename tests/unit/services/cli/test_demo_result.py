@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from services.cli.demo.figures import StatsBook
-from services.cli.demo.result import DemoResult, DemoSettings, build_result
-from services.cli.demo.workload_source import load_workload
-from services.cli.local.process_usage import ProcessUsage
+from services.cli.demo.result import DemoResult, DemoSettings, StatsBook, build_result
+from services.cli.demo.workload import load_workload
+from services.cli.local.supervisor import ProcessUsage
 from shared.errors import ConfigError
 from tests.unit.shared.twin.audit_history import History
 

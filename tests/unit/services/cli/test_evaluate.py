@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import subprocess
 import sys
 from types import ModuleType
 
@@ -88,3 +90,20 @@ def test_progress_tells_how_long_the_rest_may_take():
     assert line_of(1, 4, "seed 43", elapsed_s=10) == "[#####...............] 1/4 after 10 s, about 30 s left  seed 43"
     assert line_of(4, 4, "", elapsed_s=7300).startswith("[####################] 4/4 after 2 h 01 min")
     assert line_of(0, 4, "seed 42", elapsed_s=0).endswith("after 0 s  seed 42")
+
+
+def test_a_missing_extra_is_named_before_anything_runs(coin, monkeypatch, capsys):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else found(name))
+    assert run(["evaluate", "--suite", "thesis"]) == 2
+    assert capsys.readouterr().err == (
+        "conclave: evaluate: scipy missing; install the extra: pip install 'conclave[evaluate]'\n"
+    )
+
+
+def test_who_only_places_pods_or_trains_loads_no_library_of_reports():
+    code = (
+        "import sys; import services.learner.gate, services.learner.deepsets.warm_up, services.cli.twin.replay;"
+        "print([name for name in ('scipy.stats', 'matplotlib', 'jinja2') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

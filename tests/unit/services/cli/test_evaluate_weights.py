@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.train.weights_files import read_weights
+from services.cli.train.inputs import read_weights
 from shared.errors import ConfigError
 from shared.experiments.evaluation.results import silent
 from shared.experiments.evaluation.suites import deepsets, thesis

@@ -10,8 +10,9 @@ import pytest
 from services.agent.core import AgentCore
 from services.coordinator.core.state import CoreSettings, State
 from services.coordinator.cycle import cycle as rounds
-from services.coordinator.cycle.losses import Losses
-from services.coordinator.cycle.merging import AgentAnswers, Unit, merge
+from services.coordinator.cycle.assign import assign
+from services.coordinator.cycle.classes import AgentAnswers, Unit
+from services.coordinator.cycle.failures import ConflictTracker
 from shared.policy.observation import Observation, Verdicts
 from shared.wire.messages import Answer
 from tests.builders import make_node, make_pod
@@ -42,7 +43,7 @@ def units(count: int, cpu: str = "1") -> list[Unit]:
 
 
 def place(state: State, wanted: list[Unit], *lists: AgentAnswers) -> tuple[list[str], list[int], bool]:
-    choices, left, dry = merge(state, Losses(state), wanted[0].pod.pod_class, wanted, lists)
+    choices, left, dry = assign(state, ConflictTracker(state), wanted[0].pod.pod_class, wanted, lists)
     return [choice.node for choice in choices], [unit.number for unit in left], dry
 
 
@@ -90,7 +91,7 @@ def test_a_row_that_another_node_has_taken_over_is_not_mistaken_for_the_old_one(
 def test_alternatives_are_the_next_best_other_nodes() -> None:
     state = state_with("a", "b", "c", "d")
     lists = answers(state, ("a", 90, True), ("a", 80, True), ("b", 70, True), ("c", 60, True), ("d", 50, True))
-    choices, _, _ = merge(state, Losses(state), units(1)[0].pod.pod_class, units(1), [lists])
+    choices, _, _ = assign(state, ConflictTracker(state), units(1)[0].pod.pod_class, units(1), [lists])
     assert choices[0].alternatives == ("b", "c")
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.agent.replica import Replica
-from services.coordinator.agents.ownership import REBALANCE_SLACK, Ownership
+from services.coordinator.agents.registry import REBALANCE_SLACK, Ownership
 from services.coordinator.agents.views import ROWS_PER_PIECE, AgentView
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.records import AgentRecord

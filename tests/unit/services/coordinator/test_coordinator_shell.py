@@ -181,7 +181,7 @@ async def test_an_answer_may_take_as_long_as_a_round_is_told_to_wait_also_while_
         world.store, KEYS, {"offer_deadline_ms": 10_000}, by="anna", reason="", expected_number=None,
         now=dt.datetime.now(dt.UTC), validate=RUNTIME_SETTINGS.validate,
     )  # fmt: skip
-    await world.until(lambda: world.admin.core is not None and world.admin.core.steering.number == 1)
+    await world.until(lambda: world.admin.core is not None and world.admin.core.control.number == 1)
     world.kube.add_pod(make_pod("p1"))
     await world.until(lambda: len(world.kube.bound) == 2)
     assert world.peers.timeouts[0] == 3.0

@@ -11,7 +11,7 @@ from services.coordinator.http.peer_routes import MAX_EXPLAINING, Admin
 from services.coordinator.inspect.decisions import LIMIT, Considered, PastDecision, Recent
 from services.coordinator.inspect.explain import explain
 from shared.model.pod import POLICY_ANNOTATION
-from shared.runtime.http.listener import Authenticator, build_app
+from shared.runtime.http.peers import build_app
 from shared.runtime.observe.metrics import Metrics
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
@@ -112,7 +112,7 @@ async def test_only_so_many_questions_are_answered_at_once_and_each_result_is_co
     admin, metrics = Admin("c0"), Metrics("coordinator")
     admin.register(metrics)
     admin.core, admin.api, admin.leadership = scene_with().core, Slow(), Leading()  # type: ignore[assignment]
-    app = build_app(metrics, extra=admin.routes(Authenticator()))
+    app = build_app(metrics, routes=admin.routes())
     async with TestClient(TestServer(app)) as client:
         waiting = [asyncio.create_task(client.get("/v1/explain/default/p")) for _ in range(MAX_EXPLAINING)]
         async with asyncio.timeout(10):

@@ -71,7 +71,7 @@ def test_the_clusters_means_are_of_what_was_measured() -> None:
 
 def test_where_no_policy_looks_at_use_nothing_is_told() -> None:
     made = scene(PolicyRef("kube-default", 1))
-    assert not made.core.lanes.wanted(Need.USAGE)
+    assert not made.core.variants.needs & {Need.USAGE, Need.CLUSTER_MEANS, Need.WORKLOADS}
     assert all(send.offer.cluster == [] for send in come(made, "a"))
 
 

@@ -17,7 +17,7 @@ from services.coordinator.status.reporter import (
     REPEATS_PER_S,
     SCHEDULER_ERROR,
     UNSCHEDULABLE,
-    Notices,
+    StatusReporter,
 )
 from shared.model.pod import Pod
 from tests.builders import make_pod
@@ -34,7 +34,7 @@ class Desk:
         settings = CoreSettings(notices_in_flight=in_flight, notice_repeat_s=repeat_s)
         self.state = State(1, "conclave", "kube-default", settings, Random(0))
         self.state.now = 100.0
-        self.notices = Notices(self.state)
+        self.notices = StatusReporter(self.state)
         self.out: dict[str, PatchCondition] = {}
         self.sent: list[PatchCondition] = []
         self.events: list[EmitEvent] = []

@@ -53,10 +53,10 @@ def test_a_node_that_comes_during_the_search_spares_the_victim() -> None:
     scene = full(40)
     scene.add_pod(high().pod())
     for _ in range(200):
-        if scene.core.preemptor.busy:
+        if scene.core.preemptor.searches:
             break
         scene.step()
-    assert scene.core.preemptor.busy
+    assert scene.core.preemptor.searches
     scene.add_node(make_node("free").node())
     scene.run(until_s=15)
     assert not scene.evicted
@@ -117,7 +117,7 @@ def test_a_preemptor_whose_binding_lost_a_race_keeps_its_nomination() -> None:
     result = PlacementResult(plan.placements[0].unit, Outcome.CONFLICT, "n0", "the watch lags")
     told = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, [result])
     scene.core.outcomes.answered(PlanAnswered(plan.plan_id, told))
-    assert list(scene.core.state.cluster.nominated_nodes()) == ["n0"]
+    assert list(scene.core.state.cluster.nominated) == ["n0"]
 
 
 def test_a_preemptor_whose_nominated_node_is_closed_preempts_elsewhere() -> None:

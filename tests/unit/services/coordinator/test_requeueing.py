@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import CoreSettings
-from services.coordinator.cycle.constraints import Guiding
+from services.coordinator.cycle.constraints import Constraints
 from shared.scheduling.queue import Place
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places
@@ -37,7 +37,7 @@ def parked(scene: Scene) -> int:
     return scene.core.state.queue.count()[Place.UNSCHEDULABLE]
 
 
-class Counted(Guiding):
+class Counted(Constraints):
     """Counts what is asked of it."""
 
     asked = 0
@@ -60,7 +60,7 @@ def asked_by_one_departure(count: int, build: Any) -> int:
     scene = full()
     waiting(scene, count, build)
     assert parked(scene) == count
-    scene.core.guiding.__class__ = Counted
+    scene.core.state.constraints.__class__ = Counted
     Counted.asked = 0
     scene.delete_pod("uid-holder0")
     scene.run(batch=10, until_s=5)
@@ -175,7 +175,7 @@ def test_ten_thousand_pods_that_want_one_node_cost_nothing_elsewhere() -> None:
 
     scene.add_node(make_node("n3").label(**{"kubernetes.io/hostname": "n3"}).node())
     waiting(scene, 300, build)
-    scene.core.guiding.__class__ = Counted
+    scene.core.state.constraints.__class__ = Counted
     Counted.asked = 0
     scene.delete_pod("uid-holder0")
     scene.run(until_s=5)

@@ -11,8 +11,8 @@ import pytest
 
 from services.coordinator.core.events import NodeDeleted, NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.instructions import SendOffer
-from services.coordinator.usage import inventory as residents
-from services.coordinator.usage.inventory import Residents
+from services.coordinator.usage import inventory
+from services.coordinator.usage.inventory import WorkloadInventory
 from shared.model.pod import Pod
 from shared.policy.marl.policy import MarlDqn
 from shared.wire.codec import encode
@@ -248,10 +248,10 @@ def test_agents_never_believe_other_workloads_than_stand_there(seed: int) -> Non
 
 
 def test_an_agent_that_is_far_behind_is_told_everything_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(residents, "MAX_JOURNAL", 2)
-    monkeypatch.setattr(residents, "MAX_PER_OFFER", 3)
-    monkeypatch.setattr(residents, "MAX_NAMES", 0)
-    monkeypatch.setattr(residents, "MAX_WORKLOADS", 0)
+    monkeypatch.setattr(inventory, "MAX_JOURNAL", 2)
+    monkeypatch.setattr(inventory, "MAX_PER_OFFER", 3)
+    monkeypatch.setattr(inventory, "MAX_NAMES", 0)
+    monkeypatch.setattr(inventory, "MAX_WORKLOADS", 0)
     made = scene()
     come(made, *(copy_of(f"app-{number}", f"p{number}").pod() for number in range(8)))
     for _ in range(4):
@@ -261,7 +261,7 @@ def test_an_agent_that_is_far_behind_is_told_everything_anew(monkeypatch: pytest
 
 def test_the_checker_sees_a_node_that_changed_hands_untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation: nodes that come into an agent's view are not told of."""
-    monkeypatch.setattr(Residents, "_meet", lambda self, heard, view: None)
+    monkeypatch.setattr(WorkloadInventory, "_meet", lambda self, heard, view: None)
     assert wander(scene(agents=3), 0) != []
 
 
@@ -288,18 +288,18 @@ def test_a_pod_that_asks_for_the_impossible_stops_no_offer(node: str) -> None:
     come(made, absurd("huge", node=node))
     come(made, copy_of("web", "a").pod())
     assert "uid-a" in dict(made.bindings)
-    usage = made.core.lanes.store.usage
+    usage = made.core.variants.store.usage
     assert usage.use.max() <= 2.0  # no pod is taken to use more than its node has, 4 CPU and 8 Gi
 
 
 def test_a_batch_beyond_the_journal_keeps_a_bounded_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(residents, "MAX_JOURNAL", 4)
+    monkeypatch.setattr(inventory, "MAX_JOURNAL", 4)
     made = scene()
     come(made, *(copy_of("web", f"w{number}").pod() for number in range(30)))
     for number in range(30):
         made.delete_pod(f"uid-w{number}")
     made.run(batch=30)
-    assert len(made.core.lanes.residents._journal) <= 8
+    assert len(made.core.variants.inventory._journal) <= 8
     assert drift(made) == []
 
 
@@ -312,7 +312,7 @@ def phantoms(made: Scene) -> float:
         made.delete_pod(uid)
     made.run()
     come(made, copy_of("web", "c").pod())
-    stores = [made.core.lanes.store, *(agent.lanes.store for agent in made.agents.values())]
+    stores = [made.core.variants.store, *(agent.lanes.store for agent in made.agents.values())]
     known = [sum(pod.bound_s + age_s > s.now_s for pod in s._pods.values() for age_s in s.young_s) for s in stores]
     return float(sum(abs(s._young.sum() - young) for s, young in zip(stores, known, strict=True)))
 

@@ -58,7 +58,7 @@ class Rolled(Scene):
 
     @property
     def pointer(self) -> PolicyPointer:
-        pointer = self.core.lanes.pointer
+        pointer = self.core.variants.pointer
         assert pointer is not None
         return pointer
 
@@ -218,7 +218,7 @@ def test_windows_are_told_with_both_values():
     scene = Rolled("terrible")
     scene.shadow()
     scene.pods_come(20)
-    figures = scene.core.rolling.figures()
+    figures = scene.core.evaluation.figures()
     assert (figures["active"], figures["candidate"]) == ("kube-default@1", "")
     assert figures["windows"] >= 3
     assert figures["last_window"]["value"] < figures["last_window"]["active_value"]
@@ -252,7 +252,7 @@ def test_what_comes_next_is_told_with_its_rule_and_its_time():
     scene = Rolled()
     scene.shadow()
     scene.pods_come(7)
-    view = scene.core.rolling.view()
+    view = scene.core.evaluation.view()
     assert view is not None
     on, off = view.rules
     assert (view.promotion, view.goal, view.good) == ("auto", "neutral", 1)
@@ -267,7 +267,7 @@ def test_by_hand_the_rule_says_whether_the_windows_speak_for_it():
     scene = Rolled(settings=BY_HAND)
     scene.shadow()
     scene.pods_come(60)
-    view = scene.core.rolling.view()
+    view = scene.core.evaluation.view()
     assert view is not None
     assert (view.promotion, view.rules[0].automatic) == ("manual", False)
     assert (view.rules[0].so_far, view.rules[0].in_s) == (3, 0.0)
@@ -296,7 +296,7 @@ def test_the_operators_goal_decides_and_the_neutral_one_is_told_beside_it():
     assert (packing.goal, neutral.goal, last.verdict) == ("packing", "neutral", "good")
     assert packing.candidate > packing.active
     assert neutral.candidate < neutral.active
-    view = scene.core.rolling.view()
+    view = scene.core.evaluation.view()
     assert view is not None
     assert view.last_window is not None
     assert (view.last_window.goal, view.last_window.value) == ("packing", packing.candidate)
@@ -308,7 +308,7 @@ def test_each_window_is_kept_with_what_both_were_worth():
     scene.shadow()
     scene.pods_come(20)
     kept = [window for window in windows(scene) if window.candidate]
-    assert len(kept) == scene.core.rolling.windows
+    assert len(kept) == scene.core.evaluation.windows
     assert {(window.active, window.candidate, window.stage) for window in kept} == {
         ("kube-default@1", "learned@2", "shadow")
     }
@@ -347,12 +347,12 @@ def test_by_another_goal_the_windows_are_counted_anew():
     scene = Rolled(settings=BY_HAND)
     scene.shadow()
     scene.pods_come(20)
-    before = scene.core.rolling.view()
+    before = scene.core.evaluation.view()
     assert before is not None
     assert before.good > 0
     settings = replace(BY_HAND, rollout=replace(BY_HAND.rollout, goal="packing"))
     scene.inbox.append(ControlSeen(settings=settings, settings_number=1))
     scene.run()
-    after = scene.core.rolling.view()
+    after = scene.core.evaluation.view()
     assert after is not None
     assert (after.goal, after.good, after.samples) == ("packing", 0, 0)

@@ -58,11 +58,11 @@ def decisions(*lanes: LaneReport) -> Decisions:
 def test_reports_of_a_policy_that_is_no_longer_compared_are_not_the_candidates():
     scene = Rolled()
     scene.shadow()
-    scene.core.rolling.heard(decisions(LaneReport(OTHER.title, True, 40, 1, [1] * 40)))
-    assert scene.core.rolling._open.candidate.kpi(0.0).decisions == 0
-    scene.core.rolling.heard(decisions(LaneReport(NEW.title, True, 2, 1), LaneReport(OLD.title, False, 3, 1)))
-    assert scene.core.rolling._open.candidate.kpi(0.0).decisions == 2
-    assert scene.core.rolling._open.active.kpi(0.0).decisions == 3
+    scene.core.evaluation.heard(decisions(LaneReport(OTHER.title, True, 40, 1, [1] * 40)))
+    assert scene.core.evaluation._open.candidate.kpi(0.0).decisions == 0
+    scene.core.evaluation.heard(decisions(LaneReport(NEW.title, True, 2, 1), LaneReport(OLD.title, False, 3, 1)))
+    assert scene.core.evaluation._open.candidate.kpi(0.0).decisions == 2
+    assert scene.core.evaluation._open.active.kpi(0.0).decisions == 3
 
 
 def test_a_refused_placement_counts_against_the_policy_that_chose_it():
@@ -74,11 +74,11 @@ def test_a_refused_placement_counts_against_the_policy_that_chose_it():
         return Placement(1, "u", "ns", "p", "1", "n0", [], policy, version, 0, 0)
 
     conflict = [PlacementResult(1, Outcome.CONFLICT)]
-    scene.core.rolling.answered([placed("kube-default", 1)], conflict)
-    assert scene.core.rolling._open.candidate.kpi(0.0).rejected == 0
-    assert scene.core.rolling._open.active.kpi(0.0).rejected == 1
-    scene.core.rolling.answered([placed("learned", 2)], conflict)
-    assert scene.core.rolling._open.candidate.kpi(0.0).rejected == 1
+    scene.core.evaluation.answered([placed("kube-default", 1)], conflict)
+    assert scene.core.evaluation._open.candidate.kpi(0.0).rejected == 0
+    assert scene.core.evaluation._open.active.kpi(0.0).rejected == 1
+    scene.core.evaluation.answered([placed("learned", 2)], conflict)
+    assert scene.core.evaluation._open.candidate.kpi(0.0).rejected == 1
 
 
 @pytest.mark.parametrize("odd", ["memory", "cpu"])
@@ -120,7 +120,7 @@ def test_pods_on_a_node_that_says_it_has_no_memory_stop_no_offer():
 
 def test_what_agents_were_told_is_not_remembered_for_those_that_are_gone():
     scene = Rolled()
-    lanes = scene.core.lanes
+    lanes = scene.core.variants
     for number in range(50):
         lanes.measured([NodeSample("n0", 0.0, 1, 1)])
         lanes.samples_for(f"agent-{number}", 1, {0: "n0"})

@@ -61,7 +61,7 @@ def test_what_is_under_way_when_scheduling_is_paused_finishes() -> None:
     scene = begun("n0")
     scene.add_pod(make_pod("offered").pod())
     scene.step()
-    assert scene.core.rounds.current is not None
+    assert scene.core.cycle.current is not None
     tell(scene, ControlSeen(PAUSED))
     scene.run(until_s=5)
     assert scene.bindings == [("uid-offered", "n0")]
@@ -136,12 +136,12 @@ def test_nobody_is_chosen_for_eviction_while_paused(monkeypatch: pytest.MonkeyPa
         scene.add_pod(make_pod(f"low{number}").cpu("4").priority(0).on(f"n{number}").pod())
     scene.run()
     scene.add_pod(make_pod("high").cpu("4").priority(100).pod())
-    while not scene.core.preemptor.busy:
+    while not scene.core.preemptor.searches:
         assert scene.step()
     tell(scene, ControlSeen(PAUSED))
     scene.run(until_s=30)
     assert not evictions(scene)
-    assert scene.core.preemptor.busy, "the search waits for the end of the pause"
+    assert scene.core.preemptor.searches, "the search waits for the end of the pause"
     tell(scene, ControlSeen())
     scene.run(until_s=30)
     assert len(scene.evicted) == 1
@@ -176,7 +176,7 @@ def test_a_drain_reaches_decisions_that_were_asked_for_before_it() -> None:
     scene = begun("n0")
     scene.add_pod(make_pod("p").pod())
     scene.step()
-    assert scene.core.rounds.current is not None
+    assert scene.core.cycle.current is not None
     tell(scene, ControlSeen(drained=drained("n0")))
     scene.run(until_s=5)
     assert not scene.bindings
@@ -271,9 +271,9 @@ def test_settings_that_change_hold_from_the_next_round_on() -> None:
         scene.add_pod(make_pod(f"p{number}").cpu("100m").pod())
     scene.run()
     tell(scene, ControlSeen(settings=replace(started, batch_units=2), settings_number=1))
-    assert scene.core.rounds.current is not None
-    assert len(scene.core.rounds.current.class_of) == 2
-    assert scene.core.steering.number == 1
+    assert scene.core.cycle.current is not None
+    assert len(scene.core.cycle.current.class_of) == 2
+    assert scene.core.control.number == 1
     scene.run()
     assert len(scene.bindings) == 6
 
@@ -290,7 +290,7 @@ def test_a_rollout_goes_by_the_settings_that_hold_now() -> None:
     scene = begun("n0")
     strict = RolloutSettings(window_s=5.0, min_samples=50, good_windows=9)
     tell(scene, ControlSeen(settings=replace(scene.core.state.settings, rollout=strict)))
-    assert scene.core.rolling.settings == strict
+    assert scene.core.evaluation.settings == strict
 
 
 def test_a_leader_waits_for_what_operators_said() -> None:

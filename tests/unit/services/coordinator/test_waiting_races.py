@@ -44,7 +44,7 @@ def test_searches_leave_nothing_behind() -> None:
         scene.run()
     assert scene.core.state.stats.preemption_searches >= 10
     assert not scene.evicted
-    assert len(scene.core.preemptor._order) == len(scene.core.preemptor._searches) == 0
+    assert len(scene.core.preemptor._order) == len(scene.core.preemptor.searches) == 0
 
 
 def test_a_preemptor_whose_nomination_is_dropped_for_room_that_another_gets_preempts_all_the_same() -> None:
@@ -53,7 +53,7 @@ def test_a_preemptor_whose_nomination_is_dropped_for_room_that_another_gets_pree
     scene.add_pod(replace(make_pod("first").cpu("4").priority(20).pod(), never_preempts=True))
     scene.run()
     scene.add_pod(make_pod("second").cpu("4").priority(10).pod())
-    while not scene.core.state.cluster.has_nominated:
+    while not scene.core.state.cluster.nominated:
         scene.step()
     held = list(scene.inbox)  # the API server's answer to the nomination
     scene.inbox.clear()
@@ -117,9 +117,9 @@ def test_a_search_that_began_before_its_pods_were_tried_again_does_not_go_on() -
     scene.inbox.append(ObjectChanged("poddisruptionbudgets", "default/low", budget))
     scene.run()
     scene.add_pod(make_pod("high").cpu("3").priority(10).pod())
-    while not scene.core.preemptor.busy:
+    while not scene.core.preemptor.searches:
         scene.step()
-    search = next(iter(scene.core.preemptor._searches.values()))
+    search = next(iter(scene.core.preemptor.searches.values()))
     rows = scene.core.state.cluster.table.row_of
     first, left = next(name for name, row in rows.items() if row not in search.due), min(search.due)
     scene.deliver(ControlSeen(paused=Paused(by="somebody", reason="", since="2026-01-01T00:00:00Z")))
@@ -172,6 +172,6 @@ def test_searches_hold_nodes_only_once_their_turn_comes() -> None:
     scene = full(40)
     pods = [make_pod(f"w{n}").cpu("3").priority(5).set(labels={"name": f"w{n}"}).pod() for n in range(30)]
     scene.deliver(*[PodUpserted(pod) for pod in pods])
-    searches = scene.core.preemptor._searches.values()
+    searches = scene.core.preemptor.searches.values()
     assert len(searches) > 20
     assert sum(len(search.rows) for search in searches) <= 40

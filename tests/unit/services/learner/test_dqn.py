@@ -12,7 +12,7 @@ from torch import nn
 
 from services.learner.training.checkpoint import load_checkpoint, save_checkpoint, settings_digest
 from services.learner.training.dqn import DqnLearner, DqnSettings, TrainingDiverged, bootstrap_value, epsilon_greedy
-from services.learner.training.schedules import LinearSchedule
+from services.learner.training.dqn_run import LinearSchedule
 from shared.errors import ConfigError
 
 torch.set_num_threads(1)

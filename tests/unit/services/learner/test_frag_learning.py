@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
+from services.learner.__main__ import main
 from services.learner.frag import training as frag_training
 from services.learner.frag.cases import Case, kind_of, part_of, pools_of, variant
 from services.learner.frag.fit import Experience, arrays_of, fit, scales_of
@@ -16,7 +18,7 @@ from services.learner.frag.search import Search
 from services.learner.frag.trainer import train_frag, write_best
 from services.learner.frag.training import FragRun, Settings
 from services.learner.training.checkpoint import load_checkpoint, save_checkpoint
-from services.learner.training.request import TrainRequest
+from services.learner.training.runner import TrainRequest
 from shared.errors import ConfigError
 from shared.experiments.evaluation.worlds.placement import run_episode
 from shared.experiments.evaluation.worlds.trace_run import play
@@ -162,7 +164,7 @@ def test_a_resumed_run_equals_the_whole_one(tiny, tmp_path):
 
 def test_the_weights_written_are_the_best_and_say_how_they_came_about(tiny, tmp_path):
     list(tiny.run())
-    write_best(tiny, (1000,), tmp_path)
+    write_best(TrainRequest("frag", tmp_path), tiny)
     file = decode((tmp_path / "frag.npz").read_bytes(), policy="frag", expect_shapes=SHAPES)
     assert np.allclose(file.arrays["l0.w"].ravel(), tiny.best[: 24 * 32], atol=1e-7)
     card = json.loads((tmp_path / "frag.json").read_text())
@@ -183,5 +185,6 @@ def test_a_missing_trace_is_named(tmp_path, monkeypatch):
 
 def test_a_finished_folder_is_not_overwritten(tmp_path):
     (tmp_path / "seed-1000.ckpt").write_bytes(b"")
-    with pytest.raises(ConfigError, match="--resume"):
-        train_frag(TrainRequest("frag", tmp_path))
+    refused = CliRunner().invoke(main, ["train", "frag", "--out", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert "--resume" in refused.output

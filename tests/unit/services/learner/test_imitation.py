@@ -9,9 +9,9 @@ import torch
 from services.learner.deepsets.network import DeepSetsQ
 from services.learner.deepsets.settings import DeepSetsSettings
 from services.learner.deepsets.training import DeepSetsRun
-from services.learner.deepsets.warm_up import calibrate, decisions_to_imitate, spelled, warm_up, worth
+from services.learner.deepsets.warm_up import calibrate, decisions_to_imitate, warm_up, worth
 from services.learner.training.dqn import TrainingDiverged
-from services.learner.training.imitation import ImitationSettings, imitate
+from services.learner.training.imitation import ImitationSettings, imitate, spelled
 from shared.errors import ConfigError
 from shared.experiments.evaluation.decisions import Decisions
 from shared.twin.capture import encode

@@ -17,7 +17,7 @@ from shared.policy.marl.features import FEATURES
 from shared.policy.rollout.rollout import Stage
 from shared.policy.weights import encode as encode_weights
 from shared.ports import Put
-from shared.runtime.http.listener import Caller
+from shared.runtime.http.callers import Caller
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.policies import read_pointer
 from shared.wire.codec import encode

@@ -17,7 +17,7 @@ from services.learner.marl.rollout import Episode, gains, play, reward_of
 from services.learner.marl.settings import MarlSettings, settings_for
 from services.learner.marl.training import MarlRun
 from services.learner.training.dqn import DqnSettings
-from services.learner.training.vector import Workers
+from services.learner.training.runner import Workers
 from shared.errors import ConfigError
 from shared.policy.marl.features import FEATURES
 from shared.policy.networks import mlp
@@ -159,9 +159,9 @@ def test_shaping_by_a_potential_pays_the_way_there_and_takes_it_back() -> None:
 
 
 def run_of(settings: MarlSettings, workers: int = 1) -> MarlRun:
-    run = MarlRun(settings)
     with Workers(workers) as pool:
-        for _ in run.run(pool):
+        run = MarlRun(settings, pool)
+        for _ in run.run():
             pass
     return run
 
@@ -176,12 +176,11 @@ def test_the_number_of_workers_changes_nothing() -> None:
 def test_a_resumed_run_equals_the_whole_one() -> None:
     whole = run_of(SMALL)
     first = MarlRun(SMALL)
-    with Workers() as pool:
-        next(first.run(pool))
-        second = MarlRun(SMALL)
-        second.set_state(first.get_state())
-        for _ in second.run(pool):
-            pass
+    next(first.run())
+    second = MarlRun(SMALL)
+    second.set_state(first.get_state())
+    for _ in second.run():
+        pass
     for name, array in whole.averaged.items():
         np.testing.assert_array_equal(array, second.averaged[name])
 

@@ -8,15 +8,15 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
 from services.learner.training.run_files import (
     checkpoint_of,
-    open_folder,
     recording,
-    sole_run,
-    spelled_seeds,
+    run_folder,
     write_weights,
 )
 from shared.errors import ConfigError
@@ -24,20 +24,30 @@ from shared.policy.weights import decode, encode
 from tests.marl_weights import weights
 
 
+def run_alone(out: Path) -> AbstractContextManager[None]:
+    return run_folder(out, [1000], resume=False)
+
+
+def opened(out: Path, seeds: list[int], *, resume: bool) -> bool:
+    with run_folder(out, seeds, resume=resume):
+        return out.is_dir()
+
+
 def test_a_run_is_neither_overwritten_nor_resumed_where_there_is_none(tmp_path):
-    open_folder(tmp_path / "new", [1000], resume=False)
+    assert opened(tmp_path / "new", [1000], resume=False)
     with pytest.raises(ConfigError, match=r"--resume: .* holds no checkpoint of seeds"):
-        open_folder(tmp_path / "new", [1000, 1001], resume=True)
-    checkpoint_of(tmp_path / "new", 1001).write_bytes(b"")
-    open_folder(tmp_path / "new", [1000, 1001], resume=True)
+        opened(tmp_path / "new", [1000, 1001], resume=True)
+    assert not (tmp_path / "new").exists()
+    checkpoint_of(tmp_path, 1001).write_bytes(b"")
+    assert opened(tmp_path, [1000, 1001], resume=True)
     with pytest.raises(ConfigError, match=r"seed-1001\.ckpt is there already"):
-        open_folder(tmp_path / "new", [1000, 1001], resume=False)
+        opened(tmp_path, [1000, 1001], resume=False)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"--out: .*file/sub cannot be made"):
-        open_folder(tmp_path / "file" / "sub", [1], resume=False)
+        opened(tmp_path / "file" / "sub", [1], resume=False)
 
 
 def test_figures_of_a_step_go_on_after_what_is_there(tmp_path):
@@ -67,8 +77,8 @@ def test_a_run_begun_anew_keeps_no_figures_of_one_without_a_checkpoint(tmp_path)
 HOLD = """
 import sys
 from pathlib import Path
-from services.learner.training.run_files import sole_run
-with sole_run(Path(sys.argv[1])):
+from services.learner.training.run_files import run_folder
+with run_folder(Path(sys.argv[1]), [1000], resume=False):
     print("at work", flush=True)
     sys.stdin.read()
 """
@@ -79,26 +89,32 @@ def test_a_second_trainer_is_refused_until_the_first_is_gone_even_if_killed(tmp_
     try:
         assert first.stdout is not None
         assert first.stdout.readline() == b"at work\n"
-        with pytest.raises(ConfigError, match=r"--out: another trainer is at work in"), sole_run(tmp_path):
+        with (
+            pytest.raises(ConfigError, match=r"--out: another trainer is at work in"),
+            run_folder(tmp_path, [1000], resume=False),
+        ):
             pytest.fail("two trainers in one folder")
     finally:
         first.kill()
         first.communicate()
-    with sole_run(tmp_path):
+    with run_alone(tmp_path):
         pass
 
 
 def test_a_folder_made_for_nothing_is_taken_away(tmp_path):
-    with pytest.raises(ConfigError, match="--warm-up"), sole_run(tmp_path / "new"):
+    with pytest.raises(ConfigError, match="--warm-up"), run_folder(tmp_path / "new", [1000], resume=False):
         raise ConfigError("--warm-up: leave it out")
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"--out: .*file/sub cannot be made"), sole_run(tmp_path / "file" / "sub"):
+    with pytest.raises(ConfigError, match=r"--out: .*file/sub cannot be made"), run_alone(tmp_path / "file" / "sub"):
         pass
 
 
 def test_a_full_disk_is_one_line_with_a_remedy(tmp_path):
-    with pytest.raises(ConfigError, match=r"seed-7\.ckpt: No space left on device; make room"), sole_run(tmp_path):
+    with (
+        pytest.raises(ConfigError, match=r"seed-7\.ckpt: No space left on device; make room"),
+        run_folder(tmp_path, [1000], resume=False),
+    ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), tmp_path / "seed-7.ckpt")
 
 
@@ -116,8 +132,3 @@ def test_weights_and_card_are_what_a_reader_takes(tmp_path):
     assert card["shapes"] == decode(file.read_bytes(), policy="marl-dqn").card.shapes
     with pytest.raises(ConfigError, match="the policy takes"):
         write_weights(tmp_path, weights("good"), expect_shapes={"l0.w": (1, 1)})
-
-
-@pytest.mark.parametrize(("seeds", "told"), [((1000,), "1000"), ((1000, 1001, 1002), "1000-1002"), ((1, 3), "1,3")])
-def test_seeds_are_spelled_as_the_command_takes_them(seeds, told):
-    assert spelled_seeds(seeds) == told

@@ -97,7 +97,7 @@ async def test_the_next_step_is_told_with_rule_goal_and_time(world: ApiWorld) ->
     await activate(world, promotion="auto", goal="room")
     core = world.admin.core
     assert core is not None
-    await world.until(lambda: core.lanes.rolling)
+    await world.until(lambda: core.variants.has_candidate)
     told = (await world.ask("GET", "/v1/policies", "viewer")).json["comparison"]
     assert (told["promotion"], told["goal"], told["last_window"]) == ("auto", "room", None)
     step, back = told["rules"]
@@ -106,7 +106,7 @@ async def test_the_next_step_is_told_with_rule_goal_and_time(world: ApiWorld) ->
     in_s = dt.datetime.fromisoformat(step["at"]) - dt.datetime.now(dt.UTC)
     assert 60 < in_s.total_seconds() <= 90  # three windows of 30 s
     assert (await world.ask("POST", "/v1/policies/rollback", json={})).status == 200
-    await world.until(lambda: not core.lanes.rolling)
+    await world.until(lambda: not core.variants.has_candidate)
     assert (await world.ask("GET", "/v1/policies", "viewer")).json["comparison"]["rules"] == []
 
 

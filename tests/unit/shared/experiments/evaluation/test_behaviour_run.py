@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shared.errors import ConfigError
-from shared.experiments.evaluation.behaviour.run import choice_of, fullness_ranks, run_scene, thesis_scene, watch
+from shared.experiments.evaluation.behaviour import choice_of, fullness_ranks, run_scene, thesis_scene, watch
 from shared.experiments.evaluation.worlds.table_run import Job, PolicyChooser, TableRun
 from shared.model.constraints import PodClass
 from shared.model.node import Node

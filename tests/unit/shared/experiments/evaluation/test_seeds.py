@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.errors import ConfigError
-from shared.experiments.evaluation.seeds import parse_seeds
+from shared.experiments.evaluation.seeds import parse_seeds, spelled_seeds
 
 
 def test_ranges_and_numbers_keep_their_order() -> None:
@@ -28,3 +28,8 @@ def test_ranges_and_numbers_keep_their_order() -> None:
 def test_other_text_is_refused_with_a_remedy(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse_seeds(text)
+
+
+@pytest.mark.parametrize("told", ["1000", "1000-1002", "1,3", "42-51,60", "7-8,5"])
+def test_seeds_are_spelled_as_they_are_read(told: str) -> None:
+    assert spelled_seeds(parse_seeds(told)) == told

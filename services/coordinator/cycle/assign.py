@@ -1,0 +1,235 @@
+"""From the agents' answers for one class to choices: the best node for each unit that takes it on assumed state.
+
+    plain units: the agents' lists merged by head --first that takes the unit--> assumed, with the next-best nodes
+    units that other pods, volumes or topology decide about: the answered nodes judged anew for each --best--> assumed
+
+Each agent's answers about plain units are an exact greedy (``policy/ranking.py``): slot j is its best node once its
+slots 0..j-1 are taken. So the lists are merged by head, accepted before rejected, higher score first, ties by the
+seeded rng. Rules that span nodes hold with many units in flight too: two that keep apart may be offered the same
+domain, but the second is judged with the first one counted, and offered again when no answered node is right any more.
+Every choice is checked against the coordinator's own accounting, which counts everything assumed since the view was
+sent (I2). Rejecting is advice: a rejected node is taken when nothing accepted is left.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from services.coordinator.core.state import State
+from services.coordinator.cycle.classes import AgentAnswers, Unit
+from services.coordinator.cycle.failures import ConflictTracker
+from services.coordinator.inspect.decisions import Considered
+from shared.model.constraints import PodClass
+from shared.scheduling.cycle.conflicts import fits
+from shared.scheduling.cycle.constraints import Guidance
+from shared.scheduling.state.node_table import BoolArray, IntArray
+from shared.wire.messages import SCORE_SCALE, Answer
+
+MAX_CONSIDERED = 6
+"""Nodes remembered per placement for ``conclave explain``, the chosen one first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A unit's node, its next-best ones, the answer that it rests on, and what was considered in order of choice."""
+
+    unit: Unit
+    node: str
+    answer: Answer
+    alternatives: tuple[str, ...]
+    considered: tuple[Considered, ...] = ()
+    policy: str = ""
+
+
+class _Head(NamedTuple):
+    """An answer, its node's name ("": its slot means nothing any more), and the policy that gave it."""
+
+    answer: Answer
+    name: str
+    policy: str
+
+
+def assign(
+    state: State, conflicts: ConflictTracker, pod_class: PodClass, units: Sequence[Unit], lists: Sequence[AgentAnswers]
+) -> tuple[list[Choice], list[Unit], bool]:
+    """For units that their nodes alone decide about: choices in queue order, each assumed; the units for which no head
+    was left; whether that is because a list that was cut ran out: then what comes next is not known, and nothing worse
+    is taken instead."""
+    merged = _Merged(lists, state.rng)
+    allowed = state.feasibility.static_mask(pod_class)
+    taken: list[tuple[Unit, int]] = []
+    left: list[Unit] = []
+    place, kept = 0, list[int]()
+    for unit in units:
+        found, uid = -1, unit.pod.uid
+        for index in kept:
+            head = merged.at(index)
+            if head and _takes(state, pod_class, allowed, head) and not conflicts.avoids(uid, head.name):
+                found = index
+                kept.remove(index)
+                break
+        while found < 0:
+            head = merged.at(place)
+            if head is None or (merged.dry_at is not None and place >= merged.dry_at):
+                break
+            place += 1
+            if not _takes(state, pod_class, allowed, head):
+                state.stats.misfits += 1
+            elif conflicts.avoids(uid, head.name):
+                kept.append(place - 1)
+            else:
+                found = place - 1
+        if found < 0 or (head := merged.at(found)) is None:
+            left.append(unit)
+            continue
+        _assume(state, unit, head.answer, head.name)
+        taken.append((unit, found))
+    # a pod that keeps others away may be assumed there before the binder takes a next-best node
+    wanted = 0 if state.cluster.index.anti_affinity else state.settings.extra_candidates
+    return [_choice(merged, *one, wanted, state.drained.keys()) for one in taken], left, merged.dry_at is not None
+
+
+def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: _Head) -> bool:
+    """Whether the head's node is still the one meant, may be used, and takes the class as accounted now."""
+    table = state.cache.table
+    row = table.row_of.get(head.name)
+    if row is None or row != head.answer.slot:
+        return False
+    if not state.settings.check_fits:
+        return True
+    return bool(allowed[row]) and fits(state.feasibility, pod_class, row)
+
+
+def _assume(state: State, unit: Unit, answer: Answer, node: str) -> None:
+    state.stats.stale_answers += answer.generation < int(state.cache.table.generation[answer.slot])
+    state.stats.all_rejected += not answer.accept
+    state.cluster.assume(unit.pod, node, state.now)
+
+
+class _Merged:
+    """The lists merged lazily: with thousands of agents most answers are never looked at.
+
+    ``dry_at``: the place from which on the order is not known, since a list that was cut has run out.
+    """
+
+    def __init__(self, lists: Sequence[AgentAnswers], rng: Random) -> None:
+        self._lists = lists
+        self._rng = rng
+        self._seen: list[_Head] = []
+        self.dry_at: int | None = None
+        # Scores of several policies (one agent has changed over, or fallen back, before another) do not compare: one
+        # counts to hundreds, one hardly to 1. Then only each list's own order is worth anything.
+        self._by_place = len({answers.policy for answers in lists}) > 1
+        self._heap: list[tuple[bool, int, float, int, int]] = []
+        for index in range(len(lists)):
+            self._push(index, 0)
+
+    def at(self, place: int) -> _Head | None:
+        """The head at ``place`` of the merged order."""
+        while place >= len(self._seen):
+            if not self._heap:
+                return None
+            _, _, _, index, position = heapq.heappop(self._heap)
+            source = self._lists[index]
+            self._seen.append(_Head(source.answers[position], source.names[position], source.policy))
+            if self.dry_at is None and source.cut and position + 1 == len(source.answers):
+                self.dry_at = len(self._seen)
+            self._push(index, position + 1)
+        return self._seen[place]
+
+    def _push(self, index: int, position: int) -> None:
+        answers = self._lists[index].answers
+        if position < len(answers):
+            answer = answers[position]
+            worth = position if self._by_place else -answer.score
+            heapq.heappush(self._heap, (not answer.accept, worth, self._rng.random(), index, position))
+
+
+def _choice(merged: _Merged, unit: Unit, index: int, wanted: int, closed: Collection[str]) -> Choice:
+    """The unit's node, and the next distinct ones in the merged order. ``closed``: nodes that were drained since they
+    were offered; the binder, which does not know of that, must not take them."""
+    chosen = merged.at(index)
+    assert chosen is not None
+    others: list[str] = []
+    considered = [Considered(chosen.name, chosen.answer.score / SCORE_SCALE, chosen.answer.accept)]
+    place = index
+    while len(others) < max(wanted, MAX_CONSIDERED - 1) and (head := merged.at(place := place + 1)) is not None:
+        if head.name and head.name != chosen.name and head.name not in others and head.name not in closed:
+            others.append(head.name)
+            considered.append(Considered(head.name, head.answer.score / SCORE_SCALE, head.answer.accept))
+    return Choice(unit, chosen.name, chosen.answer, tuple(others[:wanted]), tuple(considered), chosen.policy)
+
+
+# --- units that more than the nodes themselves decides about -----------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Node:
+    """One node that an agent answered with, and how many units of this cycle it was given."""
+
+    head: _Head
+    row: int
+    place: int
+    taken: int = 0
+
+
+def assign_guided(
+    state: State, conflicts: ConflictTracker, offered: Guidance, units: Sequence[Unit], lists: Sequence[AgentAnswers]
+) -> tuple[list[Choice], list[Unit]]:
+    """Choices in queue order, each assumed; and the units for which none of the answered nodes is right any more.
+
+    Scores were answered with the offer's guidance; each unit's are corrected to the guidance of its own moment.
+    """
+    row_of, nodes = state.cache.table.row_of, []
+    for found in lists:
+        for place, (answer, name) in enumerate(zip(found.answers, found.names, strict=True)):
+            row = row_of.get(name)
+            if row is not None and row == answer.slot:
+                nodes.append(_Node(_Head(answer, name, found.policy), row, place))
+    choices: list[Choice] = []
+    left: list[Unit] = []
+    for unit in units:
+        guidance = state.constraints.judge(unit.pod) if state.settings.judge_again else offered
+        ranked = [] if guidance.rejection is not None else _ranked(state, conflicts, unit, guidance, offered, nodes)
+        pod_class = unit.pod.pod_class
+        allowed = state.feasibility.static_mask(pod_class)
+        chosen = next((node for node in ranked if _takes(state, pod_class, allowed, node.head)), None)
+        if chosen is None:
+            state.stats.misfits += bool(nodes)
+            left.append(unit)
+            continue
+        answer, name, policy = chosen.head
+        _assume(state, unit, answer, name)
+        chosen.taken += 1
+        others = [node.head for node in ranked if node is not chosen]
+        # the binder does not know rules that span nodes: it gets no other node than the one judged here
+        next_best = () if guidance.prefiltered.rules else tuple(o.name for o in others if o.name not in state.drained)
+        best = [chosen.head, *others][:MAX_CONSIDERED]
+        considered = tuple(Considered(head.name, head.answer.score / SCORE_SCALE, head.answer.accept) for head in best)
+        choices.append(Choice(unit, name, answer, next_best[: state.settings.extra_candidates], considered, policy))
+    return choices, left
+
+
+def _ranked(
+    state: State, conflicts: ConflictTracker, unit: Unit, guidance: Guidance, offered: Guidance, nodes: list[_Node]
+) -> list[_Node]:
+    """The nodes that the unit may have, best first: accepted ones, then by score, then the least taken."""
+    mask, uid = guidance.mask, unit.pod.uid
+    by_place = len({node.head.policy for node in nodes}) > 1  # as in ``_Merged``
+    keyed = []
+    for node in nodes:
+        answer = node.head.answer
+        if (mask is None or mask[node.row]) and not conflicts.avoids(uid, node.head.name):
+            own = -SCORE_SCALE * node.place if by_place else answer.score
+            score = own + SCORE_SCALE * (_at(guidance.scores, node.row) - _at(offered.scores, node.row))
+            keyed.append(((not answer.accept, -score, node.taken, state.rng.random()), node))
+    keyed.sort(key=lambda item: item[0])
+    return [node for _, node in keyed]
+
+
+def _at(scores: IntArray | None, row: int) -> int:
+    return 0 if scores is None or row >= len(scores) else int(scores[row])

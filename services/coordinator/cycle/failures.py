@@ -1,0 +1,176 @@
+"""The failure handler: what happens to every unit that a cycle, or the binder, did not place, and what it is told.
+
+    no node takes it by the coordinator's own accounting --------> parked until that may have changed; who could leave?
+    some node would, but nobody answered for it; too many races -> backoff, and its condition says why
+    a race lost --------------------------------------------------> active again at once
+    the spec cannot be read, or asks for what is not supported ---> told so, and left aside until it changes
+
+A unit sleeps only on the verdict of that moment over all nodes (I3: nobody sleeps on half the truth). A lost race is
+nobody's fault and is tried again at once; but two sides that disagree on "fits" would do so for ever (Nomad tracks
+nodes that are rejected too often for the same reason), so after a few in a row the unit backs off.
+"""
+
+from __future__ import annotations
+
+from services.coordinator.core.state import State
+from services.coordinator.cycle.classes import MAX_CLASS_BYTES, Group, Unit
+from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.preemption.search import Preemptor
+from services.coordinator.status.reporter import NOT_SUPPORTED, SCHEDULER_ERROR, UNSCHEDULABLE, StatusReporter
+from shared.model.pod import Pod
+from shared.scheduling.cycle.feasibility import failure_message
+from shared.scheduling.gates import unsupported_text
+
+PARKED_AT_ONCE = 256
+"""Pods told in one turn that there are no nodes, or no agents."""
+
+
+class ConflictTracker:
+    """Races lost, by pod uid: how many in a row, on which nodes. Entries end when the pod is placed, parked or gone."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._count: dict[str, int] = {}
+        self._avoid: dict[str, dict[str, int]] = {}
+
+    def lost(self, uid: str) -> bool:
+        """Count one loss. True when there were too many in a row: back off."""
+        count = self._count.get(uid, 0) + 1
+        if count >= self._state.settings.max_losses:
+            self.forget(uid)
+            return True
+        self._count[uid] = count
+        return False
+
+    def forget(self, uid: str) -> None:
+        """The unit's race is over."""
+        self._count.pop(uid, None)
+        self._avoid.pop(uid, None)
+
+    def avoid(self, uid: str, node: str) -> None:
+        """The binder refused this node for the pod: leave it out until its accounting here changes."""
+        table = self._state.cache.table
+        if node in table.row_of:
+            # the unit's own release is still to come and changes the row once: hence the next generation
+            self._avoid.setdefault(uid, {})[node] = int(table.clock) + 1
+
+    def avoids(self, uid: str, node: str) -> bool:
+        """Whether the node was refused and has not changed since."""
+        nodes = self._avoid.get(uid)
+        if nodes is None or node not in nodes:
+            return False
+        table = self._state.cache.table
+        row = table.row_of.get(node)
+        return row is not None and int(table.stamp[row]) <= nodes[node]
+
+
+class FailureHandler:
+    """Gives units back to the queue, with their reason. ``refused``: pods that were left aside, by uid."""
+
+    def __init__(self, state: State, reporter: StatusReporter, preemptor: Preemptor, requeuer: Requeuer) -> None:
+        self._state = state
+        self._reporter = reporter
+        self._preemptor = preemptor
+        self._requeuer = requeuer
+        self.conflicts = ConflictTracker(state)
+        self.refused: dict[str, Pod] = {}
+
+    # --- a cycle found no node ----------------------------------------------------------------------------------
+
+    def give_back(self, unit: Unit, group: Group, *, missing: int, unowned: int) -> None:
+        """No node was left for the unit. ``missing``: agents that own nodes and said nothing; ``unowned``: nodes for
+        which no agent decides."""
+        state, pod = self._state, unit.pod
+        guided = group.guidance is not None
+        if state.constraints.fits_nowhere(pod, guided=guided):
+            self.park(unit, guided=guided)
+        elif group.lists or group.unknown or not (missing or unowned):
+            state.stats.losses += 1  # somebody offered nodes, and others took them first
+            if self.conflicts.lost(pod.uid):
+                self._back_off(pod, UNSCHEDULABLE, "every offered node was taken by other pods; trying again")
+            else:
+                state.queue.retry(pod.uid, state.now, failed=False)
+        else:
+            why = [f"{unowned} node(s) have no agent"] if unowned else []
+            why += [f"{missing} agent(s) did not answer"] if missing else []
+            text = f"nodes that would take the pod are not answered for: {', '.join(why)}."
+            self._back_off(pod, UNSCHEDULABLE, text)
+
+    def park(self, unit: Unit, *, guided: bool) -> None:
+        """By the coordinator's own accounting no node takes the unit: it sleeps until that may have changed."""
+        state, pod = self._state, unit.pod
+        if guided and (others := state.constraints.waits(pod)):
+            state.queue.hold(pod.uid, others, state.now)
+            self._requeuer.attempt_ended(pod.uid)
+            return
+        diagnosis = state.constraints.diagnosis(pod)
+        self.conflicts.forget(pod.uid)
+        state.stats.parked += 1
+        state.attempted(pod.uid, "unschedulable")
+        state.log(
+            "pod_unschedulable", level="debug", pod_uid=pod.uid, pod=pod.key,
+            plugins=",".join(sorted(diagnosis.plugins)), cause_id=f"{state.term:x}-{unit.number:x}",
+        )  # fmt: skip
+        state.queue.park(pod.uid, diagnosis.plugins, state.now)
+        self._requeuer.attempt_ended(pod.uid)
+        self._preemptor.consider(state.queue.entries[pod.uid].pod, failure_message(diagnosis))
+
+    def too_large(self, pod: Pod, size_bytes: int) -> None:
+        """The pod's constraints do not fit into an offer: it waits, the others go on."""
+        message = f"selectors, affinity and tolerations take {size_bytes} bytes; at most {MAX_CLASS_BYTES} are offered"
+        self._back_off(pod, SCHEDULER_ERROR, message)
+
+    def park_all(self, reason: str, message: str) -> None:
+        """There is no node, or nobody decides for any: everybody sleeps until one appears."""
+        state = self._state
+        for pod in state.queue.pop(PARKED_AT_ONCE, state.now):
+            state.stats.parked += 1
+            self._reporter.tell(pod, reason, message)
+            state.attempted(pod.uid, "unschedulable" if reason == UNSCHEDULABLE else "error")
+            state.queue.park(pod.uid, (), state.now)
+            self._requeuer.attempt_ended(pod.uid)
+
+    # --- the binder gave it back, or it cannot be scheduled as it is ----------------------------------------------
+
+    def not_bound(self, uid: str, reason: str, *, failed: bool) -> None:
+        """The pod holds its node no longer. ``failed``: it backs off, and ``reason`` is told unless it is empty."""
+        state = self._state
+        entry = state.queue.entries.get(uid)
+        if entry is not None and entry.pod.nominated_node:
+            state.cluster.nominate(entry.pod)  # what its victims left stays kept for it
+        if entry is not None and failed and reason:
+            self._reporter.tell(entry.pod, SCHEDULER_ERROR, reason)
+        state.queue.retry(uid, state.now, failed=failed)
+
+    def refuse(self, pod: Pod) -> None:
+        """The pod cannot be read, or asks for what nobody looks at: say so, do not queue it."""
+        state = self._state
+        state.queue.remove(pod.uid)
+        state.cluster.withdraw_nomination(pod.uid)
+        self._preemptor.forget(pod.uid)
+        self._requeuer.attempt_ended(pod.uid)
+        before, self.refused[pod.uid] = self.refused.get(pod.uid), pod
+        if before is None or (before.invalid, before.unsupported) != (pod.invalid, pod.unsupported):
+            state.stats.invalid_pods += 1
+            problem = pod.invalid or pod.unsupported
+            state.log("pod_refused", level="warning", pod_uid=pod.uid, pod=pod.key, problem=problem)
+        if pod.invalid:
+            self._reporter.tell(pod, SCHEDULER_ERROR, f"pod cannot be scheduled as it is written: {pod.invalid}")
+        else:
+            self._reporter.tell(pod, NOT_SUPPORTED, unsupported_text(pod))
+
+    def forget(self, uid: str) -> None:
+        """The pod is placed or gone: nothing that failed matters any more."""
+        self._reporter.forget(uid)
+        self.conflicts.forget(uid)
+        self._preemptor.forget(uid)
+        self._requeuer.attempt_ended(uid)
+        self.refused.pop(uid, None)
+
+    def _back_off(self, pod: Pod, reason: str, message: str) -> None:
+        """The attempt failed, for this reason; what the pod was roused for goes to others meanwhile."""
+        state = self._state
+        self._reporter.tell(pod, reason, message)
+        state.attempted(pod.uid, "error")
+        state.queue.retry(pod.uid, state.now)
+        self._requeuer.attempt_ended(pod.uid)

@@ -1,0 +1,36 @@
+"""Keeps the garbage collector's pauses short, however much a service holds.
+
+A full collection visits every container that lives: 0.3 s of CPU in a leader with 5,000 nodes and 10,000 waiting pods,
+in the middle of a turn. What has survived one lives long, so it is moved out of the collector's sight; the next visits
+only what came since. Reference counts free nearly all; a cycle that outlived one full collection waits for the
+``THAW``-th.
+"""
+
+from __future__ import annotations
+
+import gc
+
+THAW = 200
+"""Every so many full collections all is visited again: they are minutes apart in a busy leader, hours in a calm one."""
+
+_full = 0
+
+
+def keep_pauses_short() -> None:
+    """From now on. What lives already is moved out of sight too. Calling it again does no more than that."""
+    gc.collect()
+    gc.freeze()
+    if _collected not in gc.callbacks:
+        gc.callbacks.append(_collected)
+
+
+def _collected(phase: str, info: dict[str, int]) -> None:
+    global _full  # noqa: PLW0603  one collector per process
+    if info["generation"] != 2:
+        return
+    if phase == "start":
+        _full += 1
+        if _full % THAW == 0:
+            gc.unfreeze()
+    else:
+        gc.freeze()

@@ -1,0 +1,63 @@
+"""The collector's pauses do not grow with what a service holds."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from shared.runtime.process import garbage
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    if garbage._collected in gc.callbacks:
+        gc.callbacks.remove(garbage._collected)
+    gc.unfreeze()
+
+
+def visited(held: list[list[int]]) -> int:
+    """How many of ``held`` the next full collection would visit."""
+    ours = {id(one) for one in held}
+    return sum(id(one) in ours for one in gc.get_objects())
+
+
+def test_a_full_collection_does_not_visit_what_survived_the_one_before() -> None:
+    garbage.keep_pauses_short()
+    held = [[n] for n in range(1000)]
+    assert visited(held) == 1000
+    gc.collect()
+    assert visited(held) == 0
+
+
+def test_without_it_a_full_collection_visits_all_again() -> None:
+    held = [[n] for n in range(1000)]
+    gc.collect()
+    assert visited(held) == 1000
+
+
+class Ring:
+    """Refers to itself: no reference count frees it."""
+
+    def __init__(self) -> None:
+        self.self = self
+
+
+def test_a_young_cycle_is_collected_as_ever() -> None:
+    garbage.keep_pauses_short()
+    left = weakref.ref(Ring())
+    gc.collect()
+    assert left() is None
+
+
+def test_a_cycle_that_outlived_a_full_collection_goes_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "THAW", 3)
+    garbage.keep_pauses_short()
+    ring = Ring()
+    gc.collect()
+    left = weakref.ref(ring)
+    del ring
+    for _ in range(3):
+        gc.collect()
+    assert left() is None
