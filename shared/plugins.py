@@ -24,6 +24,7 @@ from shared.policy.observation import Observation, Policy, Rng, Verdicts
 from shared.policy.weights import WeightsFile
 from shared.scheduling.framework import Code, Score
 from shared.scheduling.matching.domains import codes_or_absent
+from shared.scheduling.scores import MAX_SCORE
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 
 API_VERSION = "v1"
@@ -31,7 +32,6 @@ API_VERSION = "v1"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 MOST_MESSAGE = 200
 MOST_WEIGHT = 100
-MOST_SCORE = 100
 
 Report = Callable[[str, str], None]
 """(plug-in, what is wrong with it): told once per text by whoever loads plug-ins."""
@@ -206,7 +206,7 @@ class BroughtScore:
             self._off = True
             self._report(self.name, f"score {self.name} failed and counts nothing until a restart: {fault}")
             return nothing
-        return np.asarray(np.clip(scores, 0, MOST_SCORE), np.int64)
+        return np.asarray(np.clip(scores, 0, MAX_SCORE), np.int64)
 
 
 class BroughtPolicy:

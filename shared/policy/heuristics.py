@@ -45,29 +45,24 @@ class KubeDefault:
 
 
 class LeastAllocated:
-    """The emptiest node first."""
+    """The emptiest node first: mean free share of cpu and memory."""
 
     name = "least-allocated"
     version = 1
     row_local = True
+    _score = staticmethod(least_allocated)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
-        """Mean free share of cpu and memory."""
-        score = least_allocated(observation.table, observation.pod_class, observation.rows)
+        """That share, 0..100."""
+        score = self._score(observation.table, observation.pod_class, observation.rows)
         return Verdicts(score.astype(np.float64))
 
 
-class MostAllocated:
-    """The fullest node that still fits first (bin packing)."""
+class MostAllocated(LeastAllocated):
+    """The fullest node that still fits first (bin packing): mean used share."""
 
     name = "most-allocated"
-    version = 1
-    row_local = True
-
-    def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
-        """Mean used share of cpu and memory."""
-        score = most_allocated(observation.table, observation.pod_class, observation.rows)
-        return Verdicts(score.astype(np.float64))
+    _score = staticmethod(most_allocated)
 
 
 class Random:

@@ -15,7 +15,7 @@ from shared.policy.marl.features import FEATURES, Observer
 from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.weights import WeightsFile, shipped
+from shared.policy.weights import WeightsFile
 
 NAME = "marl-dqn"
 PUBLISHED = "marl-dqn-published"
@@ -49,16 +49,6 @@ class MarlDqn:
             )
         self.version = weights.card.version
         self.observer = Observer(store)
-
-    @classmethod
-    def from_shipped(cls, store: UtilisationStore | None = None) -> MarlDqn:
-        """With the weights of the package."""
-        return cls(shipped(NAME), store)
-
-    @classmethod
-    def published(cls, store: UtilisationStore | None = None) -> MarlDqn:
-        """With the package's weights of the reproduced variant."""
-        return cls(shipped(PUBLISHED), store)
 
     def supply(self, supplies: Supplies) -> None:
         """Read what nodes use from this store from now on."""

@@ -16,14 +16,13 @@ from shared.scheduling.framework import Score
 from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE
 from shared.scheduling.scores import WEIGHTS
 from shared.scheduling.scores.allocation import balanced_allocation, least_allocated
-from shared.scheduling.scores.interpod_affinity import interpod_sums, normalised
 from shared.scheduling.scores.preferences import (
     affinity_preferences,
     affinity_score,
     taint_preferences,
     taint_score,
 )
-from shared.scheduling.scores.topology_spread import spread_score
+from shared.scheduling.scores.relations import interpod_sums, normalised, spread_score
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import IntArray, NodeTable
 

@@ -10,3 +10,6 @@ WEIGHTS = {
     "ImageLocality": 1,
 }
 """Source: kube-scheduler 1.36 ``apis/config/v1/default_plugins.go``."""
+
+MAX_SCORE = 100
+"""The greatest that one score gives a node, before its weight."""

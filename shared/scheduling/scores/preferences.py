@@ -12,9 +12,8 @@ import numpy as np
 from shared.model.constraints import Norms, PodClass
 from shared.scheduling.matching.selectors import term_mask
 from shared.scheduling.matching.tolerance import untolerated_preferences
+from shared.scheduling.scores import MAX_SCORE
 from shared.scheduling.state.node_table import IntArray, NodeTable, Rows
-
-MAX_SCORE = 100
 
 
 def taint_preferences(table: NodeTable, pod_class: PodClass, rows: Rows) -> IntArray:

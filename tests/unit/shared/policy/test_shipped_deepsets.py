@@ -12,7 +12,7 @@ from shared.experiments.environments.placement import PlacementEnv
 from shared.experiments.environments.placement_scenarios import moving_latency
 from shared.experiments.evaluation.suites.deepsets import run
 from shared.policy.deepsets.features import FEATURES
-from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy, shipped_deep_sets
+from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.observation import Observation
 from shared.policy.weights import Card, WeightsFile, shipped
 
@@ -30,7 +30,7 @@ def test_the_card_names_data_seeds_figures_and_limits(name):
 
 @pytest.mark.parametrize("name", DEEP_SETS_POLICIES)
 def test_every_promise_is_kept_in_small(name):
-    result = run((42,), {name: shipped_deep_sets(name)}, sizes=(3, 10), share=0.02)
+    result = run((42,), {name: DeepSetsPolicy(shipped(name))}, sizes=(3, 10), share=0.02)
     assert not result.unmet, result.unmet
 
 
@@ -44,7 +44,7 @@ def test_weights_that_were_made_worse_break_a_promise():
 
 @pytest.mark.parametrize("name", DEEP_SETS_POLICIES)
 def test_any_order_of_a_hundred_nodes_gives_the_same_choice(name):
-    policy = shipped_deep_sets(name)
+    policy = DeepSetsPolicy(shipped(name))
     env = PlacementEnv(moving_latency(100, 800), 42)
     rng = np.random.default_rng(1)
     for _ in range(400):

@@ -15,8 +15,7 @@ from shared.kube.convert import node_from_api, pod_from_api
 from shared.model.pod import Pod
 from shared.scheduling.filters import interpod_affinity, topology_spread
 from shared.scheduling.framework import Code
-from shared.scheduling.scores.interpod_affinity import interpod_sums, normalised
-from shared.scheduling.scores.topology_spread import spread_score
+from shared.scheduling.scores.relations import interpod_sums, normalised, spread_score
 from shared.scheduling.state.cluster_load import incoming_pod
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.unit.shared.scheduling import naive_rules as naive
