@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from services.coordinator.core.counters import Stats
+from services.coordinator.core.decisions import Recent
 from services.coordinator.core.instructions import Instruction, Log
 from services.coordinator.cycle.constraints import Constraints
-from services.coordinator.inspect.decisions import Recent
 from services.coordinator.preemption.evictions import Evicted
 from shared.model.node import Condition
 from shared.policy.rollout.judging import RolloutSettings

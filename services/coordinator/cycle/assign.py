@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from services.coordinator.core.decisions import Considered
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import AgentAnswers, Unit
 from services.coordinator.cycle.failures import ConflictTracker
-from services.coordinator.inspect.decisions import Considered
 from shared.model.constraints import PodClass
 from shared.scheduling.cycle.conflicts import fits
 from shared.scheduling.cycle.constraints import Guidance

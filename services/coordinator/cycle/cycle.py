@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.agents.views import AgentView, Request
 from services.coordinator.binding.plans import Ledger
+from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
@@ -23,7 +24,6 @@ from services.coordinator.cycle.assign import Choice, assign, assign_guided
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, AgentAnswers, Classes, Group, Unit
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
-from services.coordinator.inspect.decisions import PastDecision
 from services.coordinator.rollout.variants import Variants, judged_by
 from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE
 from shared.model.pod import Pod

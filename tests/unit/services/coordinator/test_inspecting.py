@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.coordinator.core.decisions import PastDecision, Recent
 from services.coordinator.core.events import ControlSeen, IntentRecord, NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.inspect import overview as inspecting
-from services.coordinator.inspect.decisions import PastDecision, Recent
 from services.coordinator.inspect.nodes import (
     DRAINED,
     UNOWNED,
