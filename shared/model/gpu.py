@@ -14,22 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model.constraints import PodClass
-from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.model.resources import MILLI_PER_DEVICE
 
 Ints = NDArray[np.int64]
 
 ANY_MODEL = -1
 MAX_MODELS = 62
 """Codes that fit a signed 64-bit mask."""
-
-
-def gpu_milli_of(pod_class: PodClass) -> int:
-    """Thousandths of a device that the class asks for; 0 for none."""
-    for name, amount in pod_class.requests:
-        if name == GPU_MILLI:
-            return amount
-    return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.binder.core.state import State, Transit
-from shared.model.gpu import gpu_milli_of
+from shared.model.constraints import gpu_milli_of
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import MILLI_PER_DEVICE

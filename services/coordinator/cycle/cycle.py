@@ -175,7 +175,7 @@ class Cycle:
             else:
                 guided.append(class_id)
         cause_id = state.messages + 1
-        cluster = self._variants.cluster()
+        cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []
         asked = set()
         for view in agents:
             wire_groups = plain + self._guided(view, groups, guided) if guided else plain

@@ -87,9 +87,7 @@ class Variants:
         """What either of them needs."""
 
     def cluster(self) -> list[float]:
-        """Means over all nodes, for policies whose agents compare their own nodes with them; empty: none does."""
-        if Need.CLUSTER_MEANS not in self.needs:
-            return []
+        """Means over all nodes, for policies whose agents compare their own nodes with them."""
         if Need.WORKLOADS in self.needs:
             self.inventory.follow()
         table = self._state.cache.table

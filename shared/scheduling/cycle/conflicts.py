@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.model.constraints import PodClass
-from shared.model.gpu import gpu_milli_of
+from shared.model.constraints import PodClass, gpu_milli_of
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.filters.accounted import conflicts
 from shared.scheduling.framework import Code, Rejection

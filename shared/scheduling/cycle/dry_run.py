@@ -6,7 +6,7 @@ stay untouched. Filters are the same ones that judge the cluster.
 
 from __future__ import annotations
 
-from shared.model.gpu import gpu_milli_of
+from shared.model.constraints import gpu_milli_of
 from shared.model.pod import Pod
 from shared.scheduling.cycle.conflicts import fits
 from shared.scheduling.cycle.feasibility import FeasibilityCache

@@ -55,7 +55,7 @@ class PreemptionCandidate(Struct, frozen=True):
 class PreemptionAnswer(Struct, frozen=True):
     """``helps``: whether some node would be opened. ``summary``: one sentence; where nothing helps kube-scheduler's.
 
-    ``curable``: nodes whose rejection evicting may cure, of which ``tried`` were tried; ``protected``: pods of lower
+    ``curable``: resolvable nodes, which evicting may open, of which ``tried`` were tried; ``protected``: pods of lower
     priority on those that opted out. ``candidates``: the best first.
     """
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shared.model.constraints import HostPort, PodClass
-from shared.model.gpu import gpu_milli_of
+from shared.model.constraints import HostPort, PodClass, gpu_milli_of
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.scheduling.framework import Code, OneReason
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable, Rows

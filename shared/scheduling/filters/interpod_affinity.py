@@ -88,7 +88,7 @@ class InterPodAffinity:
         return passing
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
-        """Failing affinity cannot be cured by evicting pods, the others can."""
+        """Evicting pods resolves anti-affinity, never affinity."""
         if self.affinity and not self._attracted(row):
             return Code.UNRESOLVABLE, (AFFINITY,)
         if self._repelled(self.anti_affinity, row):

@@ -97,7 +97,7 @@ class TopologySpread:
         return passing
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
-        """The first constraint that fails; a node without its label cannot be cured."""
+        """The first constraint that fails; evicting opens no node that lacks its label."""
         for spread in self.spreads:
             code = codes_or_absent(self.table, spread.constraint.topology_key)[row]
             if code == ABSENT:

@@ -124,7 +124,7 @@ class VolumeBinding(Unmoved):
         return self.reached & ~self.gone & self.found
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
-        """All reasons; evicting pods cures none."""
+        """All reasons; evicting pods resolves none."""
         holds = ((self.reached[row], UNREACHABLE), (self.found[row], NOT_FOUND), (not self.gone[row], VOLUME_GONE))
         reasons = tuple(text for holding, text in holds if not holding)
         return (Code.UNRESOLVABLE, reasons) if reasons else None

@@ -82,7 +82,7 @@ class VolumeLimits:
         return passing
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
-        """Can be cured by evicting pods whose volumes then go."""
+        """Evicting pods whose volumes then go resolves it."""
         limits = self.storage.attach_limits.get(self.table.names[row])
         if not limits:
             return None

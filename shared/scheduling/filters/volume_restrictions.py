@@ -86,7 +86,7 @@ class VolumeRestrictions:
         return passing
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
-        """Both can be cured by evicting whoever uses it."""
+        """Evicting whoever uses it resolves both."""
         for pod in self.standing.get(row, {}).values():
             used = (pod.relations or NO_RELATIONS).disks
             if any(conflicting(disk, used) for disk in self.disks):

@@ -1,7 +1,7 @@
 """Nodes that evicting pods may open for a pod that no node takes: where to look for preemption candidates.
 
 The same as the codes of ``filtering.rejection_of`` over all nodes, by arrays: static filters and requests above
-allocatable can never be cured, ports, devices and amounts in use can. Of those nodes only the ones whose pods of lower
+allocatable can never be resolved, ports, devices and amounts in use can. Of those nodes only the ones whose pods of lower
 priority hold enough need a dry run.
 """
 
@@ -52,7 +52,7 @@ def resolvable_rows(state: ClusterState, feasibility: FeasibilityCache, prefilte
     resolvable &= ~filtered.mask & (local.mask | ~hopeless)
     for row, rejection in filtered.contested.items():
         resolvable[row] &= rejection.code is Code.UNSCHEDULABLE
-    # amounts, ports or devices in use are cured when the node is empty; a rule that rejects speaks for itself
+    # amounts, ports or devices in use are free when the node is empty; a rule that rejects speaks for itself
     rows = np.flatnonzero(resolvable & local.mask)
     if filtered.contested:
         rows = rows[~np.isin(rows, np.fromiter(filtered.contested, np.int64, len(filtered.contested)))]

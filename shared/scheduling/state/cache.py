@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from shared.model.constraints import PodClass
-from shared.model.gpu import gpu_milli_of
+from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
