@@ -62,6 +62,7 @@ from services.coordinator.rollout.evaluation import RolloutEvaluation
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
+from shared.policy.observation import Need
 from shared.scheduling.queue import Place
 
 SWEEP_QUEUE_S = 30.0
@@ -116,7 +117,7 @@ class Core:
         if self.intake.new_nodes or state.cluster.given_up:
             self.intake.settle()
         self._advance()
-        if self.variants.comparing:
+        if Need.WORKLOADS in self.variants.needs:
             self.variants.inventory.follow()
         out, state.out = state.out, []
         for instruction in out:
