@@ -25,7 +25,9 @@ import uvloop
 
 from shared.adapters.peers.client import PeerClient
 from shared.adapters.peers.credentials import TokenFile
-from shared.runtime.http.listener import Authenticator, Caller, PeerRoute, build_app, listen
+from shared.runtime.http.callers import Authenticator, Caller
+from shared.runtime.http.listener import listen
+from shared.runtime.http.peers import PeerRoute, build_app
 from shared.runtime.observe.metrics import Metrics, Quantiles
 
 
@@ -36,7 +38,7 @@ async def serve(token_file: Path) -> None:
         return body
 
     route = PeerRoute("/v1/echo", echo)
-    app = build_app(Metrics("bench"), peer_routes=[route], authenticator=Authenticator(TokenFile(token_file)))
+    app = build_app(Metrics("bench"), routes=[route], authenticator=Authenticator(TokenFile(token_file)))
     listener = await listen(app)
     print(listener.url, flush=True)
     await asyncio.Event().wait()

@@ -19,7 +19,7 @@ import msgspec
 
 from bench.idle import cpu_s, descendants, rss_mb
 from bench.saturation.figures import quantile
-from services.cli.etcd.mesh_view import read_mesh
+from services.cli.etcd import read_mesh
 from services.cli.local.mesh import free_ports
 from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore

@@ -45,6 +45,7 @@ def pages() -> dict[str, str]:
         "messages.md": messages,
         "etcd-keys.md": etcd_keys,
         "rest.md": rest,
+        "refusals.md": refusals,
     }
     return {name: make() for name, make in makers.items()}
 
@@ -350,8 +351,8 @@ def etcd_keys() -> str:
 def rest() -> str:
     """Every route of the admin API, from its own OpenAPI document."""
     from docs.reference.rest import sections
-    from services.coordinator.http import openapi
     from services.coordinator.http.table import ROUTES
+    from shared.runtime.http import openapi
 
     text = (
         "On the coordinator's admin listener (`--admin-listen`), for callers with a token or a certificate of the "
@@ -361,6 +362,23 @@ def rest() -> str:
         "`GET /v1/openapi.json` is the same for programs."
     )
     return page("Admin API", "the API's OpenAPI document", text, *sections(openapi.document(ROUTES, version="")))
+
+
+def refusals() -> str:
+    """Every code that a listener refuses with."""
+    from shared.runtime.http.refusals import CODES
+
+    rows = ["| status | code | meaning | what to do |", "|---|---|---|---|"]
+    rows += [
+        f"| {row.status} | `{row.code}` | {cell(row.meaning)} | {cell(row.remedy)} |"
+        for row in sorted(CODES.values(), key=lambda row: row.status)
+    ]
+    text = (
+        'Every refusal of the admin API and of the listeners between services is `{"code": ..., "message": ...}`; '
+        "codes never change, messages may. 4xx: it had no effect. 503: see the row. 429 and 503 say with "
+        "`Retry-After` when to come again."
+    )
+    return page("Refusals", "`shared/runtime/http/refusals.py`", text, "\n".join(rows))
 
 
 if __name__ == "__main__":

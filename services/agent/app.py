@@ -23,6 +23,7 @@ from shared.policy.guard import GuardSettings
 from shared.policy.registry import make_policy, ref_of
 from shared.runtime.lease.membership import serve_registered
 from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.runtime import Runtime, new_incarnation, opened
 from shared.runtime.process.service import Service
 from shared.runtime.records.policies import follow_pointer, get_weights
@@ -35,6 +36,8 @@ from shared.wire.records import AgentRecord, LearnerRecord, decode_record
 async def main(service: Service, settings: AgentSettings) -> None:
     """Run until asked to stop. ``ConfigError``: a setting, etcd that does not answer, an id used twice."""
     async with opened(service, settings, "agent") as runtime:
+        plugins = plugins_of(settings.plugins)
+        plugins.follow(runtime.health.note)
         core = AgentCore(
             make_policy(settings.policy),
             random.Random(f"{settings.seed}:{runtime.id}"),
@@ -43,6 +46,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
             guard=GuardSettings(deadline_s=settings.policy_deadline_ms / 1000),
             experience=ExperienceSettings(delay_s=settings.reward_delay_s),
             speed=settings.workload_speed,
+            profile=plugins.profile,
         )
         thread = LeaseThread(runtime.open_store)
         leader_key = runtime.keys.coordinator_leader
@@ -52,7 +56,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
             return kv.create_revision if kv is not None else 0
 
         shell = AgentShell(core, runtime.metrics, agent_id=runtime.id, read_term=read_term, hops=runtime.hops)
-        await runtime.listen(peer_routes=shell.routes())
+        await runtime.listen(shell.routes())
         record = AgentRecord(
             id=runtime.id,
             url=runtime.url,
@@ -60,6 +64,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
             node=settings.node,
             protocol=VERSION,
             version=CONCLAVE_VERSION,
+            plugins=plugins.titles,
         )
 
         def begin() -> None:

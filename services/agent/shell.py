@@ -3,7 +3,7 @@
 Judging runs on the event loop: a batch takes about a millisecond, less than handing it to a thread and back would.
 A term that is higher than any seen is believed only when etcd names it: a message alone, once believed, would lock the
 true coordinator out (I4). That costs one read per new leader.
-Refuses to do: deciding (``core.py``), authentication and limits (``shared.runtime.http.listener``).
+Refuses to do: deciding (``core.py``), authentication and limits (``shared.runtime.http.peers``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ import structlog
 
 from services.agent.core import AgentCore
 from shared.errors import ConfigError, StoreError, WireError
-from shared.runtime.http.listener import Caller, PeerRoute, Refused
-from shared.runtime.observe.hops import Hops, cause_id
+from shared.model.unit import cause_id
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.peers import PeerRoute
+from shared.runtime.http.refusals import Refused
+from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
 from shared.wire.messages import Decisions, Offer, ViewUpdate
@@ -70,13 +73,10 @@ class AgentShell:
         """Offer to Decisions. Refused: ``WireError`` (400), 409 ``stale_term``, 503 ``not_ready``."""
         started = time.thread_time()
         term = self._core.term
-        try:
-            offer = decode(body, Offer)
-            await self._confirm(offer.term)
-            self._core.now_s = time.monotonic()
-            decisions = self._core.decide(offer)
-        except WireError as error:
-            raise _refusal(error) from error
+        offer = decode(body, Offer)
+        await self._confirm(offer.term)
+        self._core.now_s = time.monotonic()
+        decisions = self._core.decide(offer)
         answer = encode(decisions)
         spent = time.thread_time() - started
         self._offer_cpu_s += spent
@@ -86,7 +86,7 @@ class AgentShell:
         if self._core.term != term:
             log.info("coordinator_changed", term=self._core.term)
         if not decisions.revision:
-            log.info("view_wanted", term=self._core.term, message_id=decisions.cause_id)
+            log.info("view_wanted", term=self._core.term, message_id=decisions.follows)
         return answer
 
     def _tell(self, offer: Offer, decisions: Decisions, spent_s: float) -> None:
@@ -99,12 +99,9 @@ class AgentShell:
 
     async def views(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
         """ViewUpdate to ViewAck. Refused: ``WireError`` (400), 409 ``stale_term``, 503 ``not_ready``."""
-        try:
-            update = decode(body, ViewUpdate)
-            await self._confirm(update.term)
-            return encode(self._core.update(update))
-        except WireError as error:
-            raise _refusal(error) from error
+        update = decode(body, ViewUpdate)
+        await self._confirm(update.term)
+        return encode(self._core.update(update))
 
     async def _confirm(self, term: int) -> None:
         """Refuse a new term that etcd does not name: 409 ``stale_term``; 503 when etcd cannot be asked."""
@@ -114,7 +111,7 @@ class AgentShell:
             leads = await self._read_term()
         except (StoreError, ConfigError) as error:  # ConfigError: the lease thread is not up yet
             log.warning("term_unconfirmed", term=term, error=error)
-            raise Refused(f"term {term} is new and etcd cannot be asked", code="not_ready", status=503) from error
+            raise Refused(f"term {term} is new and etcd cannot be asked", code="not_ready") from error
         if term != leads:
             log.warning("term_forged", term=term, leads=leads)
             raise WireError(f"term {term} does not lead; etcd says {leads}", code="stale_term")
@@ -142,8 +139,3 @@ class AgentShell:
             "offer_cpu_s": self._offer_cpu_s,
             "workload_use": core.residents.estimates(WORKLOADS_SHOWN),
         }
-
-
-def _refusal(error: WireError) -> Exception:
-    """A stale term is a conflict, not a malformed message: the sender must look who leads."""
-    return Refused(str(error), code=error.code, status=409) if error.code == "stale_term" else error

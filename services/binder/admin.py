@@ -1,7 +1,7 @@
 """The binder's HTTP face: plans for the leader, figures for operators.
 
 A standby refuses plans with 421 ``not_leader``: who leads is in etcd, and whoever asks here has old news. Read-only
-otherwise; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http.listener``. It shows no pod's spec and no
+otherwise; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http.peers``. It shows no pod's spec and no
 label.
 """
 
@@ -10,15 +10,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import msgspec
-from aiohttp import web
 from prometheus_client import Histogram
 
 from services.binder.core.state import Stats
 from services.binder.shell import Shell
-from shared.election.record import decode_record
-from shared.runtime.http.listener import Authenticator, Caller, PeerRoute, Refused, guarded
-from shared.runtime.lease.leadership import Leadership
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.peers import FiguresRoute, PeerRoute
+from shared.runtime.http.refusals import Refused
+from shared.runtime.lease.leadership import Leadership, leadership_figures, term_of
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
 from shared.wire.messages import Plan
@@ -36,9 +35,12 @@ class Admin:
         self.shell: Shell | None = None
         self.bind_seconds: Histogram | None = None
 
-    def peer_routes(self) -> tuple[PeerRoute, ...]:
-        """``POST /v1/plans``, for coordinators only."""
-        return (PeerRoute("/v1/plans", self.plans, roles=COORDINATOR, max_body_bytes=MAX_BODY_BYTES),)
+    def routes(self) -> tuple[PeerRoute | FiguresRoute, ...]:
+        """``POST /v1/plans``, for coordinators only; ``GET /v1/status``."""
+        return (
+            PeerRoute("/v1/plans", self.plans, roles=COORDINATOR, max_body_bytes=MAX_BODY_BYTES),
+            FiguresRoute("/v1/status", self.status),
+        )
 
     async def plans(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
         """Plan to PlanResult. Refused: ``WireError`` (400), ``not_leader``, ``stale_term``, ``overloaded``.
@@ -47,22 +49,14 @@ class Admin:
         """
         plan = decode(body, Plan)
         if self.shell is None:
-            raise Refused("another binder leads this shard", code="not_leader", status=421)
+            raise Refused("another binder leads this shard", code="not_leader")
         return encode(await self.shell.submit(plan))
-
-    def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
-        """``GET /v1/status``."""
-
-        async def status(_: web.Request) -> web.Response:
-            return web.Response(body=msgspec.json.encode(self.status()), content_type="application/json")
-
-        return [web.get("/v1/status", guarded(authenticator, status))]
 
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
         metrics.figure("binder", self.stats)
         self.bind_seconds = metrics.histogram("bind_duration_seconds", "One Binding call, by result", ["result"])
-        metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
+        metrics.gauge_of("leader", "1 while this process leads", lambda: float(term_of(self.leadership) > 0))
         metrics.gauge_of("units_in_transit", "Units between plan and Binding", lambda: float(self._in_transit()))
         for field in dataclasses.fields(Stats):
             metrics.gauge_of(
@@ -73,22 +67,13 @@ class Admin:
 
     def status(self) -> dict[str, Any]:
         """Who leads the shard, and how far the takeover is."""
-        leader = self.leadership.leader if self.leadership is not None else None
-        record = decode_record(leader.value) if leader is not None else None
-        answer: dict[str, Any] = {
-            "id": self.service_id,
-            "shard": self.shard,
-            "leading": self._term() > 0,
-            "term": self._term(),
-        }
-        if leader is not None and record is not None:
-            answer["leader"] = {"id": record.identity, "url": record.url, "term": leader.term}
+        answer = leadership_figures(self.service_id, self.leadership) | {"shard": self.shard}
         if self.shell is not None:
             core = self.shell.core
             answer |= {
                 "accepting": core.takeover.accepting,
                 "missing": core.takeover.missing,
-                "in_transit": len(core.state.transits),
+                "in_transit": len(core.state.in_flight),
                 "nodes": len(core.state.cache.table.row_of),
                 "accounts": len(core.state.cache.accounts),
             }
@@ -96,20 +81,18 @@ class Admin:
 
     def stats(self) -> dict[str, Any]:
         """Counters of the term."""
-        figures: dict[str, Any] = {"id": self.service_id, "leading": self._term() > 0, "term": self._term()}
+        term = term_of(self.leadership)
+        figures: dict[str, Any] = {"id": self.service_id, "leading": term > 0, "term": term}
         if self.shell is not None:
             core = self.shell.core
             figures |= dataclasses.asdict(core.stats)
-            figures["in_transit"] = len(core.state.transits)
-            figures["bindings_in_flight"] = core.passage.bindings_in_flight
+            figures["in_transit"] = len(core.state.in_flight)
+            figures["bindings_in_flight"] = core.cycle.bindings_in_flight
             figures["coordinator_term"] = core.coordinator_term
         return figures
-
-    def _term(self) -> int:
-        return self.leadership.term if self.leadership is not None else 0
 
     def _count(self, name: str) -> int:
         return int(getattr(self.shell.core.stats, name)) if self.shell is not None else 0
 
     def _in_transit(self) -> int:
-        return len(self.shell.core.state.transits) if self.shell is not None else 0
+        return len(self.shell.core.state.in_flight) if self.shell is not None else 0

@@ -21,6 +21,7 @@ from shared.runtime.kube.watches import follow_nodes, follow_objects, follow_pod
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.process.failpoints import Failpoints
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.runtime import Runtime, opened
 from shared.runtime.process.service import Service, boottime
 
@@ -32,7 +33,9 @@ async def main(service: Service, settings: BinderSettings) -> None:
     async with opened(service, settings, "binder") as runtime:
         admin = Admin(runtime.id, settings.shard)
         admin.register(runtime.metrics)
-        await runtime.listen(peer_routes=admin.peer_routes(), extra=admin.routes(runtime.authenticator))
+        plugins = plugins_of(settings.plugins)
+        plugins.follow(runtime.health.note)
+        await runtime.listen(admin.routes())
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
@@ -42,7 +45,7 @@ async def main(service: Service, settings: BinderSettings) -> None:
                 await admin.shell.drain()
 
         key = runtime.keys.binder_leader(settings.shard)
-        async with candidacy(runtime, key=key, hung_after_s=settings.hung_after_s) as candidate:
+        async with candidacy(runtime, key=key, hung_after_s=settings.hung_after_s, plugins=plugins.titles) as candidate:
             admin.leadership = candidate.leadership
             runtime.ready()
             try:

@@ -33,7 +33,7 @@ from services.binder.io.api_calls import ApiCalls
 from services.binder.io.store_calls import StoreCalls
 from shared.errors import LeadershipLost, StoreError, StoreFenced
 from shared.ports import Clock, KubeApi, Store
-from shared.runtime.http.listener import Refused
+from shared.runtime.http.refusals import Refused
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Quantiles
@@ -86,7 +86,7 @@ class Shell(LeaderShell[Event, Instruction]):
         if plan.term > self.core.coordinator_term:
             await self._confirm(plan.term)
         if self.draining:
-            raise Refused("this binder is stopping", code="not_ready", status=503, retry_after_s=1.0)
+            raise Refused("this binder is stopping", code="not_ready")
         if self.over:
             raise LeadershipLost("this binder leads no more")
         self._request_id += 1
@@ -109,10 +109,10 @@ class Shell(LeaderShell[Event, Instruction]):
             leads = await self.store_calls.coordinator_term()
         except StoreError as error:
             self._log.warning("term_unconfirmed", coordinator_term=term, error=error)
-            raise Refused(f"term {term} is new and etcd cannot be asked", code="not_ready", status=503) from error
+            raise Refused(f"term {term} is new and etcd cannot be asked", code="not_ready") from error
         if term != leads:
             self._log.warning("term_forged", coordinator_term=term, leads=leads)
-            raise Refused(f"term {term} does not lead; etcd says {leads}", code="stale_term", status=409)
+            raise Refused(f"term {term} does not lead; etcd says {leads}", code="stale_term")
 
     async def run(self) -> None:
         """Eternal; raises what ends the term: ``LeadershipLost``, ``StoreFenced``, or a bug's error."""
@@ -180,6 +180,4 @@ class Shell(LeaderShell[Event, Instruction]):
         self._log.info("plan_refused", code=refuse.code, reason=refuse.message)
         waiting = self._requests.get(refuse.request)
         if waiting is not None and not waiting.done():
-            waiting.set_exception(
-                Refused(refuse.message, code=refuse.code, status=refuse.status, retry_after_s=refuse.retry_after_s)
-            )
+            waiting.set_exception(Refused(refuse.message, code=refuse.code, retry_after_s=refuse.retry_after_s))

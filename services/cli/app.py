@@ -11,25 +11,22 @@ import click
 
 from services.cli.audit import audit
 from services.cli.completion import completion
+from services.cli.context import context
 from services.cli.demo.command import demo
-from services.cli.etcd.policy import policy
-from services.cli.etcd.status import status
 from services.cli.explain.command import explain
 from services.cli.local.run import run
 from services.cli.local.up import up
 from services.cli.operate.changes import changes
 from services.cli.operate.decisions import decisions
 from services.cli.operate.dump import dump
-from services.cli.operate.log_level import log_level
-from services.cli.operate.members import members
 from services.cli.operate.nodes import nodes
-from services.cli.operate.pending import pending
-from services.cli.operate.queue import queue, units
+from services.cli.operate.policy import policy
+from services.cli.operate.queue import pending, queue, units
 from services.cli.operate.scheduling import drain, pause, resume
-from services.cli.operate.settings import settings
+from services.cli.operate.settings import log_level, settings
+from services.cli.operate.status import members, status
 from services.cli.operate.top.command import top
 from services.cli.pki.command import pki
-from services.cli.server.context import context
 from services.cli.train.command import train
 from services.cli.train.evaluate import evaluate
 from services.cli.twin.command import twin

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from shared.audit.audit import audit as recompute
-from shared.audit.log import Entry, read_entries
 from shared.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shared.audit.log import Entry
 
 
 def entries_of(path: Path) -> Iterator[Entry]:
     """All entries of a file, in order. ``ConfigError``: it cannot be read, or a line is malformed."""
+    from shared.audit.log import read_entries
+
     try:
         with path.open("rb") as lines:
             yield from read_entries(lines, str(path))
@@ -35,6 +39,8 @@ def audit(file: Path, as_json: bool, scheduler_name: str | None, drained: tuple[
 
     Exit code 0 when every invariant held, 1 when one did not, 2 when FILE cannot be read.
     """
+    from shared.audit.audit import audit as recompute
+
     report = recompute(entries_of(file), scheduler_name, drained)
     figures = report.to_json()
     if as_json:

@@ -6,8 +6,6 @@ is completed by the program ``kubectl_complete-conclave``, which kubectl 1.26 or
 
 from __future__ import annotations
 
-import sys
-
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
@@ -38,11 +36,3 @@ def kubectl_completions(root: click.Command, arguments: list[str], obj: object) 
     completer = ShellComplete(root, {"obj": obj}, "kubectl conclave", "_KUBECTL_CONCLAVE_COMPLETE")
     found = completer.get_completions(before, incomplete)
     return [f"{item.value}\t{item.help}" if item.help else item.value for item in found] + [COBRA_NO_FILES]
-
-
-def complete_for_kubectl() -> None:
-    """Entry point of ``kubectl_complete-conclave``."""
-    from services.cli.app import conclave
-    from services.cli.server.options import KUBECTL
-
-    sys.stdout.write("\n".join(kubectl_completions(conclave, sys.argv[1:], KUBECTL)) + "\n")

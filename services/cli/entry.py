@@ -1,12 +1,13 @@
-"""Where the installed ``conclave`` and ``kubectl-conclave`` begin: while commands load, Ctrl-C just ends us.
+"""Where the installed programs begin: while commands load, Ctrl-C just ends us.
 
 Why apart from ``__main__``: loading takes most of a second on a busy machine, and an interrupt in it would show a
-traceback of imports. It refuses to import anything of ours before that is settled.
+traceback of imports. So nothing of ours is imported before that is settled.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,6 +24,15 @@ def kubectl_main() -> None:
     with _quiet_interrupt():
         from services.cli.__main__ import kubectl_main as run
     run()
+
+
+def complete_for_kubectl() -> None:
+    """Run as ``kubectl_complete-conclave``: say to kubectl's completion what may follow."""
+    with _quiet_interrupt():
+        from services.cli.app import conclave
+        from services.cli.completion import kubectl_completions
+        from services.cli.server.options import KUBECTL
+    sys.stdout.write("\n".join(kubectl_completions(conclave, sys.argv[1:], KUBECTL)) + "\n")
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
 from shared.kube.resources import NAMESPACES
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS
+from shared.policy.observation import Need
 from shared.ports import Store
 from shared.runtime.kube.watches import follow_nodes, follow_objects, follow_pods
 from shared.runtime.leader_shell import candidacy
@@ -46,6 +47,7 @@ from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.logging import TAIL
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.process import identity, keys_of
 from shared.runtime.process.runtime import Runtime, opened
 from shared.runtime.process.service import Service, boottime
@@ -78,7 +80,9 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
         store, keys, metrics, admin = runtime.store, runtime.keys, runtime.metrics, Admin(runtime.id)
         admin.register(metrics)
         scheduler_metrics = SchedulerMetrics(metrics, profile=settings.scheduler_name, core=lambda: admin.core)
-        await runtime.listen(extra=admin.routes(runtime.authenticator))
+        plugins = plugins_of(settings.plugins)
+        plugins.follow(runtime.health.note)
+        await runtime.listen(admin.routes())
         api = runtime.api = KubeClient(access)
         admin.cluster = ClusterIdentity(setting=settings.cluster_name, context=access.cluster_name)
         await runtime.check_servers()
@@ -98,6 +102,7 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
             key=keys.coordinator_leader,
             hung_after_s=settings.hung_after_s,
             admin_url=serving.url if serving is not None else "",
+            plugins=plugins.titles,
         ) as candidate:
             admin.leadership = leadership = candidate.leadership
             if serving is not None:
@@ -195,14 +200,14 @@ async def lead(
     admin.term_began = rfc3339(dt.datetime.now(dt.UTC))
     admin.active_policy = pointer.ActivePolicy(store, keys)
     following = control.Following(store, keys, settings, shell.post_one)
-    admin.pace, admin.following, admin.windows = shell.pace, following, shell.windows
+    admin.throughput, admin.following, admin.windows = shell.throughput, following, shell.windows
 
     def pointer_seen(event: Event) -> None:
         shell.post_one(event)
         following.wake()
 
     vitals = admin.vitals = Vitals(
-        core=core, pace=shell.pace, clock=boottime, pulse=shell.pulse,
+        core=core, throughput=shell.throughput, clock=boottime, pulse=shell.pulse,
         backlog=lambda: core.reporter.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
     )  # fmt: skip
     totals = admin.totals = Totals(store, keys, term=term, bound=lambda: core.state.stats.bound)
@@ -223,7 +228,7 @@ async def lead(
             api,
             every_s=lambda: following.settings.metrics_every_s,
             retuned=following.retuned,
-            wanted=lambda: core.variants.comparing,
+            wanted=lambda: Need.USAGE in core.variants.needs,
             post=shell.post_one,
         ),
         following.run(),

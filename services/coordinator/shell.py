@@ -26,7 +26,7 @@ from services.coordinator.core.instructions import (
 )
 from services.coordinator.health.pulse import Pulse
 from services.coordinator.inspect.metrics import SchedulerMetrics
-from services.coordinator.inspect.throughput import Pace
+from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Peers
 from services.coordinator.rollout import pointer
@@ -68,7 +68,7 @@ class Shell(LeaderShell[Event, Instruction]):
         self.peers: Peers | None = None
         self.writes: KubeWrites | None = None
         self.windows = WindowRing(store, keys, core.state.term)
-        self.pace, self.pulse = Pace(), Pulse()
+        self.throughput, self.pulse = Throughput(), Pulse()
         self.latency_ms = metrics.quantiles("schedule_latency_ms")
         self.round_ms = metrics.quantiles("round_ms")
         self.turn_ms = metrics.quantiles("turn_ms")
@@ -93,14 +93,13 @@ class Shell(LeaderShell[Event, Instruction]):
         self.turn_ms.record(turn.took_s * 1000)
         self.turn_cpu_ms.record(turn.cpu_s * 1000)
         stats, now = self.core.state.stats, self.core.state.now
-        self.pace.turned(now, turn.took_s)
-        self.pace.mark(now, stats.bound, stats.answers)
+        self.throughput.mark(now, stats.bound, stats.answers)
         if self._scheduler_metrics is not None:
             self._scheduler_metrics.turn.observe(turn.took_s)
             self._scheduler_metrics.turn_cpu.observe(turn.cpu_s)
         if stats.latencies_s or stats.rounds_s or stats.attempts_s:
             latencies_s, rounds_s = stats.take_samples()
-            self.pace.took(latencies_s, rounds_s)
+            self.throughput.took(latencies_s, rounds_s)
             for latency_s in latencies_s:
                 self.latency_ms.record(latency_s * 1000)
             for round_s in rounds_s:

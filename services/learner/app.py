@@ -37,7 +37,7 @@ async def main(service: Service, settings: LearnerSettings) -> None:
     async with opened(service, settings, "learner") as runtime:
         store, keys = runtime.store, runtime.keys
         shell = _shell(settings, store, keys, runtime.metrics)
-        await runtime.listen(peer_routes=shell.routes())
+        await runtime.listen(shell.routes())
         await await_store(store, settings)
         record = LearnerRecord(
             id=runtime.id,

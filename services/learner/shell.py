@@ -30,8 +30,10 @@ from services.learner.online import OnlineTrainer
 from services.learner.publishing import Publisher
 from shared.errors import ConclaveError, StoreError
 from shared.policy.weights import WeightsFile, decode
-from shared.runtime.http.caller_limits import CallerLimit
-from shared.runtime.http.listener import Caller, PeerRoute, Refused
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.limits import Rate
+from shared.runtime.http.peers import PeerRoute
+from shared.runtime.http.refusals import Refused
 from shared.runtime.leader_shell import LeaderShell
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.service import boottime
@@ -43,7 +45,7 @@ from shared.wire.records import PolicyRef
 log = structlog.get_logger()
 
 AGENT = frozenset({"agent"})
-PER_AGENT = CallerLimit(in_flight=2, per_s=20.0, burst=40)
+PER_AGENT = Rate(per_s=20.0, burst=40)
 """An agent sends one batch after the other, at most 8 a second."""
 MOST_AGENTS = 4096
 """Agents whose count of dropped transitions is remembered, those heard of last."""
@@ -89,15 +91,16 @@ class LearnerShell(LeaderShell[Event, Instruction]):
                 roles=AGENT,
                 max_body_bytes=MAX_BODY_BYTES,
                 max_in_flight=16,
-                per_caller=PER_AGENT,
+                of_one=2,
+                rate_of_one=PER_AGENT,
             ),
         )
 
     async def take(self, body: bytes, caller: Caller) -> bytes:
         """Transitions to TransitionsAck. Refused: ``WireError`` (400), 409 ``other_policy``, 403 ``foreign_agent``."""
         message = decode_message(body, Transitions)
-        if caller.id and message.agent != caller.id:
-            raise Refused(f"{caller.name} may not speak for another agent", code="foreign_agent", status=403)
+        if caller.name and message.agent != caller.name:
+            raise Refused(f"{caller.title} may not speak for another agent", code="foreign_agent")
         if message.policy != self._core.policy:
             self._refused += len(message.transitions)
             raise Refused(f"{message.policy} is not trained here, {self._core.policy} is", code="other_policy")

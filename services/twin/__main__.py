@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NoReturn
 
 import click
 import uvloop
@@ -24,6 +24,7 @@ from services.twin.bootstrap import make_registry
 from services.twin.certificate import make_server_tls
 from services.twin.controllers.garbage_collector import GarbageCollector
 from services.twin.controllers.kubelet import Kubelets
+from services.twin.controllers.runtime import Controller
 from services.twin.controllers.volumes import VolumeController
 from services.twin.controllers.workloads import WorkloadController
 from services.twin.faults import FaultPlan
@@ -40,17 +41,7 @@ _ALONE = (
 )
 
 
-class Player(Protocol):
-    """Acts on the cluster inside the server's event loop."""
-
-    def start(self) -> None:
-        """Take over what there is and what is to come."""
-
-    def stop(self) -> None:
-        """Do nothing from now on."""
-
-
-def _give_up(message: str) -> None:
+def _give_up(message: str) -> NoReturn:
     """One line on stderr, exit code 2: the same for every unusable flag or file."""
     click.echo(f"conclave twin: {message}", err=True)
     sys.exit(2)
@@ -63,7 +54,6 @@ def _read_faults(path: Path) -> FaultPlan:
         _give_up(f"cannot read the fault plan {path}: {error.strerror}")
     except ValueError as error:
         _give_up(f"the fault plan {path} cannot be used: {error}")
-    raise AssertionError("unreachable")
 
 
 def _read_token(path: Path | None) -> str:
@@ -73,7 +63,6 @@ def _read_token(path: Path | None) -> str:
         token = path.read_text().strip()
     except OSError as error:
         _give_up(f"--token-file: cannot read {path}: {error.strerror}")
-        return ""
     if not token:
         _give_up(f"--token-file: {path} is empty; write the administrator's token into it")
     return token
@@ -86,7 +75,6 @@ def _open_request_log(path: Path | None) -> RequestLog | None:
         return RequestLog(path)
     except OSError as error:
         _give_up(f"--requests: cannot write {path}: {error.strerror}")
-        return None
 
 
 @click.command()
@@ -148,7 +136,6 @@ def main(
             writer = AuditFile(audit)
         except OSError as error:
             _give_up(f"cannot write the audit file {audit}: {error.strerror}")
-            return
         registry.subscribe(writer)
         flush = writer.flush
     try:
@@ -156,7 +143,6 @@ def main(
         players = _players(registry, kubelets, speed)
     except ConfigError as error:
         _give_up(str(error))
-        return
     name = advertise or host
     tls, certificate = make_server_tls(name, dt.datetime.now(dt.UTC)) if kubeconfig_scheme == "https" else (None, b"")
     witness = _open_request_log(requests)
@@ -184,7 +170,7 @@ def main(
                 file.close()
 
 
-def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) -> list[Player]:
+def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) -> list[Controller[Any]]:
     """Who acts on the cluster; nobody does without kubelets."""
     if kubelets is None:
         return []
@@ -202,7 +188,7 @@ async def _serve(
     port: int,
     announce: Callable[[int], None],
     flush: Callable[[], None] | None,
-    players: Sequence[Player],
+    players: Sequence[Controller[Any]],
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from services.twin.registry.registry import Accepted
+from services.twin.registry.changes import Accepted
 
 FLUSH_EVERY_S = 0.2
 _BUFFER_BYTES = 1 << 20

@@ -234,7 +234,12 @@ class Candidacy:
 
 @asynccontextmanager
 async def candidacy(
-    runtime: Runtime[ProcessSettings], *, key: str, hung_after_s: float, admin_url: str = ""
+    runtime: Runtime[ProcessSettings],
+    *,
+    key: str,
+    hung_after_s: float,
+    admin_url: str = "",
+    plugins: tuple[str, ...] = (),
 ) -> AsyncIterator[Candidacy]:
     """Campaign for ``key``, listed among the members; leaving resigns, and a successor leads at once."""
     lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -247,7 +252,9 @@ async def candidacy(
     record = LeaderRecord(
         identity=runtime.id, incarnation=incarnation, url=runtime.url, admin_url=admin_url, version=version
     )
-    member = MemberRecord(id=runtime.id, url=runtime.url, incarnation=incarnation, version=version, admin_url=admin_url)
+    member = MemberRecord(
+        id=runtime.id, url=runtime.url, incarnation=incarnation, version=version, admin_url=admin_url, plugins=plugins
+    )
     async with (
         LeaseThread(runtime.open_store, hung_after_s=hung_after_s) as thread,
         listed(runtime, thread, key=runtime.keys.member(runtime.role, runtime.id), record=member),

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from services.coordinator.http.access import check_role
 from shared.adapters.peers.credentials import TokenFile
+from shared.runtime.http.callers import check_role
 from tests.manifests.rendering import BUILDS, KUBECTL, NAMESPACE, ROOT, folder_of, rendered
 from tests.process.twin_process import RunningTwin, running_twin
 

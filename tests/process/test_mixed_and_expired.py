@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.pki.certificates import issue, make_authority, wanted_of
+from services.cli.pki.certificates import wanted_of
 from services.cli.pki.files import AuthorityFolder, HolderFolder
 from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
+from shared.adapters.peers.certificates import issue, make_authority
 from shared.ports import Put
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from shared.wire.keys import Keys

@@ -206,10 +206,11 @@ print(process.pid, flush=True)
 
 def test_a_bare_service_stays_within_50_mb_and_idles():
     code = """
-    import shared.adapters.peers.client, shared.runtime.http.listener, shared.runtime.process.settings
+    import shared.adapters.peers.client, shared.runtime.http.peers, shared.runtime.process.settings
     from shared.adapters.peers.client import PeerClient
-    from shared.runtime.http.listener import build_app, listen
     import psutil
+    from shared.runtime.http.listener import listen
+    from shared.runtime.http.peers import build_app
     from shared.runtime.observe.metrics import Metrics
 
     async def main(service):

@@ -71,8 +71,8 @@ async def test_a_killed_child_is_started_again_and_its_cost_is_kept(supervised):
     await recorder.until("ready", 2)
     assert (child.restarts, child.incarnation) == (1, 2)
     assert child.pid != first
-    assert child.spent.cpu_s > 0
-    assert child.spent.peak_rss_bytes > 1_000_000
+    assert child.costs.spent.cpu_s > 0
+    assert child.costs.spent.peak_rss_bytes > 1_000_000
 
 
 async def test_a_child_that_keeps_ending_is_started_with_growing_pauses(supervised):

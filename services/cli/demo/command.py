@@ -15,8 +15,7 @@ from typing import Any
 
 import click
 
-from services.cli.demo.chaos import schedule
-from services.cli.local.state_dir import state_dir
+from services.cli.local.options import state_dir
 from services.cli.terminal.output_file import check_writable
 from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError
@@ -77,9 +76,11 @@ def demo(
     Work goes on being submitted until the last kill has recovered. Exit code 0 only if every schedulable pod was bound
     exactly once, no node was ever over its allocatable, and every kill happened and was recovered from.
     """
+    from services.cli.demo.kills import schedule
     from services.cli.demo.result import DemoSettings
     from services.cli.demo.run import run_demo
-    from services.cli.demo.workload_source import load_workload
+    from services.cli.demo.workload import load_workload
+    from services.cli.local.mesh import MeshSettings
     from shared.policy.registry import make_policy
     from shared.runtime.observe.logging import configure
     from shared.twin.clock import ScaledClock
@@ -96,8 +97,9 @@ def demo(
     for flag, file in (("--json", json_file), ("--audit", audit_file), ("--picture", picture)):
         check_writable(flag, file)
     with state_dir("demo", keep) as folder:
-        settings = DemoSettings(
-            workload=load,
+        mesh = MeshSettings(
+            etcd="",
+            kubeconfig=folder.path / "kubeconfig",
             coordinators=coordinators,
             agents=agents or DEFAULT_AGENTS[workload],
             binders=binders,
@@ -105,12 +107,10 @@ def demo(
             learner=learns,
             seed=seed,
             speed=speed,
-            kills=tuple(planned),
-            audit_file=audit_file or folder.path / "audit.jsonl",
-            port=port,
             state_dir=folder.path,
-            quiet=quiet,
         )
+        audit = audit_file or folder.path / "audit.jsonl"
+        settings = DemoSettings(load, mesh, tuple(planned), audit, port, quiet)
         result = asyncio.run(until_signal(run_demo(settings)))
         figures = {**result.figures, "picture": str(picture)}
         _report(figures, result.picture, picture, json_file, quiet=quiet)
@@ -135,10 +135,9 @@ def _report(figures: dict[str, Any], picture: Any, file: Path, json_file: Path |
 
 
 def _check_extra() -> None:
-    """The table and the picture need what only the extra ``demo`` installs; say so before the run."""
-    missing = [name for name in ("matplotlib", "rich") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"demo: {' and '.join(missing)} missing; install the extra: pip install 'conclave[demo]'")
+    """The picture needs what only the extra ``demo`` installs; say so before the run."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("demo: matplotlib missing; install the extra: pip install 'conclave[demo]'")
 
 
 def wants_learner(policy: str, asked: bool | None) -> bool:

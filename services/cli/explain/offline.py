@@ -1,28 +1,36 @@
-"""Explains one pod from a cluster's API alone, where there is no mesh to ask: by the same rules as a leader.
+"""Judges pods by the rules themselves where there is no mesh to ask: from a cluster's API, or from files.
 
-It reads every object that scheduling rules read, once, and writes nothing. What only a leader knows (its queue, what it
-decided) is missing from the answer. A kind that is not served or that we may not read counts as empty and is told in
-``missing``; pods and nodes are needed.
+``explain_from_api`` reads every object that scheduling rules read, once, and writes nothing. What only a leader knows
+(its queue, what it decided) is missing from the answer. A kind that is not served or that we may not read counts as
+empty and is told in ``missing``; pods and nodes are needed.
+
+``answers`` judges what-if questions in bulk, in the oracle's format: one JSON line in, one out; it talks to no cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from services.cli.explain.text import OFFLINE
 from services.cli.server.errors import PodUnknown
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, ObjectError
+from shared.kube.cluster_objects import Question
 from shared.kube.convert import node_from_api, owner_of, pod_from_api
 from shared.kube.convert_relations import images_of, node_images
 from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
+from shared.scheduling.explain.whatif import FILTER, Outcome, what_if
+from shared.scheduling.framework import Rejection
+from shared.scheduling.preemption.preemption import Candidate, Preemption
+from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.object_changes import put_object
 
@@ -103,3 +111,74 @@ def _take(state: ClusterState, kind: SchedulingKind, listed: ObjectList[Any] | s
         except ObjectError as error:
             missing.append(f"{kind.name} {key} ({error})")
     return missing
+
+
+_decoder = msgspec.json.Decoder(Question)
+
+
+def answers(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """One answer per question, blank lines left out. Raises ``ConfigError`` with the number of a line it cannot use."""
+    for number, line in enumerate(lines, start=1):
+        if line.isspace():
+            continue
+        try:
+            question = _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(
+                f"line {number}: {error}; give one JSON object per line with id and input (nodes, pods, pod)"
+            ) from error
+        try:
+            yield answer(question)
+        except ObjectError as error:
+            raise ConfigError(f"line {number}: {error}; correct this object or leave it out") from error
+
+
+def answer(question: Question) -> dict[str, Any]:
+    """The verdict for one question. Raises ``ObjectError`` for an object that cannot be used."""
+    state = load_cluster(question.input)
+    outcome = what_if(state, FeasibilityCache(state.table), incoming_pod(question.input.pod))
+    return {"id": question.id, **verdict_json(outcome)}
+
+
+def verdict_json(outcome: Outcome) -> dict[str, Any]:
+    """The oracle's form of a verdict."""
+    infeasible = {
+        name: _rejection_json(found.rejection) | ({} if found.stage == FILTER else {"stage": found.stage})
+        for name, found in outcome.infeasible.items()
+    }
+    scores = {
+        name: {**dict(sorted(outcome.scores[name].items())), "total": outcome.totals[name]} for name in outcome.feasible
+    }
+    preemption = outcome.preemption or Preemption()
+    return {
+        "feasible": list(outcome.feasible),
+        "infeasible": infeasible,
+        "scores": scores,
+        "best": list(outcome.best),
+        "preEnqueue": None if outcome.gated is None else _rejection_json(outcome.gated),
+        "preemption": _preemption_json(preemption),
+        "preemptionReason": preemption.reason,
+    }
+
+
+def _rejection_json(rejection: Rejection) -> dict[str, Any]:
+    return {"plugin": rejection.plugin, "code": rejection.code.value, "reasons": sorted(rejection.reasons)}
+
+
+def _preemption_json(preemption: Preemption) -> dict[str, Any] | None:
+    if not preemption.best:
+        return None
+    best = sorted(preemption.best, key=lambda candidate: candidate.node_name)
+    found: dict[str, Any] = {"nominated": best[0].node_name}
+    if len(best) > 1:
+        found["nominatedAnyOf"] = [candidate.node_name for candidate in best]
+    found["victims"] = [pod.key for pod in best[0].victims]
+    found["candidates"] = {c.node_name: _candidate_json(c) for c in preemption.candidates}
+    return found
+
+
+def _candidate_json(candidate: Candidate) -> dict[str, Any]:
+    found: dict[str, Any] = {"victims": [pod.key for pod in candidate.victims]}
+    if candidate.violations:
+        found["pdbViolations"] = candidate.violations
+    return found

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from services.cli.local.process_usage import ProcessUsage, read_usage
-from services.cli.local.supervisor import FIRST_BACKOFF_S, MAX_BACKOFF_S, STABLE_S
+from services.cli.local.supervisor import FIRST_BACKOFF_S, MAX_BACKOFF_S, STABLE_S, Costs, ProcessUsage
 from shared.backoff import backoff_s
 from shared.errors import ConfigError
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
@@ -27,8 +26,7 @@ class EtcdKeeper:
         self._etcd = EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=data_dir, die_with_parent=True))
         self._on_event = on_event or (lambda _event: None)
         self._tasks: list[asyncio.Task[None]] = []
-        self._spent = ProcessUsage()
-        self._live = ProcessUsage()
+        self._costs = Costs()
         self.restarts = 0
         self.healthy = asyncio.Event()
 
@@ -52,7 +50,7 @@ class EtcdKeeper:
         """SIGKILL; it is restarted by itself. False when it was not running."""
         if not self._etcd.pid:
             return False
-        self._look()
+        self._costs.look(self._etcd.pid)
         self.healthy.clear()
         await self._etcd.kill()
         return True
@@ -62,25 +60,17 @@ class EtcdKeeper:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._look()
+        self._costs.look(self._etcd.pid)
         await self._etcd.stop()
 
     def usage(self) -> ProcessUsage:
-        """All incarnations together: CPU summed, memory the largest."""
-        self._look()
-        live = self._live
-        peak = max(self._spent.peak_rss_bytes, live.peak_rss_bytes)
-        return ProcessUsage(self._spent.cpu_s + live.cpu_s, peak, live.rss_bytes)
-
-    def _look(self) -> None:
-        if self._etcd.pid:
-            usage = read_usage(self._etcd.pid)
-            if usage.peak_rss_bytes:
-                self._live = usage
+        """All incarnations together."""
+        self._costs.look(self._etcd.pid)
+        return self._costs.total()
 
     async def _sample(self) -> None:
         while True:
-            self._look()
+            self._costs.look(self._etcd.pid)
             await asyncio.sleep(SAMPLE_S)
 
     async def _keep(self) -> None:
@@ -89,9 +79,7 @@ class EtcdKeeper:
             started = time.monotonic()
             await self._etcd.wait()
             self.healthy.clear()
-            peak = max(self._spent.peak_rss_bytes, self._live.peak_rss_bytes)
-            self._spent = ProcessUsage(self._spent.cpu_s + self._live.cpu_s, peak)
-            self._live = ProcessUsage()
+            self._costs.ended()
             self._on_event("exit")
             while not self.healthy.is_set():
                 if time.monotonic() - started >= STABLE_S:

@@ -7,7 +7,7 @@ alone. A child is ready when it prints a line beginning with ``ready`` (or ``ser
 
 Rules: a child that ends with code 2 before it was ever ready is a configuration error: its last line is raised. Any
 other end is answered with a restart after ``FIRST_BACKOFF_S``, doubled up to ``MAX_BACKOFF_S`` until it has lived for
-``STABLE_S``. Children die with this process, whatever ends it (PR_SET_PDEATHSIG). It refuses to know what they do.
+``STABLE_S``. Children die with this process, whatever ends it (PR_SET_PDEATHSIG). It does not know what they do.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -23,7 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.cli.local.process_usage import ProcessUsage, read_usage
+import psutil
+
 from shared.backoff import backoff_s
 from shared.errors import ConfigError
 from shared.runtime.process.linux import die_with_parent
@@ -36,6 +38,53 @@ SAMPLE_S = 0.5
 EXIT_CONFIG = 2
 READY_WORDS = ("ready", "serving")
 MAX_LINE = 65_536
+_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUsage:
+    """``cpu_s``: user and system, all threads. ``peak_rss_bytes``: largest resident set since its exec."""
+
+    cpu_s: float = 0.0
+    peak_rss_bytes: int = 0
+
+
+def read_usage(pid: int) -> ProcessUsage:
+    """Usage of a live process; zeros where it is gone or not ours.
+
+    The peak is the kernel's ``VmHWM``, which psutil does not tell; ``ru_maxrss`` keeps that of the process that forked.
+    """
+    try:
+        times = psutil.Process(pid).cpu_times()
+        peak = _PEAK.search(Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace"))
+    except (psutil.Error, OSError):
+        return ProcessUsage()
+    return ProcessUsage(times.user + times.system, int(peak[1]) * 1024 if peak else 0)
+
+
+@dataclass(slots=True)
+class Costs:
+    """What all incarnations of a process cost together: CPU summed, memory the largest."""
+
+    spent: ProcessUsage = field(default_factory=ProcessUsage)
+    """Of those that have ended."""
+    live: ProcessUsage = field(default_factory=ProcessUsage)
+
+    def look(self, pid: int) -> None:
+        """Remember what the live one has used: a process that dies takes its memory figure along."""
+        found = read_usage(pid) if pid else ProcessUsage()
+        if found.peak_rss_bytes:
+            self.live = found
+
+    def ended(self, cpu_s: float | None = None) -> None:
+        """The live one has ended. ``cpu_s``: what it used by its exit status; None: what was seen last counts."""
+        self.live = ProcessUsage(self.live.cpu_s if cpu_s is None else cpu_s, self.live.peak_rss_bytes)
+        self.spent, self.live = self.total(), ProcessUsage()
+
+    def total(self) -> ProcessUsage:
+        """All of them."""
+        peak = max(self.spent.peak_rss_bytes, self.live.peak_rss_bytes)
+        return ProcessUsage(self.spent.cpu_s + self.live.cpu_s, peak)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +116,12 @@ class Child:
     stopping: bool = False
     exit_code: int | None = None
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=5))
-    spent: ProcessUsage = field(default_factory=ProcessUsage)
-    """Of dead incarnations: CPU summed, memory the largest."""
-    live: ProcessUsage = field(default_factory=ProcessUsage)
+    costs: Costs = field(default_factory=Costs)
 
     def usage(self) -> ProcessUsage:
-        """All incarnations together: CPU summed, memory the largest."""
-        live = read_usage(self.pid) if self.pid else ProcessUsage()
-        peak = max(self.spent.peak_rss_bytes, live.peak_rss_bytes, self.live.peak_rss_bytes)
-        return ProcessUsage(self.spent.cpu_s + live.cpu_s, peak, live.rss_bytes)
+        """All incarnations together."""
+        self.costs.look(self.pid)
+        return self.costs.total()
 
 
 class Supervisor:
@@ -125,7 +171,7 @@ class Supervisor:
         child = self.children.get(name)
         if child is None or not child.pid:
             return False
-        child.live = read_usage(child.pid)
+        child.costs.look(child.pid)
         os.kill(child.pid, number)
         return True
 
@@ -212,9 +258,7 @@ class Supervisor:
             child.ready.clear()
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
-        peak = max(child.spent.peak_rss_bytes, child.live.peak_rss_bytes)
-        child.spent = ProcessUsage(child.spent.cpu_s + cpu_s, peak)
-        child.live = ProcessUsage()
+        child.costs.ended(cpu_s)
         child.exit_code = code
         _remember_last_lines(child)
         self._on_event("exit", child)
@@ -240,11 +284,9 @@ class Supervisor:
             transport.close()
 
     async def _sample(self) -> None:
-        """A process that dies takes its memory figure along: look now and then."""
         while True:
             for child in self.children.values():
-                if child.pid:
-                    child.live = read_usage(child.pid)
+                child.costs.look(child.pid)
             await asyncio.sleep(SAMPLE_S)
 
 

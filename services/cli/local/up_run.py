@@ -1,9 +1,16 @@
-"""What ``conclave up`` does once its flags are read: check the cluster, run the mesh, end it."""
+"""What ``conclave up`` does once its flags are read: check the cluster, run the mesh, end it.
+
+While it runs, a context ``local`` lies in its state folder, with the addresses of all its coordinators: any of them
+answers, a standby by asking the leader, so the file stays true while they come and go. It touches nobody's own
+contexts: whoever wants this mesh names the file (``CONCLAVE_CONTEXTS``).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +18,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from services.cli.etcd.mesh_view import read_mesh
-from services.cli.local.context import how_to_use, write_local
+from services.cli.etcd import read_mesh
 from services.cli.local.etcd_keeper import EtcdKeeper
 from services.cli.local.mesh import Mesh, MeshSettings, free_ports, write_tokens
 from services.cli.local.supervisor import Child, Supervisor
+from services.cli.server.contexts import CONTEXTS_ENV, LOCAL, ContextEntry, Contexts, write_contexts
 from shared.errors import ConfigError, StoreError
 from shared.ports import Store
 from shared.runtime.process.process import SchedulerName
@@ -113,7 +120,7 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
     try:
         await await_store(store, process, timeout_s=CHECK_S)
     except StoreError as error:
-        raise ConfigError(f"--etcd: {settings.etcd}: {error}; start it or mend --etcd") from None
+        raise ConfigError(f"--etcd: {settings.etcd}: {error}; start it, or correct --etcd") from None
     await await_alone(store, Keys.under(settings.etcd_prefix))
     settings = replace(settings, admin_ports=free_ports(settings.coordinators))
     supervisor = Supervisor(settings.state_dir / "logs", on_event=on_event)
@@ -134,3 +141,19 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
         f"dashboard={leader.admin_url if leader else ''}/ui admin-token-file={settings.admin_token_file}"
     )
     await asyncio.shield(supervisor.failure)
+
+
+FILE = "contexts.toml"
+
+
+def write_local(folder: Path, admin_ports: Sequence[int], token_file: Path) -> Path:
+    """The file, written, for admin APIs on loopback. ``ConfigError``: the folder cannot be written to."""
+    servers = ",".join(f"http://127.0.0.1:{port}" for port in admin_ports)
+    file = folder / FILE
+    write_contexts(file, Contexts(LOCAL, {LOCAL: ContextEntry(server=servers, token_file=str(token_file))}))
+    return file
+
+
+def how_to_use(file: Path) -> str:
+    """The command that makes this mesh the one that a shell operates."""
+    return f"export {CONTEXTS_ENV}={shlex.quote(str(file))}"

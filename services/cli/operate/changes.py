@@ -10,7 +10,7 @@ from services.cli.listing.kinds import Kind, number, text
 from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import Found, Wanted
 from services.cli.server.options import connector
-from services.cli.terminal.watching import watch_option
+from services.cli.server.watching import watch_option
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient

@@ -1,14 +1,15 @@
 """``conclave decisions``: which pod went where, by which policy, what else was considered; ``--watch`` follows them.
 
-Following survives a change of leader: the stream is opened again, and what happened in between is not in it (said in
-one line on stderr).
+They come as server-sent events. Following survives a change of leader: the stream is opened again, and what happened
+in between is not in it (said in one line on stderr).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,6 @@ from services.cli.listing.kinds import Json, Kind, number, text
 from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import Found, Wanted, document_text
 from services.cli.server.errors import ServerFailed
-from services.cli.server.events import Event, EventParser
 from services.cli.server.options import Connect, connector
 from services.cli.terminal.tables import number as amount
 from services.cli.terminal.tables import printable
@@ -28,6 +28,36 @@ if TYPE_CHECKING:
     from aiohttp import StreamReader
 
     from services.cli.server.client import AdminClient
+
+MAX_EVENT_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event. ``data`` lines are joined by a newline."""
+
+    kind: str
+    data: str
+
+
+class EventParser:
+    """``feed`` it what arrives; it gives the events that are whole. ``ValueError``: an event beyond all bounds."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """The events that ``data`` completes. Comments (heartbeats) and fields that we do not use are left out."""
+        *blocks, self._rest = (self._rest + data).replace(b"\r\n", b"\n").split(b"\n\n")
+        if max(map(len, (*blocks, self._rest))) > MAX_EVENT_BYTES:
+            raise ValueError("an event is longer than any there should be")
+        for block in blocks:
+            fields = [line.partition(":") for line in block.decode(errors="replace").split("\n")]
+            kinds = [value.removeprefix(" ") for name, _, value in fields if name == "event"]
+            lines = [value.removeprefix(" ") for name, _, value in fields if name == "data"]
+            if lines:
+                yield Event(kinds[-1] if kinds else "message", "\n".join(lines))
+
 
 SHOWN = 3
 MOST = 500

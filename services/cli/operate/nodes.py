@@ -1,21 +1,209 @@
-"""``conclave nodes``: who decides for each node, how full it is, and whether it is drained."""
+"""``conclave nodes``: who decides for each node, how full it is, and whether it is drained.
+
+Fields that a leader of another version does not tell are left out.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
 
+from services.cli.listing.kinds import Column, Json, Kind, Of, number, text
 from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import DOCUMENTS, Found, Wanted
-from services.cli.operate.lines.nodes import NODES, node_lines
 from services.cli.server.completion_names import complete_nodes
 from services.cli.server.options import connector
-from services.cli.terminal.watching import show, watch_option
+from services.cli.server.watching import show, watch_option
+from services.cli.terminal.tables import NONE, age, cpu, printable, share, size
+from services.cli.terminal.tables import number as amount
+from shared.model.resources import EPHEMERAL_STORAGE, GPU_MILLI, MILLI_PER_DEVICE
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
+
+
+def _requested_share(name: str) -> Of:
+    """How much of a resource is requested, of 1; None where the node has none."""
+
+    def of(node: Json) -> float | None:
+        has = _part(node, "allocatable").get(name)
+        return _part(node, "requested").get(name, 0) / has if has else None
+
+    return of
+
+
+def _share_text(name: str) -> Of:
+    return lambda node: share(_part(node, "requested").get(name), _part(node, "allocatable").get(name))
+
+
+def _requested(name: str, show: Callable[[float | None], str]) -> Column:
+    title = name.partition("_")[0].upper()
+    return number(
+        f"{title}-REQUESTED",
+        lambda node: _part(node, "requested").get(name),
+        lambda node: _of(show, _part(node, "requested").get(name), _part(node, "allocatable").get(name)),
+        wide=True,
+    )
+
+
+def _used(name: str, show: Callable[[float | None], str]) -> Column:
+    title = name.partition("_")[0].upper()
+    return number(
+        f"{title}-USED",
+        lambda node: _part(node, "used").get(name),
+        lambda node: show(_part(node, "used").get(name)),
+        wide=True,
+    )
+
+
+def pods_text(node: Json) -> str:
+    """How many pods, of how many there may be."""
+    most = _part(node, "allocatable").get("pods")
+    return f"{node.get('pods', 0)}/{most}" if most else str(node.get("pods", 0))
+
+
+def gpus(node: Json) -> tuple[float, float] | None:
+    """(requested, there) in devices; None: the node has no GPU. Shares of devices count where the node offers them."""
+    has, asked = _part(node, "allocatable"), _part(node, "requested")
+    if has.get(GPU_MILLI):
+        return asked.get(GPU_MILLI, 0) / MILLI_PER_DEVICE, has[GPU_MILLI] / MILLI_PER_DEVICE
+    names = [name for name, amount in has.items() if name.endswith("/gpu") and amount]
+    return (sum(asked.get(name, 0) for name in names), sum(has[name] for name in names)) if names else None
+
+
+def _gpus_requested(node: Json) -> float | None:
+    found = gpus(node)
+    return None if found is None else found[0] / found[1]
+
+
+def _gpus_text(node: Json) -> str:
+    found = gpus(node)
+    return NONE if found is None else f"{amount(found[0])}/{amount(found[1])}"
+
+
+def other_resources(node: Json) -> list[tuple[str, str]]:
+    """(name, "requested of allocatable") of everything but CPU, memory and pods."""
+    has, asked = _part(node, "allocatable"), _part(node, "requested")
+    return [
+        (printable(name), _of(_unit(name), asked.get(name, 0), most))
+        for name, most in sorted(has.items())
+        if name not in ("cpu_millis", "memory_bytes", "pods")
+    ]
+
+
+def _unit(name: str) -> Callable[[float | None], str]:
+    return size if name == EPHEMERAL_STORAGE or name.startswith("hugepages-") else str
+
+
+def state_of(node: Json) -> str:
+    """``Ready``, or what keeps pods of ours from it. Of an older leader, fields that it does not tell do not count."""
+    found = [
+        word
+        for word, holds in (
+            ("NotReady", node.get("ready") is False),
+            ("Deleting", node.get("deleting")),
+            ("Drained", node.get("drained")),
+            ("Unschedulable", node.get("cordoned", _closed(node))),
+            ("Unowned", not node.get("agent")),
+        )
+        if holds
+    ]
+    found += [f"{str(name).capitalize()}Pressure" for name in node.get("pressure") or ()]
+    return ",".join(found) or "Ready"
+
+
+def _closed(node: Json) -> bool:
+    return node.get("schedulable") is False and not node.get("drained")
+
+
+def drained_text(drained: Json | None) -> str:
+    """Who drained it, when and why."""
+    if not drained:
+        return ""
+    why = f": {printable(str(drained['reason']))}" if drained.get("reason") else ""
+    return f"by {printable(str(drained.get('by', '')))} since {drained.get('since', '')}{why}"
+
+
+NODES = Kind(
+    title="Node",
+    resource="node",
+    labelled=True,
+    empty="no nodes",
+    columns=(
+        text("NAME", "name"),
+        text("AGENT", lambda node: node.get("agent") or "none"),
+        text("STATE", state_of),
+        number("PODS", "pods", pods_text),
+        number("CPU", _requested_share("cpu_millis"), _share_text("cpu_millis")),
+        number("MEMORY", _requested_share("memory_bytes"), _share_text("memory_bytes")),
+        number("GPU", _gpus_requested, _gpus_text, where_any=True),
+        text("ZONE", "zone", wide=True),
+        text("POOL", "pool", wide=True),
+        _requested("cpu_millis", cpu),
+        _requested("memory_bytes", size),
+        _used("cpu_millis", cpu),
+        _used("memory_bytes", size),
+        text("OTHER-RESOURCES", lambda node: ", ".join(" ".join(pair) for pair in other_resources(node)), wide=True),
+        text("TAINTS", lambda node: ", ".join(str(taint) for taint in node.get("taints") or ()), wide=True),
+        text("DRAINED", lambda node: drained_text(node.get("drained")), wide=True),
+    ),
+)
+
+PODS_ON_NODE = Kind(
+    title="PodOnNode",
+    resource="pod",
+    namespace=lambda pod: pod.get("namespace"),
+    columns=(
+        text("NAMESPACE", "namespace"),
+        text("POD", "name"),
+        number("PRIORITY", lambda pod: pod.get("priority", 0)),
+        text("PLACED-BY-US", "ours"),
+    ),
+)
+
+
+def node_lines(node: Json) -> list[str]:
+    """One node and the pods on it."""
+    pods = node.get("pods")
+    below = ["", *PODS_ON_NODE.lines(pods)] if isinstance(pods, list) and pods else []
+    return [*node_head(node), *below]
+
+
+def node_head(node: Json) -> list[str]:
+    """One node."""
+    has, asked, used = _part(node, "allocatable"), _part(node, "requested"), _part(node, "used")
+    pods = node.get("pods")
+    count = node.get("pod_count") if isinstance(pods, list) else pods
+    lines = [
+        f"{printable(str(node.get('name')))}: {state_of(node)}",
+        f"  agent      {node.get('agent') or 'none decides for it'}",
+        f"  cpu        {_of(cpu, asked.get('cpu_millis'), has.get('cpu_millis'))} requested",
+        f"  memory     {_of(size, asked.get('memory_bytes'), has.get('memory_bytes'))} requested",
+        f"  pods       {count} of {has.get('pods', '?')}",
+    ]
+    lines += [f"  {name:<10} {told} requested" for name, told in other_resources(node)]
+    if used:
+        lines.append(
+            f"  used       cpu {cpu(used.get('cpu_millis'))}, memory {size(used.get('memory_bytes'))},"
+            f" measured {age(used.get('age_s'))} ago"
+        )
+    if node.get("taints"):
+        lines.append(f"  taints     {', '.join(printable(str(taint)) for taint in node['taints'])}")
+    if node.get("drained"):
+        lines.append(f"  drained    {drained_text(node['drained'])}")
+    return lines
+
+
+def _part(node: Json, name: str) -> Json:
+    found = node.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _of(show: Callable[[float | None], str], part: float | None, whole: float | None) -> str:
+    return f"{show(part)} of {show(whole)}"
 
 
 @click.command()

@@ -13,12 +13,12 @@ from urllib.parse import quote
 import click
 
 from services.cli.listing.wanted import DOCUMENTS, document_text
-from services.cli.operate.lines.nodes import NODES, drained_text
+from services.cli.operate.nodes import NODES, drained_text
 from services.cli.server.completion_names import complete_nodes
 from services.cli.server.errors import ServerFailed
 from services.cli.server.options import server_options, with_server
+from services.cli.server.watching import output_option, tell
 from services.cli.terminal.tables import printable
-from services.cli.terminal.watching import output_option, tell
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:

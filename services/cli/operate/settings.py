@@ -1,8 +1,8 @@
-"""``conclave settings``: what can change while the mesh runs: read it, change it, take it back, see who changed what.
+"""``conclave settings`` and ``log-level``: what can change while the mesh runs: read it, change it, take it back.
 
-Changes are all or nothing and hold for every coordinator, this leader's and the next one's. The server checks values;
-what is known here (the names and types of the settings) is asked of it first, so that a misspelt name is answered with
-the nearest one.
+Changes are all or nothing and hold for every coordinator, this leader's and the next one's; ``log-level`` alone is the
+leader's own, until it ends. The server checks values; the names and types of the settings are asked of it first, so
+that a misspelt name is answered with the nearest one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from services.cli.listing.wanted import DOCUMENTS, Found, Wanted
 from services.cli.operate.scheduling import note_if_late, reason_option
 from services.cli.server.completion_names import complete_changes, complete_settings
 from services.cli.server.options import connector, server_options, with_server
-from services.cli.terminal.watching import output_option, tell
+from services.cli.server.watching import output_option, tell
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -230,3 +230,22 @@ def changed_lines(found: Json, names: Sequence[str] | Json) -> list[str]:
         if item.get("name") in wanted
     ]
     return [*lines, f"settings are number {found.get('number')}"]
+
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.command("log-level")
+@click.argument("level", required=False, type=click.Choice(LEVELS))
+@output_option
+@server_options
+def log_level(level: str | None, output: str, **server: Any) -> None:
+    """Show the leading coordinator's log level; with LEVEL change it until that process ends."""
+
+    async def work(client: AdminClient) -> dict[str, Any]:
+        if level is None:
+            return await client.get("/v1/log-level")
+        return await client.change("PUT", "/v1/log-level", {"level": level})
+
+    found = with_server(server, work)
+    tell(output, found, [str(found.get("level"))])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from services.cli.pki.certificates import Authority, key_pem, pem_of
+from shared.adapters.peers.certificates import Authority, key_pem, pem_of
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from services.cli.server.errors import ServerFailed
-from services.cli.server.refusals import refusal, text_of
+from services.cli.server.errors import ServerFailed, refusal, text_of
 from shared.errors import ConfigError
 
 TIMEOUT_S = 10.0

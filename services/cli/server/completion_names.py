@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from services.cli.server.options import flags_of, opened, target_if_any
+from services.cli.server.options import flags_of, opened, target_of
 from shared.errors import ConclaveError
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ def _rows(context: click.Context, path: str, **query: Any) -> list[dict[str, Any
 
 
 async def _ask(context: click.Context, path: str, query: dict[str, Any]) -> list[dict[str, Any]]:
-    target = target_if_any(flags_of(**context.params), context)
-    if target is None:
-        return []
+    target = target_of(flags_of(**context.params), context)
 
     async def rows(client: AdminClient) -> list[dict[str, Any]]:
         answer = await client.get(path) if path in WHOLE else {"items": await client.items(path, most=MOST, **query)}

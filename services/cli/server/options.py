@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from services.cli.server.contexts import Contexts, contexts_file, read_contexts
-from services.cli.server.target import Direct, Flags, Target, resolve, resolve_if_any
+from services.cli.server.contexts import CONTEXTS_ENV, Contexts, contexts_file, read_contexts
+from services.cli.server.target import Direct, Flags, Target, resolve
 from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError
 
@@ -35,8 +36,14 @@ def under_kubectl(here: click.Context | None = None) -> bool:
 
 
 def stored_contexts() -> Contexts:
-    """The contexts on this machine. ``ConfigError``: their file cannot be used."""
-    return read_contexts(contexts_file(os.environ))
+    """The contexts on this machine. ``ConfigError``: their file cannot be used, or is named and not there."""
+    file = contexts_file(os.environ)
+    if os.environ.get(CONTEXTS_ENV) and not file.exists():
+        raise ConfigError(
+            f"{CONTEXTS_ENV}: {file} is not there (a 'conclave up' that has ended takes its own along); name another, "
+            "unset it, or make one with 'conclave context add'"
+        )
+    return read_contexts(file)
 
 
 def complete_context(here: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -68,7 +75,7 @@ MESH_NAMESPACE = click.option("--mesh-namespace", default="", help=_WHERE)
 OWN_NAMESPACE = click.option("-n", "--namespace", "--mesh-namespace", "mesh_namespace", default="", help=_WHERE)
 
 _SERVER = (SERVER, TOKEN_FILE, CA, CERT, KEY, CONTEXT, KUBE_CONTEXT)
-NAMES = ("server", "token_file", "ca", "cert", "key", "context", "kube_context", "mesh_namespace")
+SERVER_NAMES = ("server", "token_file", "ca", "cert", "key", "context", "kube_context", "mesh_namespace")
 
 
 def server_options(command: F) -> F:
@@ -87,19 +94,34 @@ def _with(command: F, options: tuple[Callable[[F], F], ...]) -> F:
     return command
 
 
+def removed_options(*flags: str, instead: str) -> Callable[[F], F]:
+    """Flags of a way that is gone: still understood, to say in one line (exit code 2) what takes their place."""
+
+    def refuse(_here: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise ConfigError(f"{parameter.opts[0]}: is no longer taken: {instead}")
+
+    def add(command: F) -> F:
+        for flag in flags:
+            command = click.option(flag, hidden=True, expose_value=False, callback=refuse)(command)
+        return command
+
+    return add
+
+
+def given(here: click.Context, name: str) -> bool:
+    """Whether the option stands on the command line."""
+    return here.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 def flags_of(**server: Any) -> Flags:
     """The options as flags; options of other names are not looked at."""
-    return Flags(**{name: server[name] for name in NAMES if server.get(name)})
+    return Flags(**{name: server[name] for name in SERVER_NAMES if server.get(name)})
 
 
-def target_of(flags: Flags) -> Target:
-    """The server that is meant. ``ConfigError``: none is named, or two are."""
-    return resolve(flags, os.environ, stored_contexts, kubectl=under_kubectl())
-
-
-def target_if_any(flags: Flags, here: click.Context | None = None) -> Target | None:
-    """As ``target_of``; None where nothing names a server."""
-    return resolve_if_any(flags, os.environ, stored_contexts, kubectl=under_kubectl(here))
+def target_of(flags: Flags, here: click.Context | None = None) -> Target:
+    """The server that is meant. ``ConfigError``: none is named, or two are. ``here``: as of ``under_kubectl``."""
+    return resolve(flags, os.environ, stored_contexts, kubectl=under_kubectl(here))
 
 
 @asynccontextmanager
@@ -109,29 +131,23 @@ async def opened(target: Target, *, timeout_s: float | None = None) -> AsyncIter
     from services.cli.server.forward import forwarded, read_token
     from shared.adapters.peers.credentials import TokenFile
 
-    given = target.credentials
-    token = TokenFile(given.token_file).authorization().removeprefix("Bearer ") if given.token_file else ""
+    credentials = target.credentials
+    token = TokenFile(credentials.token_file).authorization().removeprefix("Bearer ") if credentials.token_file else ""
     secure = isinstance(target, Direct) and target.urls[0].startswith("https://")
-    secure = secure or given.ca is not None or given.cert is not None
-    tls = tls_context(given.ca, given.cert, given.key) if secure else None
-    bound_s = TIMEOUT_S if timeout_s is None else timeout_s
-    if isinstance(target, Direct):
-        client = AdminClient(target.urls, token=token, tls=tls, timeout_s=bound_s)
-        try:
-            yield client
-        finally:
-            await client.close()
-        return
-    async with forwarded(target) as port:
-        if not token and given.cert is None:
-            token = await read_token(target)
-        client = AdminClient(
-            [f"{'https' if secure else 'http'}://127.0.0.1:{port}"], token=token, tls=tls, timeout_s=bound_s
-        )
-        try:
-            yield client
-        finally:
-            await client.close()
+    secure = secure or credentials.ca is not None or credentials.cert is not None
+    tls = tls_context(credentials.ca, credentials.cert, credentials.key) if secure else None
+    async with contextlib.AsyncExitStack() as stack:
+        urls: Sequence[str]
+        if isinstance(target, Direct):
+            urls = target.urls
+        else:
+            port = await stack.enter_async_context(forwarded(target))
+            urls = [f"{'https' if secure else 'http'}://127.0.0.1:{port}"]
+            if not token and credentials.cert is None:
+                token = await read_token(target)
+        client = AdminClient(urls, token=token, tls=tls, timeout_s=TIMEOUT_S if timeout_s is None else timeout_s)
+        stack.push_async_callback(client.close)
+        yield client
 
 
 def connector(server: dict[str, Any]) -> Connect:
@@ -145,11 +161,6 @@ def with_server(server: dict[str, Any], work: Callable[[AdminClient], Awaitable[
     ``ConfigError``: refused. ``ServerFailed``: no answer, or nobody knows.
     """
     return run_connected(connector(server), work)
-
-
-def at_target(target: Target, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """As ``with_server``, once the server is known."""
-    return run_connected(lambda: opened(target), work)
 
 
 def run_connected(connect: Connect, work: Callable[[AdminClient], Awaitable[T]]) -> T:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from shared.errors import ConfigError
 
@@ -36,17 +38,35 @@ def check_distinct(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path
         taken[file.resolve()] = flag
 
 
-def write_whole(flag: str, file: Path, data: bytes) -> None:
-    """Write ``data`` so that a reader finds the old file or the new one. ``ConfigError``: it cannot be written."""
+@contextlib.contextmanager
+def whole_file(flag: str, file: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
+    """A sink whose content becomes ``file`` when the block ends well: a reader finds the old file or the new one.
+
+    A device is written to as it is. ``private``: for this user alone. ``ConfigError``: it cannot be written.
+    """
     partial = file.with_name(f"{file.name}.partial")
     try:
         if file.exists() and not file.is_file():
-            file.write_bytes(data)
+            with file.open("wb") as device:
+                yield device
             return
-        partial.write_bytes(data)
+        with open(partial, "wb", opener=_for_us_alone if private else None) as sink:
+            yield sink
         partial.replace(file)
     except OSError as error:
-        raise ConfigError(f"{flag}: {file}: {error.strerror}; give a file that can be written") from None
+        raise ConfigError(f"{flag}: {file}: {error.strerror or error}; give a file that can be written") from None
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def _for_us_alone(path: str, flags: int) -> int:
+    # a file or link that is there already has another's mode, or leads elsewhere
+    Path(path).unlink(missing_ok=True)
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+
+
+def write_whole(flag: str, file: Path, data: bytes) -> None:
+    """Write ``data`` as a ``whole_file``. ``ConfigError``: it cannot be written."""
+    with whole_file(flag, file) as sink:
+        sink.write(data)

@@ -1,18 +1,19 @@
-"""Progress of long work on stderr: one line that is rewritten on a terminal, a line now and then elsewhere.
+"""Progress of long work on stderr: rich's bar with a clock that goes on on a terminal, a line now and then elsewhere.
 
-stdout stays free for what the command prints. It shows what it is told and refuses to know what the work is.
+stdout stays free for what the command prints. It shows what it is told and does not know what the work is.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 BAR_CELLS = 20
-REDRAW_EVERY_S = 0.1
 PLAIN_EVERY_S = 5.0
 
 
@@ -21,36 +22,45 @@ class RunProgress:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._live = sys.stderr.isatty()
+        self._bar: Progress | None = None
         self._started_s = time.monotonic()
         self._shown_s = float("-inf")
-        self._drawn = False
 
     def __enter__(self) -> Self:
+        if not self._quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
+
+            doing = TextColumn("{task.description}", markup=False)
+            columns = (BarColumn(BAR_CELLS), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), doing)
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.add_task("", total=None)
+            self._bar.start()
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._drawn:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
+        if self._bar is not None:
+            self._bar.stop()
 
     def __call__(self, done: int, total: int, doing: str) -> None:
         """Show it when it is time, and the end always."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=doing)
+            return
         now_s = time.monotonic()
-        every_s = REDRAW_EVERY_S if self._live else PLAIN_EVERY_S
-        if self._quiet or (now_s - self._shown_s < every_s and done < total):
+        if self._quiet or (now_s - self._shown_s < PLAIN_EVERY_S and done < total):
             return
         self._shown_s = now_s
-        line = line_of(done, total, doing, elapsed_s=now_s - self._started_s)
-        if self._live:
-            width = shutil.get_terminal_size((100, 24)).columns - 1
-            sys.stderr.write(f"\r\x1b[2K{line[:width]}")
-            self._drawn = True
-        else:
-            sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+        print(line_of(done, total, doing, elapsed_s=now_s - self._started_s), file=sys.stderr, flush=True)
 
 
 def line_of(done: int, total: int, doing: str, *, elapsed_s: float) -> str:

@@ -1,4 +1,4 @@
-"""A screen that is redrawn in place, without curses: three escape sequences that every terminal knows.
+"""A screen that is redrawn in place; rich draws it, on the alternate screen, so that what was there comes back.
 
 Where standard output is no terminal, or a dumb one, the same blocks are printed one after the other, with an empty line
 between them. It leaves the terminal as it was, however the command ends.
@@ -7,18 +7,14 @@ between them. It leaves the terminal as it was, however the command ends.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
-ENTER = "\x1b[?1049h\x1b[?25l"
-"""The alternate screen, so that what was there comes back, and no cursor."""
-LEAVE = "\x1b[?25h\x1b[?1049l"
-HOME, TO_LINE_END, TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
-_STYLED = re.compile(r"\x1b\[[0-9;]*m")
+if TYPE_CHECKING:
+    from rich.live import Live
 
 
 class Screen:
@@ -27,20 +23,26 @@ class Screen:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
         self.is_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._live: Live | None = None
         self._drawn = 0
 
     def __enter__(self) -> Self:
         if self.is_terminal:
-            self._stream.write(ENTER)
-            self._stream.flush()
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(file=self._stream, force_terminal=True, color_system="standard", highlight=False)
+            self._live = Live(
+                console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            )
+            self._live.start()
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if self.is_terminal:
-            self._stream.write(LEAVE)
-            self._stream.flush()
+        if self._live is not None:
+            self._live.stop()
 
     @property
     def size(self) -> tuple[int, int]:
@@ -49,29 +51,13 @@ class Screen:
         return found.columns, found.lines
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines instead of the last ones."""
-        if self.is_terminal:
-            width, height = self.size
-            self._stream.write(frame(lines, width, height))
+        """Show these lines instead of the last ones; what does not fit is cut."""
+        if self._live is not None:
+            from rich.text import Text
+
+            text = Text.from_ansi("\n".join(lines), no_wrap=True, overflow="crop", end="")
+            self._live.update(text, refresh=True)
         else:
             self._stream.write(("\n" if self._drawn else "") + "".join(f"{line}\n" for line in lines))
         self._drawn += 1
         self._stream.flush()
-
-
-def frame(lines: Sequence[str], width: int, height: int) -> str:
-    """What to write to a terminal of ``width`` x ``height``: from the top left, each line cut, the rest cleared."""
-    fitting = [f"{cut(line, width)}{TO_LINE_END}" for line in lines[: max(height - 1, 1)]]
-    return HOME + "\r\n".join(fitting) + "\r\n" + TO_SCREEN_END
-
-
-def cut(line: str, width: int) -> str:
-    """At most ``width`` characters of the line, styles not counted and closed."""
-    if len(_STYLED.sub("", line)) <= width:
-        return line
-    kept, room, at = [], width, 0
-    for found in _STYLED.finditer(line):
-        text = line[at : found.start()][:room]
-        kept += [text, found.group()]
-        room, at = room - len(text), found.end()
-    return "".join([*kept, line[at:][:room]])

@@ -21,8 +21,7 @@ import click
 
 from services.cli.terminal.output_file import check_distinct, check_writable, write_whole
 from services.cli.terminal.progress import RunProgress
-from services.cli.train.trace_file import is_trace, read_trace
-from services.cli.train.weights_files import read_weights
+from services.cli.train.inputs import is_trace, read_trace, read_weights
 from shared.errors import ConfigError
 from shared.experiments.evaluation.report.curves import Curves, parse_curves
 from shared.experiments.evaluation.results import SuiteResult

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from services.cli.terminal.output_file import write_whole
-from services.cli.train.trace_file import read_trace
+from services.cli.train.inputs import read_trace
 from shared.experiments.evaluation.results import Progress, SuiteResult
 from shared.experiments.evaluation.suites.rehearsal import rehearse
 from shared.experiments.evaluation.suites.suites import SuiteInput

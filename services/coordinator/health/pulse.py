@@ -20,9 +20,11 @@ BUSY_S = 10.0
 
 @dataclass(slots=True)
 class Slot:
-    """One second. ``took_s``: all turns that ended in it; ``events``: the most that one turn took in."""
+    """One second. ``turn_s``: the longest turn that ended in it; ``longest_s``: that, or a beat that was later;
+    ``took_s``: all of its turns; ``events``: the most that one turn took in."""
 
     second: int
+    turn_s: float = 0.0
     longest_s: float = 0.0
     took_s: float = 0.0
     waited_s: float = 0.0
@@ -38,6 +40,7 @@ class Pulse:
     def turned(self, now: float, *, took_s: float, waited_s: float, events: int) -> None:
         """A turn ended at ``now``; the first of its ``events`` had waited ``waited_s`` for it."""
         slot = self._slot(now)
+        slot.turn_s = max(slot.turn_s, took_s)
         slot.longest_s = max(slot.longest_s, took_s)
         slot.took_s += took_s
         slot.waited_s = max(slot.waited_s, waited_s)
@@ -51,6 +54,10 @@ class Pulse:
     def longest_s(self, now: float, *, over_s: float = WINDOW_S) -> float:
         """The longest time in which the loop did nothing else."""
         return max((slot.longest_s for slot in self._since(now - over_s)), default=0.0)
+
+    def longest_turn_s(self, now: float) -> float:
+        """The longest turn; what else held the loop up is left out."""
+        return max((slot.turn_s for slot in self._since(now - WINDOW_S)), default=0.0)
 
     def waited_s(self, now: float, *, over_s: float = WINDOW_S) -> float:
         """The longest that an event waited until it was taken in."""

@@ -2,37 +2,87 @@
 
     standby: ``term`` None  --leads--> ``term`` set, lists under way  --started--> answers
 
-It refuses to answer for a leader that has not listed the cluster yet: 503 ``not_ready``, asked again a moment later.
+For a leader that has not listed the cluster yet nothing is answered: 503 ``not_ready``, asked again a moment later.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
 
 from services.coordinator.core.core import Core
 from services.coordinator.health.monitor import Vitals
 from services.coordinator.http.peer_routes import Admin
-from services.coordinator.http.registered import Registry
-from services.coordinator.inspect.throughput import Pace
+from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.settings import CoordinatorSettings
-from shared.election.record import LeaderRecord, decode_record
-from shared.ports import Clock, Store
-from shared.runtime.http.listener import Refused
+from shared.election.record import LeaderRecord
+from shared.errors import StoreRejected, StoreRolledBack
+from shared.ports import Clock, KeyValue, Store
+from shared.runtime.http.refusals import Refused
+from shared.runtime.lease.leadership import leader_of, term_of
 from shared.runtime.observe.logging import LogTail
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
+from shared.runtime.records.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
+
+if TYPE_CHECKING:
+    from services.coordinator.http.routes.overview import Glance
+    from services.coordinator.http.routes.pending import Painter
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
 
 REGISTERED = ("coordinator", "binder", "learner")
 """Services whose processes are under ``members/``."""
 
 OBEYED_S = 2.0
 """How long a change waits for the leader to go by it."""
+
+
+REGISTRY_RETRY_S = 30.0
+
+
+class Registry:
+    """Who is registered in etcd and who led before, kept in memory by watches: asking costs the leader no way to etcd.
+
+    ``conclave status`` is asked most while the leader is busy, and each answer of etcd would wait for several turns of
+    its loop. Until everything was listed once, or where etcd lets us read no more, readers ask etcd themselves.
+    """
+
+    def __init__(self, store: Store, prefixes: Sequence[str]) -> None:
+        self._store = store
+        self._prefixes = tuple(prefixes)
+        self._known: dict[str, tuple[KeyValue, ...]] = {}
+
+    async def run(self) -> None:
+        """Eternal."""
+        async with asyncio.TaskGroup() as group:
+            for prefix in self._prefixes:
+                group.create_task(self._follow(prefix))
+
+    async def listed(self, prefix: str) -> Sequence[KeyValue]:
+        """What is under the prefix, by key. Unknown: ``StoreUnknown``, only while it is not known yet."""
+        known = self._known.get(prefix)
+        return known if known is not None else (await self._store.list_prefix(prefix)).items
+
+    async def _follow(self, prefix: str) -> None:
+        while True:
+            try:
+                async with aclosing(follow_prefix(self._store, prefix)) as views:
+                    async for view in views:
+                        self._known[prefix] = tuple(view.items[key] for key in sorted(view.items))
+            except (StoreRejected, StoreRolledBack) as error:
+                log.warning("registry_unread", prefix=prefix, error=error)
+            self._known.pop(prefix, None)
+            await asyncio.sleep(REGISTRY_RETRY_S)
 
 
 @dataclass(slots=True)
@@ -50,11 +100,11 @@ class Desk:
     lines: LogTail = field(default_factory=LogTail)
     registry: Registry = field(init=False)
     """Who is registered; follows etcd only while somebody runs it."""
-    glance: Any = None
-    """The last overview (``overview.Glance``), shared by everybody who looks; None after a change."""
+    glance: Glance | None = None
+    """The last overview, shared by everybody who looks; None after a change."""
 
-    painter: Any = None
-    """The last picture of why pods wait (``pending.Painter``)."""
+    painter: Painter | None = None
+    """The last picture of why pods wait."""
 
     def __post_init__(self) -> None:
         keys = self.keys
@@ -69,14 +119,12 @@ class Desk:
     @property
     def term(self) -> int:
         """The term in which this process leads; 0 where it does not."""
-        return self.admin.leadership.term if self.admin.leadership is not None else 0
+        return term_of(self.admin.leadership)
 
     @property
     def leader(self) -> tuple[LeaderRecord, int] | None:
         """(record, term) of the leader as last seen in etcd: a hint."""
-        seen = self.admin.leadership.leader if self.admin.leadership is not None else None
-        record = decode_record(seen.value) if seen is not None else None
-        return None if seen is None or record is None else (record, seen.term)
+        return leader_of(self.admin.leadership)
 
     @property
     def led_since(self) -> str:
@@ -84,29 +132,27 @@ class Desk:
         return self.admin.term_began if self.leads else ""
 
     @property
-    def pace(self) -> Pace:
+    def throughput(self) -> Throughput:
         """How fast the leader goes. Refused: 503 ``not_ready``."""
-        if self.admin.pace is None:
-            raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
-        return self.admin.pace
+        return _there(self.admin.throughput)
 
     @property
     def vitals(self) -> Vitals:
         """The leader's health and history. Refused: 503 ``not_ready``."""
-        if self.admin.vitals is None:
-            raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
-        return self.admin.vitals
+        return _there(self.admin.vitals)
 
     @property
     def core(self) -> Core:
         """The leader's core, once it has listed everything. Refused: 503 ``not_ready``."""
-        core = self.admin.core
-        if core is None:
-            raise Refused("the leader has just been elected", code="not_ready", status=503, retry_after_s=1)
+        core = _there(self.admin.core)
         if not core.state.started:
             missing = ", ".join(core.takeover.missing)
-            raise Refused(f"the leader is still listing: {missing}", code="not_ready", status=503, retry_after_s=1)
+            raise Refused(f"the leader is still listing: {missing}", code="not_ready")
         return core
+
+    def changed(self) -> None:
+        """A change was made through this API: the next overview is made anew."""
+        self.glance = None
 
     async def obeyed(self, holds: Callable[[Core], bool]) -> bool:
         """Until the leader's core goes by what was just written: nothing is begun against it after the answer, and
@@ -128,3 +174,9 @@ class Desk:
     def wall_of(self, at: float) -> str:
         """When ``at``, seconds of the core's clock, was on the wall clock."""
         return rfc3339(self.wall() - dt.timedelta(seconds=self.clock() - at))
+
+
+def _there(part: T | None) -> T:
+    if part is None:
+        raise Refused("the leader has just been elected", code="not_ready")
+    return part

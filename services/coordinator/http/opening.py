@@ -1,48 +1,47 @@
 """Opens the admin listener: settings in, a running application out.
 
-The settings refuse an admin listener without credentials, on loopback too: whoever is on this machine could pause
-scheduling otherwise. What others are told as its URL has the host of ``advertise``, where that is set.
+Without credentials there is no admin listener, on loopback too: whoever is on this machine could pause scheduling
+otherwise. What others are told as its URL has the host of ``advertise``, where that is set.
 """
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
+from functools import partial
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from services.coordinator.http.access import Doorkeeper, check_role
-from services.coordinator.http.auditing import Auditor
+from services.coordinator.http.auditing import recorded
 from services.coordinator.http.desk import Desk
-from services.coordinator.http.proxying import Proxy
-from services.coordinator.http.routing import Route
-from services.coordinator.http.serving import Serving
 from services.coordinator.http.table import ROUTES
 from services.coordinator.settings import CoordinatorSettings
 from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
+from shared.runtime.http.admin import AdminApp
+from shared.runtime.http.callers import AdminAuthenticator, check_role
 from shared.runtime.http.listener import Listener, listen
+from shared.runtime.http.routes import Route
 from shared.runtime.process.process import split_address
 
 
 class AdminListener:
     """The running admin API. ``url``: what other coordinators and people are told."""
 
-    def __init__(self, serving: Serving, proxy: Proxy, listener: Listener, url: str) -> None:
+    def __init__(self, app: AdminApp, listener: Listener, url: str) -> None:
         self.url = url
-        self._serving = serving
-        self._proxy = proxy
+        self._app = app
         self._listener = listener
 
     def stop(self) -> None:
         """End the streams, so that closing need not wait for their readers."""
-        self._serving.stop()
+        self._app.stop()
 
     async def close(self) -> None:
         """Stop accepting, end what is in flight."""
         self.stop()
         await self._listener.close()
-        await self._proxy.close()
+        await self._app.close()
 
 
 async def open_admin(
@@ -57,18 +56,11 @@ async def open_admin(
     if settings.admin_token_file is not None:
         tokens = TokenFile(settings.admin_token_file, check_role=check_role)
     inbound, outbound = _contexts(settings)
-    proxy = Proxy(desk, tls=outbound)
-    serving = Serving(
-        desk,
-        routes,
-        Doorkeeper(tokens, mutual_tls=inbound is not None),
-        auditor=Auditor(desk),
-        proxy=proxy,
-        extra=extra,
-    )
+    authenticator = AdminAuthenticator(tokens, mutual_tls=inbound is not None)
+    app = AdminApp(desk, routes, authenticator, audit=partial(recorded, desk), tls=outbound, extra=extra)
     host, port = split_address(settings.admin_listen, "admin_listen")
-    listener = await listen(serving.app, host=host, port=port, tls=inbound, drain_s=0.5)
-    return AdminListener(serving, proxy, listener, _url(settings, listener))
+    listener = await listen(app.app, host=host, port=port, tls=inbound, drain_s=0.5)
+    return AdminListener(app, listener, _url(settings, listener))
 
 
 def _contexts(settings: CoordinatorSettings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:

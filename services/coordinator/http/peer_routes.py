@@ -1,6 +1,6 @@
 """What operators may ask a coordinator: who leads, who decides for what, what waits, and why a pod is where it is.
 
-Read-only; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http.listener``. Of a pod's spec it shows what a
+Read-only; ``/v1/stats`` and ``/metrics`` come with ``shared.runtime.http.peers``. Of a pod's spec it shows what a
 verdict rests on (requests, selectors, host ports), of its labels none.
 """
 
@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from aiohttp import web
 from prometheus_client import Counter, Histogram
 
 from services.coordinator.core.core import Core
 from services.coordinator.health.monitor import Vitals, register
 from services.coordinator.inspect.attribution import reasons
 from services.coordinator.inspect.explain import explain, explain_gone
-from services.coordinator.inspect.throughput import Pace
+from services.coordinator.inspect.overview import queue_counts
+from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.control import Following
 from services.coordinator.io.kube_writes import KubeWrites
@@ -27,14 +27,14 @@ from services.coordinator.io.peers import Peers
 from services.coordinator.io.totals import Totals
 from services.coordinator.rollout.pointer import ActivePolicy
 from services.coordinator.rollout.window_ring import WindowRing
-from shared.election.record import decode_record
 from shared.errors import ConclaveError, KubeRejected, KubeUnknown
 from shared.kube.convert import owner_of, pod_from_api
 from shared.kube.convert_relations import images_of
 from shared.kube.resources import PODS
 from shared.ports import KubeApi
-from shared.runtime.http.listener import Authenticator, Refused, guarded
-from shared.runtime.lease.leadership import Leadership
+from shared.runtime.http.peers import FiguresRoute
+from shared.runtime.http.refusals import Refused
+from shared.runtime.lease.leadership import Leadership, leader_of, leadership_figures, term_of
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.service import boottime
 
@@ -42,6 +42,14 @@ LOOKUP_TIMEOUT_S = 3.0
 
 MAX_EXPLAINING = 4
 """Questions answered at once: each judges every node on the leader's loop, beside which it has pods to place."""
+
+
+WRITE_FIGURES: dict[str, tuple[str, Callable[[KubeWrites], int]]] = {
+    "events_written": ("Kubernetes events created or continued in this term", lambda w: w.events_written),
+    "events_waiting": ("Kubernetes events not written yet", lambda w: w.recorder.waiting),
+    "events_combined": ("Events written as one with others, there being too many", lambda w: w.recorder.combined),
+    "events_lost": ("Events that the API server did not take", lambda w: w.recorder.lost),
+}
 
 
 class Admin:
@@ -58,7 +66,7 @@ class Admin:
         self._explained: Counter | None = None
         self._explain_seconds: Histogram | None = None
         self.active_policy: ActivePolicy | None = None
-        self.pace: Pace | None = None
+        self.throughput: Throughput | None = None
         self.vitals: Vitals | None = None
         self.totals: Totals | None = None
         self.cluster = ClusterIdentity()
@@ -67,20 +75,12 @@ class Admin:
         self.following: Following | None = None
         self.windows: WindowRing | None = None
 
-    def routes(self, authenticator: Authenticator) -> list[web.RouteDef]:
+    def routes(self) -> tuple[FiguresRoute, ...]:
         """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``."""
-
-        async def status(_: web.Request) -> web.Response:
-            return web.Response(body=msgspec.json.encode(self.status()), content_type="application/json")
-
-        async def explained(request: web.Request) -> web.Response:
-            answer = await self.explain_counted(request.match_info["namespace"], request.match_info["pod"])
-            return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
-
-        return [
-            web.get("/v1/status", guarded(authenticator, status)),
-            web.get("/v1/explain/{namespace}/{pod}", guarded(authenticator, explained)),
-        ]
+        return (
+            FiguresRoute("/v1/status", self.status),
+            FiguresRoute("/v1/explain/{namespace}/{pod}", self.explain_counted),
+        )
 
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
@@ -99,25 +99,12 @@ class Admin:
             "Pending pods with news that are not written yet; newer counts of a reason told before are none",
             lambda: float(self._conditions_waiting()),
         )
-        for name, text, read in (
-            ("events_written", "Kubernetes events created or continued in this term", lambda w: w.events_written),
-            ("events_waiting", "Kubernetes events not written yet", lambda w: w.recorder.waiting),
-            (
-                "events_combined",
-                "Events written as one with others, there being too many",
-                lambda w: w.recorder.combined,
-            ),
-            ("events_lost", "Events that the API server did not take", lambda w: w.recorder.lost),
-        ):
+        for name, (text, read) in WRITE_FIGURES.items():
             metrics.gauge_of(name, text, partial(self._of_writes, read))
 
     def status(self) -> dict[str, Any]:
         """Who leads, since which term; agents with the size of their partition; the queue."""
-        leader = self.leadership.leader if self.leadership is not None else None
-        record = decode_record(leader.value) if leader is not None else None
-        answer: dict[str, Any] = {"id": self.service_id, "leading": self._term() > 0, "term": self._term()}
-        if leader is not None and record is not None:
-            answer["leader"] = {"id": record.identity, "url": record.url, "term": leader.term}
+        answer = leadership_figures(self.service_id, self.leadership)
         core = self.core
         if core is not None:
             ownership = core.registry.ownership
@@ -147,16 +134,14 @@ class Admin:
             }
         return answer
 
-    async def explain_counted(self, namespace: str, name: str) -> dict[str, Any]:
+    async def explain_counted(self, namespace: str, pod: str) -> dict[str, Any]:
         """``explain`` within its limit, with its result counted. Refused: 429 ``overloaded``, and as ``explain``."""
         started, result = time.perf_counter(), "internal"
         self._explaining += 1
         try:
             if self._explaining > MAX_EXPLAINING:
-                raise Refused(
-                    f"{MAX_EXPLAINING} questions are being answered", code="overloaded", status=429, retry_after_s=1
-                )
-            answer = await self.explain(namespace, name)
+                raise Refused(f"{MAX_EXPLAINING} questions are being answered", code="overloaded")
+            answer = await self.explain(namespace, pod)
             result = "ok"
             return answer
         except ConclaveError as error:
@@ -173,13 +158,12 @@ class Admin:
         ``kube_rejected``; the API server's silence is 503 ``kube_unknown``."""
         core, api = self.core, self.api
         if core is None or api is None or not self._term():
-            leader = self.leadership.leader if self.leadership is not None else None
-            record = decode_record(leader.value) if leader is not None else None
-            where = f"; {record.identity} at {record.url} does" if record is not None else ""
-            raise Refused(f"{self.service_id} does not lead{where}", code="not_leader", status=421)
+            leader = leader_of(self.leadership)
+            where = f"; {leader[0].identity} at {leader[0].url} does" if leader is not None else ""
+            raise Refused(f"{self.service_id} does not lead{where}", code="not_leader")
         if not core.state.started:
             missing = ", ".join(core.takeover.missing)
-            raise Refused(f"still listing: {missing}", code="not_ready", status=503, retry_after_s=1)
+            raise Refused(f"still listing: {missing}", code="not_ready")
         try:
             found = await api.get(PODS, namespace=namespace, name=name, timeout_s=LOOKUP_TIMEOUT_S)
         except KubeUnknown as error:
@@ -190,9 +174,7 @@ class Admin:
             remembered = explain_gone(core, f"{namespace}/{name}", boottime())
             if remembered is not None:
                 return remembered
-            raise Refused(
-                f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown", status=404
-            )
+            raise Refused(f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown")
         pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
         answer = explain(core, pod, found.metadata.annotations or {}, boottime())
         pointer = core.variants.pointer
@@ -202,25 +184,24 @@ class Admin:
 
     def stats(self) -> dict[str, Any]:
         """Counters of the term, bytes per hop, and what ``bytes_per_decision`` is made of."""
-        figures: dict[str, Any] = {"id": self.service_id, "leading": self._term() > 0, "term": self._term()}
+        term = self._term()
+        figures: dict[str, Any] = {"id": self.service_id, "leading": term > 0, "term": term}
         if self.core is not None:
             figures |= self.core.state.stats.as_dict()
             figures["queue"] = self._queue()
             figures["longest_turn_ms"] = round(self._turn_s() * 1000, 3)
             figures["conditions_waiting"] = self._conditions_waiting()
         if self.writes is not None:
-            recorder = self.writes.recorder
-            figures["events_written"], figures["events_waiting"] = self.writes.events_written, recorder.waiting
-            figures["events_combined"], figures["events_lost"] = recorder.combined, recorder.lost
+            figures |= {name: read(self.writes) for name, (_, read) in WRITE_FIGURES.items()}
         if self.peers is not None:
             figures |= self.peers.figures()
         return figures
 
     def _term(self) -> int:
-        return self.leadership.term if self.leadership is not None else 0
+        return term_of(self.leadership)
 
     def _turn_s(self) -> float:
-        return self.pace.longest_turn_s(boottime()) if self.pace is not None else 0.0
+        return self.vitals.pulse.longest_turn_s(boottime()) if self.vitals is not None else 0.0
 
     def _conditions_waiting(self) -> int:
         return self.core.reporter.waiting if self.core is not None else 0
@@ -232,6 +213,4 @@ class Admin:
         return len(self.core.state.cache.table.row_of) if self.core is not None else 0
 
     def _queue(self) -> dict[str, int]:
-        if self.core is None:
-            return {}
-        return {place.value: count for place, count in self.core.state.queue.count().items()}
+        return queue_counts(self.core) if self.core is not None else {}

@@ -7,30 +7,23 @@ from typing import Any
 
 import msgspec
 
-from services.coordinator.http import openapi
-from services.coordinator.http.access import Role
 from services.coordinator.http.desk import Desk
 from services.coordinator.http.routes import (
     audit,
     decisions,
     dump,
     health,
-    history,
-    leader,
-    log_level,
     members,
     nodes,
     overview,
-    partitions,
     pending,
-    pods,
     policies,
     queue,
-    scheduling,
     settings,
-    whoami,
 )
-from services.coordinator.http.routing import Ask, Route
+from shared.runtime.http import openapi
+from shared.runtime.http.callers import Role
+from shared.runtime.http.routes import Ask, Route
 from shared.version import CONCLAVE_VERSION
 
 
@@ -51,20 +44,16 @@ ROUTES: tuple[Route, ...] = (
     ),
     *overview.ROUTES,
     *health.ROUTES,
-    *history.ROUTES,
-    *leader.ROUTES,
     *members.ROUTES,
-    *partitions.ROUTES,
     *nodes.ROUTES,
     *queue.ROUTES,
     *pending.ROUTES,
-    *pods.ROUTES,
     *decisions.ROUTES,
     *policies.ROUTES,
     *settings.ROUTES,
-    *scheduling.ROUTES,
+    *queue.SCHEDULING,
     *audit.ROUTES,
-    *log_level.ROUTES,
-    *whoami.ROUTES,
+    *settings.LOG_LEVEL,
+    *audit.WHOAMI,
     *dump.ROUTES,
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Why a pod is where it is, from everything a leader knows: queue, rounds, placements, the nodes as they stand now.
 
 Pure: it reads the core and changes nothing. The pod itself comes from the API server, so that the answer is about the
-pod as it is now and not as a watch last showed it. It shows no label, image or environment of any pod, and refuses to
-promise: what is feasible now may be taken a moment later.
+pod as it is now and not as a watch last showed it. It shows no label, image or environment of any pod, and is
+no promise: what is feasible now may be taken a moment later.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from services.coordinator.core.core import Core
+from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import State
-from services.coordinator.inspect.decisions import PastDecision
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
@@ -30,6 +30,7 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
     """
     state, found = _where(core, pod)
     answer = pod_answer(pod, annotations, state, found)
+    answer["story"] = _story(core, pod.uid, now)
     decision = core.state.recent.of(pod.uid)
     if decision is not None:
         answer["decision"] = _decision(decision, now)
@@ -62,6 +63,7 @@ def explain_gone(core: Core, key: str, now: float) -> dict[str, Any] | None:
         "nominated_node": None, "condition": None, "policy": None, "decision": None, "queue": None, "nodes": None,
         "preemption": None, "evicted": None, "victim_of": None, "reasons": None,
     }  # fmt: skip
+    answer["story"] = _story(core, uid, now)
     if decision is not None:
         answer["decision"] = _decision(decision, now)
         ago = f"{max(0.0, now - decision.at):.0f} s ago"
@@ -79,6 +81,11 @@ def victim_text(eviction: PastEviction, now: float) -> str:
     return f"evicted from {eviction.node} {ago} for {by}, its own priority being {eviction.priority}"
 
 
+def _story(core: Core, uid: str, now: float) -> list[dict[str, Any]]:
+    """What happened to the pod in this term, oldest first, as far as that is kept."""
+    return [{"ago_s": round(max(0.0, now - at), 3), "text": text} for at, text in core.state.queue.story.of(uid)]
+
+
 def _names(victims: list[PastEviction]) -> str:
     more = f" and {len(victims) - NAMES_TOLD} more" if len(victims) > NAMES_TOLD else ""
     return ", ".join(f"{one.pod} (priority {one.priority})" for one in victims[:NAMES_TOLD]) + more
@@ -87,14 +94,14 @@ def _names(victims: list[PastEviction]) -> str:
 def _victim(one: PastEviction, now: float) -> dict[str, Any]:
     return {
         "pod": one.pod, "uid": one.uid, "priority": one.priority, "node": one.node,
-        "ago_s": round(max(0.0, now - one.at), 3), "outcome": one.outcome,
+        "ago_s": _left_s(now, one.at), "outcome": one.outcome,
     }  # fmt: skip
 
 
 def _preemptor(one: PastEviction, now: float) -> dict[str, Any]:
     return {
         "pod": one.by_pod, "uid": one.by_uid, "priority": one.by_priority, "node": one.node,
-        "ago_s": round(max(0.0, now - one.at), 3),
+        "ago_s": _left_s(now, one.at),
     }  # fmt: skip
 
 
@@ -126,26 +133,35 @@ def _queue(state: State, entry: Entry, now: float) -> dict[str, Any]:
         mine = (-entry.pod.priority, entry.arrival)
         others = (e for e in state.queue.entries.values() if e.place is Place.ACTIVE)
         ahead = sum((-other.pod.priority, other.arrival) < mine for other in others)
-    answer: dict[str, Any] = {
+    return {
         "place": entry.place.value,
         "ahead": ahead if entry.place is Place.ACTIVE else None,
         "attempts": entry.attempts,
-        "waiting_s": round(max(0.0, now - entry.first_seen), 3),
-        "in_place_s": round(max(0.0, now - entry.since), 3),
-        "next_retry_s": None,
+        "waiting_s": _left_s(now, entry.first_seen),
+        "in_place_s": _left_s(now, entry.since),
+        "next_retry_s": retry_in_s(state, entry, now),
         "rejected_by": sorted(entry.plugins),
     }
-    if entry.place is Place.BACKOFF:
-        answer["next_retry_s"] = round(max(0.0, entry.ready_at - now), 3)
-    elif entry.place is Place.UNSCHEDULABLE:
-        # sooner when an event happens that can help; this is the net under lost ones
-        answer["next_retry_s"] = round(max(0.0, entry.since + state.queue.settings.sweep_age_s - now), 3)
-    return answer
+
+
+def retry_in_s(state: State, entry: Entry, now: float) -> float | None:
+    """When it is tried next at the latest; None: it waits for its turn, or is under way."""
+    match entry.place:
+        case Place.BACKOFF:
+            return _left_s(entry.ready_at, now)
+        case Place.UNSCHEDULABLE:
+            # sooner when an event happens that can help; this is the net under lost ones
+            return _left_s(entry.since + state.queue.settings.sweep_age_s, now)
+    return None
+
+
+def _left_s(until: float, now: float) -> float:
+    return round(max(0.0, until - now), 3)
 
 
 def _decision(decision: PastDecision, now: float) -> dict[str, Any]:
     return {
-        "ago_s": round(max(0.0, now - decision.at), 3),
+        "ago_s": _left_s(now, decision.at),
         "unit": decision.unit,
         "node": decision.node,
         "policy": decision.policy,

@@ -1,13 +1,15 @@
-"""Nodes as a leader accounts them, for people: one, a page of them, or all as columns for a map of thousands.
+"""Nodes as a leader accounts them, for people: one, a page, all as columns for a map of thousands, and sums over all.
 
 Pure, and reads only what is asked for. ``requested`` is the leader's accounting, what it assumes included; ``used`` is
-there only while a policy has the metrics API read.
+there only while a policy has the metrics API read. Groups of the map: zone, region, pool or any label; of the labels
+that clouds and autoscalers give their pools the first that a node has counts, and labels with more values than
+``MOST_GROUPS`` (host names) are not offered.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -15,13 +17,27 @@ from msgspec import Struct
 
 from services.coordinator.core.core import Core
 from services.coordinator.core.state import Unwell
-from services.coordinator.inspect.node_groups import REGION, ZONE, group_keys, grouped, pool_of
-from services.coordinator.inspect.resources import NAMES
 from shared.model.constraints import Taint
 from shared.model.node import Condition, Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
-from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
+from shared.scheduling.state.node_table import ABSENT, CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
 from shared.wire.records import Drained
+
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+POOLS = (
+    "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool", "agentpool",
+    "karpenter.sh/nodepool", "doks.digitalocean.com/node-pool", "lke.linode.com/pool-id", "node.cluster.x-k8s.io/pool",
+    "machine.openshift.io/cluster-api-machineset", "node-pool", "nodepool", "pool",
+)  # fmt: skip
+
+MOST_GROUPS = 500
+MOST_KEYS = 64
+REST = "…"
+LABEL = "label:"
+
+MOST_RESOURCES = 32
+NAMES = {CPU: "cpu_millis", MEMORY: "memory_bytes"}
+"""Resources whose unit is said; the others are whole numbers under their own name."""
 
 PODS_SHOWN = 500
 MOST_COLUMNS = 16
@@ -99,13 +115,14 @@ class NodeMap(Struct, frozen=True, kw_only=True):
     group_keys: list[str]
 
 
-def node_names(core: Core, *, agent: str = "") -> Iterable[str]:
-    """Names of all nodes, or of those that ``agent`` decides for, in no particular order."""
-    names = core.state.cache.table.row_of
-    if not agent:
-        return names.keys()
-    owner = core.registry.ownership.owner
-    return (name for name in names if owner.get(name) == agent)
+class ResourceTotal(Struct, frozen=True, kw_only=True):
+    """One resource over all nodes; ``nodes``: how many offer it; ``share`` None: nobody does."""
+
+    name: str
+    allocatable: int
+    requested: int
+    share: float | None
+    nodes: int
 
 
 def node_page(
@@ -211,6 +228,73 @@ def node_map(core: Core, group_by: str = "") -> NodeMap:
         groups=groups,
         group_keys=group_keys(table),
     )
+
+
+def pool_of(labels: Mapping[str, str]) -> str:
+    """The pool that a node belongs to; empty where no label says so."""
+    return next((labels[key] for key in POOLS if key in labels), "")
+
+
+def group_keys(table: NodeTable) -> list[str]:
+    """What the nodes may be grouped by."""
+    found = [name for name, key in (("zone", ZONE), ("region", REGION)) if key in table.label_codes]
+    if any(key in table.label_codes for key in POOLS):
+        found.append("pool")
+    # more values than nodes can share make no groups
+    most = min(MOST_GROUPS, max(1, len(table.row_of) // 2))
+    labels = (f"{LABEL}{key}" for key in sorted(table.label_codes) if 0 < len(table.label_values[key]) <= most)
+    return [*found, *labels][:MOST_KEYS]
+
+
+def grouped(table: NodeTable, rows: IntArray, by: str) -> tuple[list[int], list[str]]:
+    """(place of each row's group, the groups by name; "" is those without). ``by``: zone, region, pool or label:KEY."""
+    keys = {"zone": (ZONE,), "region": (REGION,), "pool": POOLS}.get(by, (by.removeprefix(LABEL),))
+    values = [""] * len(rows)
+    for key in reversed(keys):  # the first of the keys wins
+        codes = table.codes_of(key)
+        if codes is not None:
+            texts = list(table.label_values[key])
+            for place, code in enumerate(codes[rows].tolist()):
+                if code != ABSENT:
+                    values[place] = texts[code]
+    names = sorted(set(values))
+    if len(names) > MOST_GROUPS:
+        names = [*names[: MOST_GROUPS - 1], REST]
+    place_of = {name: place for place, name in enumerate(names)}
+    return [place_of.get(value, len(names) - 1) for value in values], names
+
+
+def resource_totals(core: Core) -> list[ResourceTotal]:
+    """CPU and memory first, the others by name: those that a node offers or a pod on a node asks for."""
+    table = core.state.cache.table
+    rows = table.present[: table.rows]
+    allocatable = table.allocatable[:, : table.rows][:, rows]
+    requested = table.requested[:, : table.rows][:, rows]
+    has, asked, offering = allocatable.sum(axis=1), requested.sum(axis=1), np.count_nonzero(allocatable, axis=1)
+    others = sorted(name for name in table.column_of if name not in (CPU, MEMORY))
+    columns = [CPU_COLUMN, MEMORY_COLUMN, *(table.column_of[name] for name in others)]
+    names = [CPU, MEMORY, *others]
+    found = []
+    for name, column in zip(names, columns, strict=True):
+        if column > MEMORY_COLUMN and not has[column] and not asked[column]:
+            continue
+        share = round(float(asked[column] / has[column]), 4) if has[column] else None
+        found.append(
+            ResourceTotal(
+                name=NAMES.get(name, name), allocatable=int(has[column]), requested=int(asked[column]), share=share,
+                nodes=int(offering[column]),
+            )
+        )  # fmt: skip
+        if len(found) == MOST_RESOURCES:
+            break
+    return found
+
+
+def resource_shares(core: Core) -> dict[str, float]:
+    """Requested share by resource, without ``pods``: nobody asks for those."""
+    return {
+        total.name: total.share for total in resource_totals(core) if total.share is not None and total.name != PODS
+    }
 
 
 def cordoned(core: Core) -> int:

@@ -14,11 +14,11 @@ from msgspec import Struct, field
 
 from services.coordinator.binding.plans import Placed
 from services.coordinator.core.core import Core
-from services.coordinator.inspect.decisions import Considered, PastDecision
-from services.coordinator.inspect.nodes import cordoned
-from services.coordinator.inspect.pending import class_name, reason_of
-from services.coordinator.inspect.resources import ResourceTotal, resource_totals
-from services.coordinator.inspect.throughput import Pace, Quantiles
+from services.coordinator.core.decisions import Considered, PastDecision
+from services.coordinator.inspect.explain import retry_in_s
+from services.coordinator.inspect.nodes import ResourceTotal, cordoned, resource_totals
+from services.coordinator.inspect.pending import UNTRIED, class_name, reason_of
+from services.coordinator.inspect.throughput import Quantiles, Rates, Throughput
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
 from shared.scheduling.queue import Entry, Place
@@ -85,20 +85,15 @@ class DecisionShown(Struct, frozen=True, kw_only=True):
 
 
 class Queue(Struct, frozen=True, kw_only=True):
-    """Pending pods by place; ``gated``: those that wait for their scheduling gates."""
+    """Pending pods by place; ``gated``: those that wait for their scheduling gates; ``unsupported``: those that are not
+    tried at all, since they cannot be read or ask for what is not supported."""
 
     active: int
     backoff: int
     unschedulable: int
     in_flight: int
     gated: int = 0
-
-
-class Rates(Struct, frozen=True, kw_only=True):
-    """Per second, over the last ten."""
-
-    pods_per_s_10s: float
-    decisions_per_s_10s: float
+    unsupported: int = 0
 
 
 class Nodes(Struct, frozen=True, kw_only=True):
@@ -113,7 +108,7 @@ class Nodes(Struct, frozen=True, kw_only=True):
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """The figures of a screen. ``*_ms``: of the last pods and rounds; totals are of this term."""
+    """The figures of a screen. ``*_ms``: of the last pods and scheduling cycles; totals are of this term."""
 
     queue: Queue
     bound: int
@@ -123,7 +118,6 @@ class Overview(Struct, frozen=True, kw_only=True):
     round_ms: Quantiles
     conflicts: int
     refusals: int
-    agents: int
     nodes: Nodes
     resources: list[ResourceTotal]
 
@@ -164,8 +158,9 @@ def queue_page(
 
 
 def queue_counts(core: Core) -> dict[str, int]:
-    """Pending pods by place."""
-    return {place.value: count for place, count in core.state.queue.count().items()}
+    """Pending pods by place, and those that are not tried at all."""
+    counts = {place.value: count for place, count in core.state.queue.count().items()}
+    return counts | {UNTRIED: len(core.state.untried)}
 
 
 def units(core: Core, wall_of: WallOf) -> Iterator[UnitInFlight]:
@@ -204,10 +199,9 @@ def decision_shown(core: Core, decision: PastDecision, wall_of: WallOf) -> Decis
     )
 
 
-def overview(core: Core, pace: Pace, now: float) -> Overview:
+def overview(core: Core, throughput: Throughput, now: float) -> Overview:
     """The figures as they are now."""
     state, stats, counts = core.state, core.state.stats, core.state.queue.count()
-    rates = pace.rates(now, stats.bound, stats.answers)
     return Overview(
         queue=Queue(
             active=counts[Place.ACTIVE],
@@ -215,15 +209,15 @@ def overview(core: Core, pace: Pace, now: float) -> Overview:
             unschedulable=counts[Place.UNSCHEDULABLE],
             in_flight=counts[Place.IN_FLIGHT] + len(core.takeover.held),
             gated=len(state.gated),
+            unsupported=len(state.untried),
         ),
         bound=stats.bound,
         running=state.cluster.index.schedulers[state.scheduler_name],
-        rates=Rates(pods_per_s_10s=rates.pods, decisions_per_s_10s=rates.decisions),
-        latency_ms=pace.latency_ms(),
-        round_ms=pace.round_ms(),
+        rates=throughput.rates(now, stats.bound, stats.answers),
+        latency_ms=throughput.latency_ms(),
+        round_ms=throughput.round_ms(),
         conflicts=stats.conflicts,
         refusals=stats.refusals,
-        agents=len(core.registry.views),
         nodes=Nodes(
             total=len(state.cache.table.row_of),
             drained=sum(name in state.cache.table.row_of for name in state.drained),
@@ -241,12 +235,6 @@ def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) ->
     key = (pod.pod_class, pod.relations)
     if key not in names:  # of many pods few classes: each is named once for a page
         names[key] = class_name(pod)
-    retry_in_s = None
-    if entry.place is Place.BACKOFF:
-        retry_in_s = round(max(0.0, entry.ready_at - now), 3)
-    elif entry.place is Place.UNSCHEDULABLE:
-        # sooner when an event happens that can help
-        retry_in_s = round(max(0.0, entry.since + core.state.queue.settings.sweep_age_s - now), 3)
     return QueuedPod(
         namespace=pod.namespace,
         name=pod.name,
@@ -255,7 +243,7 @@ def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) ->
         priority=pod.priority,
         attempts=entry.attempts,
         waiting_s=round(max(0.0, now - entry.first_seen), 3),
-        retry_in_s=retry_in_s,
+        retry_in_s=retry_in_s(core.state, entry, now),
         plugins=sorted(entry.plugins),
         nominated_node=pod.nominated_node,
         reason=reason_of(core, entry),

@@ -1,5 +1,4 @@
-"""How fast it goes now: pods and decisions per second over the last ten, the latencies of the last thousand pods, and
-the longest turn of the last minute.
+"""How fast it goes now: pods and decisions per second over the last ten, the latencies of the last thousand pods.
 
 Why beside the metrics: a scrape gives totals since the start, a screen wants what is true now without a Prometheus. The
 shell hands over what a turn brought; what is not asked for costs one comparison per turn. No clock, no I/O.
@@ -9,57 +8,40 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shared.quantiles import nearest_rank
 
 WINDOW_S = 10.0
 EVERY_S = 1.0
-TURNS_S = 60
-"""How long the longest turn is remembered, in whole seconds."""
 KEPT = 1024
 """Latencies and rounds remembered: enough for a p99."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Per second. ``decisions``: (unit, node) answers of agents."""
+class Rates(Struct, frozen=True, kw_only=True):
+    """Per second, over the last ten."""
 
-    pods: float
-    decisions: float
+    pods_per_s_10s: float
+    decisions_per_s_10s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Quantiles:
+class Quantiles(Struct, frozen=True):
     """Milliseconds; 0 where there is nothing yet."""
 
     p50: float
     p99: float
 
 
-class Pace:
+class Throughput:
     """Of one term."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, int, int]] = deque()
-        self._latencies_s: deque[float] = deque(maxlen=KEPT)
-        self._rounds_s: deque[float] = deque(maxlen=KEPT)
-        self._turns: deque[tuple[int, float]] = deque()
-
-    def turned(self, now: float, took_s: float) -> None:
-        """A turn of the loop ended at ``now``: what is longest of each second is kept."""
-        second, turns = int(now), self._turns
-        if turns and turns[-1][0] == second:
-            if took_s > turns[-1][1]:
-                turns[-1] = (second, took_s)
-            return
-        turns.append((second, took_s))
-        while turns[0][0] <= second - TURNS_S:
-            turns.popleft()
-
-    def longest_turn_s(self, now: float) -> float:
-        """Of the last ``TURNS_S`` seconds."""
-        return max((took_s for second, took_s in self._turns if second > now - TURNS_S), default=0.0)
+        self.latencies_s: deque[float] = deque(maxlen=KEPT)
+        """From first seeing a pod to its Binding."""
+        self.rounds_s: deque[float] = deque(maxlen=KEPT)
+        """Of scheduling cycles: from the offers to the plan."""
 
     def mark(self, now: float, bound: int, answers: int) -> None:
         """The totals at ``now`` (seconds of the clock); one a second is kept, and always the newest."""
@@ -72,37 +54,28 @@ class Pace:
             marks.popleft()
 
     def took(self, latencies_s: Sequence[float], rounds_s: Sequence[float]) -> None:
-        """Pods bound and rounds ended since the last call."""
-        self._latencies_s.extend(latencies_s)
-        self._rounds_s.extend(rounds_s)
-
-    @property
-    def has_latencies(self) -> bool:
-        """Whether any pod was bound yet."""
-        return bool(self._latencies_s)
-
-    @property
-    def has_rounds(self) -> bool:
-        """Whether any round has ended yet."""
-        return bool(self._rounds_s)
+        """Pods bound and scheduling cycles ended since the last call."""
+        self.latencies_s.extend(latencies_s)
+        self.rounds_s.extend(rounds_s)
 
     def rates(self, now: float, bound: int, answers: int) -> Rates:
         """Over the last ``WINDOW_S``, or since the first mark. ``bound`` and ``answers``: the totals at ``now``."""
         # totals change in marked turns alone: the newest mark before the window tells what they were at its beginning
         before = [mark for mark in self._marks if mark[0] <= now - WINDOW_S]
-        base = before[-1] if before else (self._marks[0] if self._marks else None)
-        if base is None:
-            return Rates(0.0, 0.0)
+        base = before[-1] if before else (self._marks[0] if self._marks else (now, bound, answers))
         span_s = WINDOW_S if before else max(EVERY_S, now - base[0])
-        return Rates(round((bound - base[1]) / span_s, 2), round((answers - base[2]) / span_s, 2))
+        return Rates(
+            pods_per_s_10s=round((bound - base[1]) / span_s, 2),
+            decisions_per_s_10s=round((answers - base[2]) / span_s, 2),
+        )
 
     def latency_ms(self) -> Quantiles:
-        """From first seeing a pod to its Binding."""
-        return _quantiles(self._latencies_s)
+        """Of the last pods."""
+        return _quantiles(self.latencies_s)
 
     def round_ms(self) -> Quantiles:
-        """Of rounds: from the offers to the plan."""
-        return _quantiles(self._rounds_s)
+        """Of the last scheduling cycles."""
+        return _quantiles(self.rounds_s)
 
 
 def _quantiles(values_s: Sequence[float]) -> Quantiles:

@@ -9,9 +9,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from services.twin.registry.list_options import ListOptions, decode_continue, encode_continue
+from services.twin.registry.list_options import (
+    ListOptions,
+    decode_continue,
+    encode_continue,
+    parse_fields,
+    parse_labels,
+)
 from services.twin.registry.registry import TwinRegistry
-from services.twin.registry.selectors import parse_fields, parse_labels
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import ApiError, Json, expired, status
 from services.twin.registry.store import Compacted

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.custom.strategy import CustomStrategy
-from services.twin.registry.registry import Accepted, TwinRegistry
+from services.twin.registry.changes import Accepted
+from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind
 from services.twin.registry.stored import DELETED
 

@@ -12,8 +12,7 @@ from typing import Any
 from services.twin.custom import json_path
 from services.twin.custom.rules import compile_rules, rule_errors
 from services.twin.custom.scale import scale_subresource
-from services.twin.custom.schema import UNCHECKED, blocks_rules, default, prune, validate
-from services.twin.custom.well_formed import well_formed
+from services.twin.custom.schema import UNCHECKED, blocks_rules, default, prune, validate, well_formed
 from services.twin.kinds.rules.codec import TYPES, DecodeError
 from services.twin.kinds.rules.printing import AGE, NAME, age_of
 from services.twin.registry.status import FieldError, bad_request, invalid
@@ -125,7 +124,7 @@ class CustomStrategy(Strategy):
     def _errors(self, obj: Json, old: Json | None) -> list[FieldError]:
         errors = validate(obj, self._schema)
         errors.extend(self._scale_errors(obj))
-        if self._rules:
+        if self._rules is not None:
             if blocks_rules(errors):
                 errors.append(UNCHECKED)
             else:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.twin.custom.rules import definition_errors
+from services.twin.custom.schema import well_formed
 from services.twin.kinds.rules.names import check, dns_label_1035, dns_subdomain
-from services.twin.kinds.rules.printing import columns
+from services.twin.kinds.rules.printing import NAME
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, invalid, not_supported, required
 from services.twin.registry.strategy import Column, KindInfo, RequestContext
@@ -33,10 +35,7 @@ class CustomResourceDefinitionStrategy(TypedStrategy):
     )  # fmt: skip
     go_type = "apiextensions/v1.CustomResourceDefinition"
     allow_unconditional_update = False
-    table_columns = (*columns("Name"), Column("Created At", type="date"))
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
+    table_columns = (NAME, Column("Created At", type="date"))
 
     def default(self, obj: Json) -> None:
         spec = obj["spec"]
@@ -81,7 +80,8 @@ class CustomResourceDefinitionStrategy(TypedStrategy):
             found.append(required("spec.scope"))
         elif spec["scope"] not in _SCOPES:
             found.append(not_supported("spec.scope", spec["scope"], _SCOPES))
-        found += _check_versions(spec.get("versions") or [])
+        versions = spec.get("versions") or []
+        found += _check_versions(versions) or _check_rules(versions)
         found += _check_names(names)
         if not (obj.get("status") or {}).get("storedVersions"):
             found.append(invalid("status.storedVersions", None, "must have at least one stored version"))
@@ -100,9 +100,6 @@ class CustomResourceDefinitionStrategy(TypedStrategy):
             if new != before
         ]
         return found
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        return [obj["metadata"]["name"], obj["metadata"].get("creationTimestamp")]
 
 
 def _check_group(spec: Json) -> list[FieldError]:
@@ -152,6 +149,18 @@ def _check_versions(versions: list[Json]) -> list[FieldError]:
         shown = [_internal(one) for one in versions]
         found.append(invalid("spec.versions", shown, "must have exactly one version marked as storage version"))
     return found
+
+
+def _check_rules(versions: list[Json]) -> list[FieldError]:
+    """Rules of schemas that are structural; one that all versions share is named once, as the server keeps it."""
+    schemas = [version["schema"]["openAPIV3Schema"] for version in versions]
+    if all(schema == schemas[0] for schema in schemas):
+        return definition_errors(well_formed(schemas[0]), "spec.validation.openAPIV3Schema")
+    return [
+        error
+        for index, schema in enumerate(schemas)
+        for error in definition_errors(well_formed(schema), f"spec.versions[{index}].schema.openAPIV3Schema")
+    ]
 
 
 def _internal(version: Json) -> Json:

@@ -6,11 +6,11 @@ Mirrors apiserver ``endpoints/handlers/create.go`` and ``registry/rest/create.go
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
 
 from services.twin.registry import metadata
 from services.twin.registry.apply.field_owners import Owner
 from services.twin.registry.apply.owning import owners_of_new
+from services.twin.registry.changes import ChangeStore
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
     ApiError,
@@ -26,12 +26,9 @@ from services.twin.registry.status import (
 from services.twin.registry.stored import StoredObject
 from services.twin.registry.strategy import RequestContext
 
-if TYPE_CHECKING:
-    from services.twin.registry.registry import TwinRegistry
-
 
 def create(
-    registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, obj: Json, *, owners: tuple[Owner, ...] | None = None
+    registry: ChangeStore, ctx: RequestContext, kind: ServedKind, obj: Json, *, owners: tuple[Owner, ...] | None = None
 ) -> StoredObject:
     """Create ``obj`` in ``ctx.namespace``; nothing is stored with ``ctx.dry_run``. Refused: 400, 403, 404, 409, 422.
 
@@ -104,7 +101,7 @@ def decode(ctx: RequestContext, kind: ServedKind, obj: Json) -> None:
     ctx.unknown_fields.clear()
 
 
-def check_namespace(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, name: str) -> None:
+def check_namespace(registry: ChangeStore, ctx: RequestContext, kind: ServedKind, name: str) -> None:
     """NamespaceLifecycle: nothing is created in a namespace that is not there (404) or is ending (403)."""
     namespace = registry.store.shelf("namespaces").get(ctx.namespace)
     if namespace is None:
@@ -119,7 +116,7 @@ def check_namespace(registry: TwinRegistry, ctx: RequestContext, kind: ServedKin
         raise forbidden(kind.info.plural, kind.info.group, name, text, [cause])
 
 
-def fill_metadata(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, obj: Json) -> None:
+def fill_metadata(registry: ChangeStore, ctx: RequestContext, kind: ServedKind, obj: Json) -> None:
     """What the server sets, in its order; a client's uid, times and generation are dropped."""
     meta = obj["metadata"]
     meta["uid"] = metadata.new_uid(registry.rng)

@@ -11,9 +11,10 @@ import calendar
 import time as _time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from services.twin.registry.changes import ChangeStore
 from services.twin.registry.list_options import query_bool, query_int, query_list
+from services.twin.registry.metadata import ordered
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
     ApiError,
@@ -29,9 +30,6 @@ from services.twin.registry.status import (
 )
 from services.twin.registry.stored import StoredObject
 from services.twin.registry.strategy import RequestContext
-
-if TYPE_CHECKING:
-    from services.twin.registry.registry import TwinRegistry
 
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -87,7 +85,7 @@ def check_options(options: Json) -> None:
         raise unprocessable("DeleteOptions", "meta.k8s.io", "", errors)
 
 
-def delete(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, old: StoredObject, options: Json) -> Deleted:
+def delete(registry: ChangeStore, ctx: RequestContext, kind: ServedKind, old: StoredObject, options: Json) -> Deleted:
     """Delete, or mark as being deleted. Refused: 403, 409, 422."""
     check_options(options)
     if options.get("dryRun"):
@@ -119,7 +117,7 @@ def delete(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, old: S
     return Deleted(registry.remove(ctx, kind, updated), gone=True)
 
 
-def _store(registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, old: StoredObject, obj: Json) -> StoredObject:
+def _store(registry: ChangeStore, ctx: RequestContext, kind: ServedKind, old: StoredObject, obj: Json) -> StoredObject:
     if obj == old.obj:
         return old
     if ctx.dry_run:
@@ -179,8 +177,6 @@ def _mark(obj: Json, ctx: RequestContext, grace_s: int) -> Json:
 
 
 def _remark(obj: Json, at_s: int, grace_s: int) -> Json:
-    from services.twin.registry.metadata import ordered
-
     meta = dict(obj["metadata"])
     meta["deletionTimestamp"] = _time.strftime(_TIME_FORMAT, _time.gmtime(at_s))
     meta["deletionGracePeriodSeconds"] = grace_s

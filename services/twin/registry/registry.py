@@ -1,15 +1,13 @@
 """The registry: all served kinds over one store, called by the HTTP face and, in process, by the cluster model.
 
 Synchronous from end to end: a request is one call, so nothing interleaves with it. Refused requests raise ``ApiError``.
-The work is in ``creating.py``, ``updating.py`` and ``deleting.py``; here they meet the store, the subscribers and the
-clock. It refuses to know HTTP.
+The work is in ``creating.py``, ``updating.py`` and ``deleting.py``, over the store and the subscribers of
+``changes.py``; here they meet the kinds. It does not know HTTP.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 
@@ -17,28 +15,15 @@ from services.twin.patches.json_patch import merge_patch
 from services.twin.patches.strategic_patch import strategic_patch
 from services.twin.registry import creating, deleting, updating
 from services.twin.registry.apply.owning import owners_after
+from services.twin.registry.changes import ChangeStore
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import Json, not_found, path_not_found
 from services.twin.registry.store import Store
-from services.twin.registry.stored import Change, Owners, StoredObject
+from services.twin.registry.stored import StoredObject
 from services.twin.registry.strategy import RequestContext, Strategy
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """One accepted change, as subscribers get it. ``verb`` is what was asked (create, patch, bind, delete ...)."""
-
-    time_s: float
-    verb: str
-    kind: ServedKind
-    user: str
-    change: Change
-
-
-Subscriber = Callable[[Accepted], None]
-
-
-class TwinRegistry:
+class TwinRegistry(ChangeStore):
     """All kinds, all objects.
 
     ``clock`` gives seconds since 1970, ``rng`` uids and name suffixes; both are passed in so that runs repeat.
@@ -52,14 +37,9 @@ class TwinRegistry:
         rng: Random,
         window: int = 16384,
     ) -> None:
-        self.store = Store(window=window)
-        self.clock = clock
-        self.rng = rng
+        super().__init__(Store(window=window), clock, rng)
         self._kinds: dict[tuple[str, str], dict[str, ServedKind]] = {}
         self._stored: dict[str, ServedKind] = {}
-        self._subscribers: list[Subscriber] = []
-        self._untold: deque[Accepted] = deque()
-        self._telling = False
         self._second = -1
         self._second_text = ""
         for strategy in strategies:
@@ -170,12 +150,6 @@ class TwinRegistry:
         kind = self.kind(resource)
         return updating.update(self, ctx, kind, self.stored(kind, namespace, name), obj).obj
 
-    def update_status(self, ctx: RequestContext, resource: str, namespace: str, name: str, obj: Json) -> Json:
-        """PUT of the status subresource; ``obj`` is taken over."""
-        kind = self.kind(resource)
-        old = self.stored(kind, namespace, name)
-        return updating.update(self, ctx, kind, old, obj, subresource=kind.subresources["status"]).obj
-
     def patch(
         self,
         ctx: RequestContext,
@@ -231,50 +205,3 @@ class TwinRegistry:
         ctx = self.context("create", resource, namespace, name)
         creating.fill_metadata(self, ctx, self.kind(resource), obj)
         self.write(ctx, self.kind(resource), namespace, name, obj, "create")
-
-    # --- changes --------------------------------------------------------------------------------------------------
-
-    def write(
-        self,
-        ctx: RequestContext,
-        kind: ServedKind,
-        namespace: str,
-        name: str,
-        obj: Json,
-        verb: str,
-        owners: Owners = (),
-    ) -> StoredObject:
-        """Store and tell everybody."""
-        change = self.store.write(kind.storage, namespace, name, obj, owners)
-        self._announce(ctx, kind, change, verb)
-        return change.new
-
-    def remove(self, ctx: RequestContext, kind: ServedKind, old: StoredObject) -> StoredObject:
-        """Take away and tell everybody; the last state with the delete's revision."""
-        change = self.store.delete(kind.storage, old)
-        self._announce(ctx, kind, change, "delete")
-        return change.new
-
-    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call ``subscriber`` with every accepted change, in order, after it is visible; returns the unsubscription.
-
-        A subscriber may write: its changes are told after the one at hand has been told to all.
-        """
-        self._subscribers.append(subscriber)
-        return lambda: self._subscribers.remove(subscriber)
-
-    def _announce(self, ctx: RequestContext, kind: ServedKind, change: Change, verb: str) -> None:
-        self.store.shelf(kind.storage).announce(change)
-        if not self._subscribers:
-            return
-        self._untold.append(Accepted(ctx.now_s, verb, kind, ctx.user, change))
-        if self._telling:
-            return
-        self._telling = True
-        try:
-            while self._untold:
-                accepted = self._untold.popleft()
-                for subscriber in tuple(self._subscribers):
-                    subscriber(accepted)
-        finally:
-            self._telling = False

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from services.twin.registry import creating, metadata
 from services.twin.registry.apply.field_owners import Owner
 from services.twin.registry.apply.owning import owners_after, owners_after_sent
+from services.twin.registry.changes import ChangeStore
 from services.twin.registry.list_options import parse_revision
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import (
@@ -28,12 +28,9 @@ from services.twin.registry.status import (
 from services.twin.registry.stored import Owners, StoredObject
 from services.twin.registry.strategy import RequestContext, Subresource
 
-if TYPE_CHECKING:
-    from services.twin.registry.registry import TwinRegistry
-
 
 def update(
-    registry: TwinRegistry,
+    registry: ChangeStore,
     ctx: RequestContext,
     kind: ServedKind,
     old: StoredObject,
@@ -85,7 +82,7 @@ def _as_sent(sent: tuple[Owner, ...], changes: bool) -> tuple[Owner, ...]:  # no
 
 
 def _apply_owners(
-    registry: TwinRegistry,
+    registry: ChangeStore,
     ctx: RequestContext,
     kind: ServedKind,
     old: StoredObject,
@@ -191,7 +188,7 @@ def _empties_deleted(old: Json, meta: Json) -> bool:
 
 
 def _finish_delete(
-    registry: TwinRegistry, ctx: RequestContext, kind: ServedKind, old: StoredObject, obj: Json
+    registry: ChangeStore, ctx: RequestContext, kind: ServedKind, old: StoredObject, obj: Json
 ) -> StoredObject:
     """The update is answered as if it had been stored, under the old revision; watchers see the old state DELETED."""
     if not ctx.dry_run:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from services.twin.registry.selectors import FieldSelector
+from msgspec.json import encode
+
+from services.twin.registry.list_options import FieldSelector
 from services.twin.registry.store import Shelf
 from services.twin.registry.stored import ADDED, DELETED, MODIFIED, Change, Json, StoredObject
 from shared.kube.label_selectors import LabelSelector
@@ -134,8 +136,6 @@ def bookmark_frame(
     kind: str, api_version: str, blank: Mapping[str, object], revision: int, *, initial_end: bool
 ) -> bytes:
     """A BOOKMARK event: an empty object of the kind with a resourceVersion."""
-    from msgspec.json import encode
-
     meta: Json = {"resourceVersion": str(revision)}
     if initial_end:
         meta["annotations"] = {"k8s.io/initial-events-end": "true"}

@@ -66,7 +66,7 @@ class WatchPolicy:
 
     def delay_s(self, failures: int) -> float:
         """The pause after so many failures in a row."""
-        return backoff_s(failures, first_s=self.backoff_s, most_s=self.max_backoff_s, rng=self.rng)
+        return backoff_s(failures, first_s=self.backoff_s, most_s=self.max_backoff_s, drawn=self.rng.random())
 
 
 async def watch_batches(

@@ -5,7 +5,7 @@ is that it speaks to *an agent* (or *the binder*), not on which machine; so ever
 name ``ROLE.conclave.internal``, and a client asks for that name whatever URL it calls. The other direction is the
 common name: ``ROLE:ID`` for one process, ``ROLE:*`` for a certificate that all processes of a role share.
 
-Pure names; refuses to know files, sockets or who may call what (``shared.runtime.http.listener`` does).
+Pure names: files and sockets are not known here, nor who may call what (``shared.runtime.http.callers``).
 """
 
 from __future__ import annotations

@@ -115,7 +115,9 @@ class Reflector(Generic[T]):
                 log.warning("reflector_failed", resource=self._resource.plural, failures=failures, error=error)
             failures = 0 if self._clock() - listed_at >= HEALTHY_AFTER_S else failures + 1
             if failures:
-                await asyncio.sleep(backoff_s(failures, first_s=self._backoff_s, most_s=MAX_BACKOFF_S, rng=self._rng))
+                await asyncio.sleep(
+                    backoff_s(failures, first_s=self._backoff_s, most_s=MAX_BACKOFF_S, drawn=self._rng.random())
+                )
 
     async def run(self, deliver: Callable[[Batch[T]], None]) -> None:
         """``batches`` for those who want a call back; eternal."""

@@ -317,3 +317,24 @@ async def observe_leader(store: Store, key: str) -> AsyncGenerator[tuple[LeaderR
             if first or current != last:
                 first, last = False, current
                 yield current
+
+
+def leader_of(leadership: Leadership | None) -> tuple[LeaderRecord, int] | None:
+    """(record, term) of the leader as last seen in etcd: a hint. None: nobody leads, or not known yet."""
+    seen = leadership.leader if leadership is not None else None
+    record = decode_record(seen.value) if seen is not None else None
+    return None if seen is None or record is None else (record, seen.term)
+
+
+def term_of(leadership: Leadership | None) -> int:
+    """The term in which this process leads; 0 where it does not."""
+    return leadership.term if leadership is not None else 0
+
+
+def leadership_figures(service_id: str, leadership: Leadership | None) -> dict[str, Any]:
+    """What every elected service tells of itself."""
+    term, found = term_of(leadership), leader_of(leadership)
+    figures: dict[str, Any] = {"id": service_id, "leading": term > 0, "term": term}
+    if found is not None:
+        figures["leader"] = {"id": found[0].identity, "url": found[0].url, "term": found[1]}
+    return figures

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from shared.adapters.peers.certificate_dates import Dates, dates_in
+from shared.adapters.peers.certificates import Dates, dates_in
 from shared.adapters.peers.clock_skew import ClockSkew
 from shared.runtime.observe.metrics import Metrics
 

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
-from aiohttp import web
 
 from shared.adapters.etcd import store as _etcd  # noqa: F401  before the loop turns: it brings grpc, a second's work
 from shared.adapters.peers.client import PeerClient
@@ -22,7 +21,9 @@ from shared.adapters.peers.clock_skew import ClockSkew
 from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
 from shared.errors import ConfigError, StoreError
 from shared.ports import Store
-from shared.runtime.http.listener import Authenticator, Listener, PeerRoute, build_app, listen
+from shared.runtime.http.callers import Authenticator
+from shared.runtime.http.listener import Listener, listen
+from shared.runtime.http.peers import FiguresRoute, PeerRoute, build_app
 from shared.runtime.observe.hops import open_hops
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.health import ProcessHealth
@@ -90,15 +91,14 @@ class Runtime(Generic[P_co]):
         """The main loop's connection to etcd."""
         return self.open_store()
 
-    async def listen(self, *, peer_routes: Sequence[PeerRoute] = (), extra: Sequence[web.RouteDef] = ()) -> None:
+    async def listen(self, routes: Sequence[PeerRoute | FiguresRoute]) -> None:
         """Answer peers, probes and scrapes where the settings say."""
         app = build_app(
             self.metrics,
-            peer_routes=peer_routes,
+            routes=routes,
             authenticator=self.authenticator,
             ready=lambda: self.service.ready,
             settings=self.settings,
-            extra=extra,
         )
         host, port = split_address(self.settings.listen)
         files = self.settings.tls_files

@@ -77,7 +77,8 @@ async def write_change(
     if weights is not None and len(weights) > MAX_BYTES:
         raise ConfigError(f"weights: {len(weights)} bytes is more than {MAX_BYTES}; make the network smaller")
     after = change.after
-    record = HistoryRecord(at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), pointer=after)
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    record = HistoryRecord(at=now, pointer=after)
     ops: list[Op] = [
         Put(keys.policies_active, encode_record(after)),
         Put(keys.policy_history(after.number), msgspec.json.encode(record)),

@@ -29,8 +29,11 @@ from shared.adapters.peers.credentials import TokenFile
 from shared.adapters.peers.traffic import MOST_OUTCOMES, Traffic
 from shared.errors import PeerRejected
 from shared.policy.heuristics import KubeDefault
-from shared.runtime.http.caller_limits import MOST_CALLERS, CallerLimit, Callers
-from shared.runtime.http.listener import Authenticator, Caller, Listener, PeerRoute, Refused, build_app, listen
+from shared.runtime.http.callers import Authenticator, Caller
+from shared.runtime.http.limits import MOST_CALLERS, Buckets, Places, Rate
+from shared.runtime.http.listener import Listener, listen
+from shared.runtime.http.peers import PeerRoute, build_app
+from shared.runtime.http.refusals import Refused
 from shared.runtime.observe.logging import configure
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, encode
@@ -73,7 +76,7 @@ async def target(tmp_path: Path) -> AsyncIterator[Target]:
     shell = AgentShell(AgentCore(KubeDefault(), Random(1)), metrics, agent_id="a1", read_term=leads)
     app = build_app(
         metrics,
-        peer_routes=shell.routes(),
+        routes=shell.routes(),
         authenticator=Authenticator(TokenFile(tokens)),
         settings=AgentSettings(token_file=tokens, id="a1"),
     )
@@ -134,7 +137,7 @@ async def test_without_a_credential_figures_and_settings_are_not_shown(target: T
 
 def test_every_route_between_services_says_who_may_call_it() -> None:
     agent = AgentShell(AgentCore(KubeDefault(), Random(1)), Metrics("agent"), agent_id="a1", read_term=leads)
-    routes: list[PeerRoute] = [*agent.routes(), *BinderAdmin("b", "0").peer_routes()]
+    routes = [route for route in (*agent.routes(), *BinderAdmin("b", "0").routes()) if isinstance(route, PeerRoute)]
     assert {(route.path, *route.roles) for route in routes} == {
         ("/v1/offers", "coordinator"), ("/v1/views", "coordinator"), ("/v1/plans", "coordinator"),
     }  # fmt: skip
@@ -148,58 +151,48 @@ async def test_an_agents_certificate_speaks_for_that_agent_alone() -> None:
     assert route.roles == {"agent"}
     body = encode(Transitions(VERSION, 1, 0, 1, "node-1", "marl-dqn", []))
     with pytest.raises(Refused) as refused:
-        await route.handler(body, Caller("agent:node-2", "agent"))
+        await route.handler(body, Caller("agent", "node-2", certified=True))
     assert (refused.value.status, refused.value.code) == (403, "foreign_agent")
-    for known in (Caller("agent:node-1", "agent"), Caller("agent:*", "agent"), Caller("", "agent")):
+    for known in (Caller("agent", "node-1", certified=True), Caller("agent", certified=True), Caller("agent")):
         assert await route.handler(body, known)
 
 
 # --- one caller's share ------------------------------------------------------------------------------------------
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_one_caller_gets_its_share_and_others_theirs() -> None:
-    clock = Clock()
-    callers = Callers(CallerLimit(in_flight=2, per_s=1.0, burst=3), now=clock)
-    assert [callers.enter("a") for _ in range(3)] == [True, True, False], "two at once"
-    assert callers.enter("b")
-    callers.leave("a")
-    assert callers.enter("a")
-    callers.leave("a")
-    assert not callers.enter("a"), "the burst is used up"
-    clock.now = 1.0
-    assert callers.enter("a")
+def test_one_caller_gets_its_places_and_others_theirs() -> None:
+    places = Places(3, 2)
+    assert [places.enter("a") for _ in range(3)] == [True, True, False], "two at once"
+    assert [places.enter("b"), places.enter("c")] == [True, False], "three in all"
+    places.leave("a")
+    assert places.enter("c")
 
 
 def test_callers_that_are_remembered_are_bounded_and_those_at_work_stay() -> None:
-    callers = Callers(CallerLimit(in_flight=1, per_s=1.0, burst=1), now=Clock())
-    assert callers.enter("first")
+    places, buckets = Places(2, 1), Buckets(Rate(per_s=1.0, burst=1))
+    assert places.enter("first")
     for number in range(2 * MOST_CALLERS):
         who = f"caller-{number}"
-        callers.enter(who)
-        callers.leave(who)
-    assert not callers.enter("first"), "it is still at work"
+        assert not buckets.take(who, 0.0)
+        assert places.enter(who)
+        places.leave(who)
+    assert buckets.take(who, 0.0) == 1.0, "its burst is used up"
+    assert not places.enter("first"), "it is still at work"
 
 
-async def serving(limit: CallerLimit | None, handler_of: asyncio.Event) -> Listener:
+async def serving(of_one: int | None, handler_of: asyncio.Event) -> Listener:
     async def wait(_: bytes, __: Caller) -> bytes:
         await handler_of.wait()
         return b""
 
-    route = PeerRoute("/v1/x", wait, max_in_flight=8, per_caller=limit)
-    return await listen(build_app(Metrics("test"), peer_routes=[route]), drain_s=0.1)
+    route = PeerRoute("/v1/x", wait, max_in_flight=8, of_one=of_one)
+    return await listen(build_app(Metrics("test"), routes=[route]), drain_s=0.1)
 
 
 @pytest.mark.parametrize("limited", [True, False], ids=["limited", "ablation"])
 async def test_a_greedy_caller_is_told_429_long_before_the_route_is_full(limited: bool) -> None:
     done = asyncio.Event()
-    listener = await serving(CallerLimit(in_flight=2, per_s=100.0, burst=100) if limited else None, done)
+    listener = await serving(2 if limited else None, done)
     client = PeerClient()
     calls = [asyncio.create_task(client.call(listener.url, "/v1/x", b"", timeout_s=10)) for _ in range(4)]
     if limited:
@@ -223,9 +216,11 @@ async def test_a_peers_text_is_neither_a_code_nor_a_time_series() -> None:
     async def refuse(_: bytes, __: Caller) -> bytes:
         nonlocal counter
         counter += 1
-        raise Refused("no", code=f'x"}}\n{counter}', status=409)
+        refused = Refused("no", code="conflict")
+        refused.code = f'x"}}\n{counter}'
+        raise refused
 
-    listener = await listen(build_app(Metrics("test"), peer_routes=[PeerRoute("/v1/x", refuse)]), drain_s=0.1)
+    listener = await listen(build_app(Metrics("test"), routes=[PeerRoute("/v1/x", refuse)]), drain_s=0.1)
     client = PeerClient()
     for _ in range(3):
         with pytest.raises(PeerRejected) as refused:

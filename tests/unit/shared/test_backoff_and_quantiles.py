@@ -15,7 +15,7 @@ def test_pauses_double_up_to_the_longest():
 
 
 def test_processes_that_failed_together_are_spread_around_the_pause():
-    pauses = [backoff_s(2, first_s=1.0, most_s=8.0, rng=Random(seed)) for seed in range(200)]
+    pauses = [backoff_s(2, first_s=1.0, most_s=8.0, drawn=Random(seed).random()) for seed in range(200)]
     assert 1.0 <= min(pauses) < 1.1
     assert 2.9 < max(pauses) <= 3.0
 

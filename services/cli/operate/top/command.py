@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from services.cli.listing.wanted import DOCUMENTS, document_text
-from services.cli.operate.top.lines import top_lines
-from services.cli.operate.top.pages import tabs
+from services.cli.operate.top.pages import tabs, top_lines
 from services.cli.operate.top.view import View
 from services.cli.server.errors import ServerFailed
 from services.cli.server.options import Connect, connector, list_server_options
+from services.cli.server.watching import output_option, watch_screen, watch_text
 from services.cli.terminal.screen import Screen
 from services.cli.terminal.tables import coloured, paint
 from services.cli.terminal.until_signal import until_signal
-from services.cli.terminal.watching import output_option, watch_screen, watch_text
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:

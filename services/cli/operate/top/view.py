@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.cli.listing.kinds import Column, Json
-from services.cli.listing.sorting import rank
-from services.cli.operate.top.lines import top_lines
-from services.cli.operate.top.pages import Page
-from services.cli.terminal.screen import cut
+from services.cli.listing.wanted import rank
+from services.cli.operate.top.pages import Page, top_lines
 from services.cli.terminal.tables import cell, paint, printable
 
 HELP = (
@@ -192,6 +190,8 @@ class View:
         return [*lines, *body, *[""] * (room - len(body)), foot][: max(height - 1, 1)]
 
     def _body(self, width: int, room: int, *, colour: bool) -> list[str]:
+        from rich.cells import set_cell_size
+
         page = self.page
         assert page.found is not None
         above = [printable(line) for line in page.found[0]]
@@ -210,7 +210,7 @@ class View:
         page.scrolled = min(max(page.scrolled, chosen - room + 1), chosen, max(len(rows) - room, 0))
         window = rows[page.scrolled : page.scrolled + room]
         at = chosen - page.scrolled
-        window[at] = paint(cut(window[at], width).ljust(width), "reverse", on=colour)
+        window[at] = paint(set_cell_size(window[at], width), "reverse", on=colour)
         return [*above, paint(header, "bold", on=colour), *window]
 
     def _tabs(self, *, colour: bool) -> str:

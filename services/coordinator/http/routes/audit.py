@@ -1,13 +1,15 @@
-"""What people changed through the admin API, newest first."""
+"""What people changed through the admin API, newest first; and who the caller is to us, so that a page offers no more
+than their role may do.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from services.coordinator.http.access import Role
 from services.coordinator.http.desk import Desk
-from services.coordinator.http.pages import NumberedPageQuery, page
-from services.coordinator.http.routing import SLOW_FRESH_S, Ask, Page, Route
+from shared.runtime.http.callers import Role
+from shared.runtime.http.pages import NumberedPageQuery, page
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, Route
 from shared.runtime.records.admin import read_audit
 from shared.wire.records import AuditRecord
 
@@ -25,9 +27,29 @@ async def audit(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> AuditAnswer:
     return AuditAnswer(items=[records[key] for key in keys], continue_=more)
 
 
+class WhoamiAnswer(Answer, frozen=True, kw_only=True):
+    """``name``: from the token file or the certificate; may be empty."""
+
+    role: str
+    name: str
+
+
+async def whoami(_: Desk, ask: Ask[Any, Any]) -> WhoamiAnswer:
+    """The caller."""
+    return WhoamiAnswer(role=ask.caller.role, name=ask.caller.name)
+
+
 ROUTES = (
     Route(
         method="GET", path="/v1/audit", role=Role.VIEWER, summary="What was changed through this API, by whom and why",
         answer=AuditAnswer, query=NumberedPageQuery, handler=audit, fresh_s=SLOW_FRESH_S,
+    ),
+)  # fmt: skip
+
+
+WHOAMI = (
+    Route(
+        method="GET", path="/v1/whoami", role=Role.VIEWER, summary="Who the caller is, and with which role",
+        answer=WhoamiAnswer, handler=whoami, local=True, fresh_s=0.0,
     ),
 )  # fmt: skip

@@ -22,16 +22,16 @@ from typing import Annotated, Any
 import msgspec
 
 from services.coordinator.core.core import Core
-from services.coordinator.http.access import Role
-from services.coordinator.http.answers import refusal
+from services.coordinator.core.decisions import PastDecision
 from services.coordinator.http.desk import Desk
-from services.coordinator.http.routes.leader import leader
+from services.coordinator.http.routes.members import leader
 from services.coordinator.http.routes.overview import glance_of
-from services.coordinator.http.routing import EVENTS as EVENT_STREAM
-from services.coordinator.http.routing import SLOW_FRESH_S, Answer, Ask, Route, Schema
-from services.coordinator.inspect.decisions import PastDecision
 from services.coordinator.inspect.overview import DecisionShown, decision_shown, decisions
 from shared.errors import ConclaveError
+from shared.runtime.http.callers import Role
+from shared.runtime.http.refusals import Refused
+from shared.runtime.http.routes import EVENTS as EVENT_STREAM
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Route, Schema
 
 EVENTS = ("decision", "leader", "overview")
 BUNDLE_S = 0.1
@@ -150,7 +150,7 @@ def _wanted(text: str) -> frozenset[str]:
     named = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in named if name not in EVENTS]
     if unknown:
-        raise refusal(f"events: {unknown[0][:32]} is none; there are {', '.join(EVENTS)}")
+        raise Refused(f"events: {unknown[0][:32]} is none; there are {', '.join(EVENTS)}", code="invalid_request")
     return frozenset(named or EVENTS)
 
 

@@ -8,21 +8,22 @@ had says why; the others come all the same.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import platform
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from services.coordinator.http.access import Role
-from services.coordinator.http.answers import error_of
 from services.coordinator.http.desk import Desk
 from services.coordinator.http.routes.members import read_members
 from services.coordinator.http.routes.overview import glance_of
-from services.coordinator.http.routing import Ask, Route
 from services.coordinator.inspect.nodes import node_page
 from services.coordinator.inspect.overview import decisions, queue_counts, queue_page, units
+from shared.runtime.http.callers import Role
+from shared.runtime.http.refusals import refusal_of
+from shared.runtime.http.routes import Ask, Route, Schema
 from shared.runtime.process.settings import effective
 from shared.runtime.records.admin import read_audit, read_terms
 from shared.runtime.records.control import read_control
@@ -39,15 +40,25 @@ PAGE = 250
 MOST_PART_BYTES = 6 << 20
 """Three parts can be large: nodes, queue, units. With this the whole stays below 20 MiB."""
 
-Part = Callable[[Desk], Awaitable[Any]]
+Part = Callable[[Desk], Any]
+"""What it returns may have to be waited for."""
 
 
-async def dumped(desk: Desk, ask: Ask[Any, Any]) -> AsyncGenerator[bytes, None]:
+class DumpQuery(Schema, frozen=True, kw_only=True):
+    """Whether the leader looks at itself too: that costs one turn of its loop, the longer the more pods there are."""
+
+    check: Annotated[
+        bool, msgspec.Meta(description="true: the leader checks its own invariants; `check` names what is broken")
+    ] = False
+
+
+async def dumped(desk: Desk, ask: Ask[DumpQuery, Any]) -> AsyncGenerator[bytes, None]:
     """The document. Refused before it begins: 503 ``not_ready``."""
     _ = desk.core
     head = {"time": desk.now(), "by": ask.caller.title, "id": desk.service_id, "request_id": ask.request_id}
     yield msgspec.json.encode(head)[:-1]
-    for name, part in PARTS:
+    parts = {"check": lambda desk: desk.core.validate(), **PARTS} if ask.query.check else PARTS
+    for name, part in parts.items():
         yield b",\n%s:%s" % (msgspec.json.encode(name), await _encoded(desk, part))
         await asyncio.sleep(0)  # there are pods to place
     yield b"}\n"
@@ -55,15 +66,16 @@ async def dumped(desk: Desk, ask: Ask[Any, Any]) -> AsyncGenerator[bytes, None]:
 
 async def _encoded(desk: Desk, part: Part) -> bytes:
     try:
-        data = msgspec.json.encode(await part(desk))
+        found = part(desk)
+        data = msgspec.json.encode(await found if inspect.isawaitable(found) else found)
     except Exception as error:  # noqa: BLE001  a part that fails must not take the others along
-        return msgspec.json.encode({"error": error_of(error).code})
+        return msgspec.json.encode({"error": refusal_of(error).code})
     if len(data) > MOST_PART_BYTES:
         return msgspec.json.encode({"error": "too_large", "bytes": len(data)})
     return data
 
 
-async def _versions(_: Desk) -> dict[str, str]:
+def _versions(_: Desk) -> dict[str, str]:
     found = {"conclave": CONCLAVE_VERSION, "python": platform.python_version(), "platform": platform.platform()}
     for name in LIBRARIES:
         try:
@@ -79,31 +91,30 @@ async def _settings(desk: Desk) -> dict[str, Any]:
     return {"start": effective(desk.settings), "runtime": changed, "history": history[:MOST_RECORDS]}
 
 
-async def _nodes(desk: Desk) -> list[Any]:
-    found: list[Any] = []
-    after: str | None = ""
-    while after is not None and len(found) < MOST_NODES:
-        items, after = node_page(desk.core, desk.clock(), after=after, limit=PAGE)
-        found += items
+async def _paged(read: Callable[[Any], tuple[list[Any], Any]], first: int | str, most: int) -> list[Any]:
+    """A long list, page by page: there are pods to place in between."""
+    found, after = read(first)
+    while after is not None and len(found) < most:
         await asyncio.sleep(0)
+        items, after = read(after)
+        found += items
     return found
 
 
+async def _nodes(desk: Desk) -> list[Any]:
+    return await _paged(lambda after: node_page(desk.core, desk.clock(), after=after, limit=PAGE), "", MOST_NODES)
+
+
 async def _queue(desk: Desk) -> dict[str, Any]:
-    found: list[Any] = []
-    after: int | None = 0
-    while after is not None and len(found) < MOST_PODS:
-        items, after = queue_page(desk.core, desk.clock(), after=after, limit=PAGE)
-        found += items
-        await asyncio.sleep(0)
-    return {"counts": queue_counts(desk.core), "items": found}
+    items = await _paged(lambda after: queue_page(desk.core, desk.clock(), after=after, limit=PAGE), 0, MOST_PODS)
+    return {"counts": queue_counts(desk.core), "items": items}
 
 
-async def _plans(desk: Desk) -> list[dict[str, Any]]:
+def _plans(desk: Desk) -> list[dict[str, Any]]:
     return [
         {
             "plan_id": number,
-            "cause_id": plan.plan.cause_id,
+            "follows": plan.plan.follows,
             "placements": len(plan.plan.placements),
             "sends": plan.sends,
             "tries": plan.tries,
@@ -129,65 +140,37 @@ async def _control(desk: Desk) -> dict[str, Any]:
     return {"paused": control.paused, "drained": list(control.drained.values())}
 
 
-async def _overview(desk: Desk) -> Any:
-    return await glance_of(desk).at(desk)
-
-
 async def _members(desk: Desk) -> Any:
     return list((await read_members(desk)).values())
-
-
-async def _terms(desk: Desk) -> Any:
-    return await read_terms(desk.store, desk.keys)
 
 
 async def _audit(desk: Desk) -> Any:
     return (await read_audit(desk.store, desk.keys))[:MOST_RECORDS]
 
 
-async def _status(desk: Desk) -> Any:
-    return desk.admin.status()
-
-
-async def _units(desk: Desk) -> Any:
-    return list(units(desk.core, desk.wall_of))[:MOST_PODS]
-
-
-async def _decisions(desk: Desk) -> Any:
-    return decisions(desk.core, desk.wall_of, MOST_DECISIONS)
-
-
-async def _stats(desk: Desk) -> Any:
-    return desk.metrics.stats()
-
-
-async def _log(desk: Desk) -> Any:
-    return desk.lines.lines()
-
-
-PARTS: tuple[tuple[str, Part], ...] = (
-    ("versions", _versions),
-    ("overview", _overview),
-    ("status", _status),
-    ("settings", _settings),
-    ("members", _members),
-    ("terms", _terms),
-    ("control", _control),
-    ("policies", _policies),
-    ("audit", _audit),
-    ("queue", _queue),
-    ("units", _units),
-    ("plans", _plans),
-    ("intents", _intents),
-    ("nodes", _nodes),
-    ("decisions", _decisions),
-    ("stats", _stats),
-    ("log", _log),
-)
+PARTS: dict[str, Part] = {
+    "versions": _versions,
+    "overview": lambda desk: glance_of(desk).at(desk),
+    "status": lambda desk: desk.admin.status(),
+    "settings": _settings,
+    "members": _members,
+    "terms": lambda desk: read_terms(desk.store, desk.keys),
+    "control": _control,
+    "policies": _policies,
+    "audit": _audit,
+    "queue": _queue,
+    "units": lambda desk: list(units(desk.core, desk.wall_of))[:MOST_PODS],
+    "plans": _plans,
+    "intents": _intents,
+    "nodes": _nodes,
+    "decisions": lambda desk: decisions(desk.core, desk.wall_of, MOST_DECISIONS),
+    "stats": lambda desk: desk.metrics.stats(),
+    "log": lambda desk: desk.lines.lines(),
+}
 
 ROUTES = (
     Route(
         method="GET", path="/v1/dump", role=Role.ADMIN, summary="What the leader knows, for a report of a problem",
-        answer=dict[str, Any], stream=dumped, cost=200,
+        answer=dict[str, Any], query=DumpQuery, stream=dumped, cost=200,
     ),
 )  # fmt: skip

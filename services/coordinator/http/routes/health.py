@@ -1,13 +1,18 @@
-"""Whether the leader is well: one verdict, what is wrong since when, and what to do about it."""
+"""Whether the leader is well: one verdict, what is wrong since when and what to do about it; and its last hour in steps
+of ten seconds, what charts are drawn from.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+
+from services.coordinator.health.history import STEP_S
 from services.coordinator.health.verdict import Finding, Health
-from services.coordinator.http.access import Role
 from services.coordinator.http.desk import Desk
-from services.coordinator.http.routing import Answer, Ask, Route
+from shared.runtime.http.callers import Role
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Route, Schema
 
 
 class Measured(Answer, frozen=True, kw_only=True):
@@ -45,23 +50,46 @@ async def show(desk: Desk, _: Ask[Any, Any]) -> HealthAnswer:
     """The verdict and what it rests on. Refused: 503 ``not_ready``."""
     _core, vitals = desk.core, desk.vitals
     health, seen = vitals.verdicts.health, vitals.signals
+    measured = {name: round(getattr(seen, name), 4) for name in Measured.__struct_fields__ if name != "agents_suspect"}
     return HealthAnswer(
         verdict=health.verdict,
         since=health.since,
         findings=health.findings,
-        measured=Measured(
-            turn_longest_s=round(seen.turn_longest_s, 4),
-            turn_busy_share=round(seen.turn_busy_share, 4),
-            events_waiting=seen.events_waiting,
-            events_waited_s=round(seen.events_waited_s, 4),
-            writes_queued=seen.writes_queued,
-            writes_oldest_s=round(seen.writes_oldest_s, 3),
-            plans_open=seen.plans_open,
-            plans_oldest_s=round(seen.plans_oldest_s, 3),
-            etcd_renewal_s=round(seen.etcd_renewal_s, 4),
-            agents=seen.agents,
-            agents_suspect=len(seen.suspects),
-        ),
+        measured=Measured(agents_suspect=len(seen.suspects), **measured),
+    )
+
+
+class HistoryQuery(Schema, frozen=True, kw_only=True):
+    """``since``: only steps that ended after it (Unix seconds); ``minutes``: only the last ones."""
+
+    minutes: Annotated[int, msgspec.Meta(ge=1, le=60)] = 60
+    since: Annotated[float, msgspec.Meta(ge=0, le=2**53)] = 0.0
+
+
+class HistoryAnswer(Answer, frozen=True, kw_only=True):
+    """Columns of equal length, a value per step that ended at the time in ``times`` (Unix seconds); null: not known.
+    ``allocation``: requested share by resource. Of this term: ``began`` is when it began to remember."""
+
+    step_s: float
+    term: int
+    began: str
+    times: list[float]
+    series: dict[str, list[float | None]]
+    allocation: dict[str, list[float | None]]
+
+
+async def hour(desk: Desk, ask: Ask[HistoryQuery, Any]) -> HistoryAnswer:
+    """What is remembered. Refused: 503 ``not_ready``."""
+    core, vitals, query = desk.core, desk.vitals, ask.query
+    after = max(query.since, desk.wall().timestamp() - 60 * query.minutes)
+    history = vitals.history
+    return HistoryAnswer(
+        step_s=STEP_S,
+        term=core.state.term,
+        began=vitals.began,
+        times=[round(at, 3) for at in history.times(after)],
+        series=history.series(after),
+        allocation=history.allocation(after),
     )
 
 
@@ -69,5 +97,9 @@ ROUTES = (
     Route(
         method="GET", path="/v1/health", role=Role.VIEWER, summary="Whether the leader is well, and what is wrong",
         answer=HealthAnswer, handler=show, spared=True,
+    ),
+    Route(
+        method="GET", path="/v1/history", role=Role.VIEWER, summary="The last hour of the leader, in steps",
+        answer=HistoryAnswer, query=HistoryQuery, handler=hour, cost=5, fresh_s=SLOW_FRESH_S,
     ),
 )  # fmt: skip

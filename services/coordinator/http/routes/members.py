@@ -1,22 +1,92 @@
-"""Who is there: coordinators, binders, agents, learners, as etcd has them and as the leader knows them."""
+"""Who is there and who leads: coordinators, binders, agents and learners, as etcd and the leader know them; the terms
+before this one; which agent decides for how many nodes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from heapq import nsmallest
 from typing import Any, Literal
 
 import msgspec
 
-from services.coordinator.http.access import Role
 from services.coordinator.http.desk import REGISTERED, Desk
-from services.coordinator.http.pages import PageQuery, page
-from services.coordinator.http.routing import SLOW_FRESH_S, Answer, Ask, Page, Route
 from shared.election.record import decode_record as decode_leader
 from shared.ports import KeyValue
+from shared.runtime.http.callers import Role
+from shared.runtime.http.pages import NumberedPageQuery, PageQuery, page
+from shared.runtime.http.refusals import Refused
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, Route
+from shared.runtime.process.plugins import plugins_of
+from shared.runtime.records.admin import terms_of
 from shared.wire.keys import Keys
-from shared.wire.records import AgentRecord, LearnerRecord, MemberRecord, decode_record
+from shared.wire.records import AgentRecord, LearnerRecord, MemberRecord, decode_record, plugins_differ
 
 PROTOCOL = 1
+MOST_NAMES = 100
+
+
+class LeaderAnswer(Answer, frozen=True, kw_only=True):
+    """The leader. ``term``: the fencing token of everything it writes; ``since``: when the term began."""
+
+    id: str
+    url: str
+    admin_url: str
+    term: int
+    since: str
+    lease_ttl_s: float
+
+
+class TermItem(Answer, frozen=True, kw_only=True):
+    """One term. ``ended_by``: the id of the leader that came after, empty for the one who leads now."""
+
+    term: int
+    id: str
+    url: str
+    began: str
+    ended_by: str
+
+
+class TermsAnswer(Page, frozen=True, kw_only=True):
+    """Newest first."""
+
+    items: list[TermItem]
+
+
+async def leader(desk: Desk, _: Ask[Any, Any]) -> LeaderAnswer:
+    """Who leads."""
+    seen = desk.leader
+    if seen is None:
+        raise Refused("no coordinator leads; one is being elected", code="no_leader")
+    record, term = seen
+    return LeaderAnswer(
+        id=record.identity,
+        url=record.url,
+        admin_url=record.admin_url,
+        term=term,
+        since=desk.led_since,
+        lease_ttl_s=desk.settings.lease_ttl_s,
+    )
+
+
+async def terms(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> TermsAnswer:
+    """The last terms, one by one: where one ends is where the next begins."""
+    records = {
+        -record.term: record for record in terms_of(await desk.registry.listed(desk.keys.coordinator_terms_prefix))
+    }
+    successor = dict(zip(sorted(records)[1:], sorted(records), strict=False))
+    keys, more = page(records, ask.query, int)
+    items = [
+        TermItem(
+            term=records[key].term,
+            id=records[key].id,
+            url=records[key].url,
+            began=records[key].began,
+            ended_by=records[successor[key]].id if key in successor else "",
+        )
+        for key in keys
+    ]
+    return TermsAnswer(items=items, continue_=more)
 
 
 class Member(Answer, frozen=True, kw_only=True):
@@ -62,11 +132,12 @@ async def read_members(desk: Desk) -> dict[str, Member]:
     """By ``service/id``. Unknown: ``StoreUnknown``."""
     keys, registry = desk.keys, desk.registry
     found: dict[str, Member] = {}
+    ours = plugins_of(desk.settings.plugins).titles
     prefixes = [keys.members_prefix(service) for service in REGISTERED]
     *registered, binders = await asyncio.gather(*map(registry.listed, [*prefixes, keys.binders_prefix]))
     for listing in registered:
         for kv in listing:
-            if (member := _registered(keys, kv)) is not None:
+            if (member := _registered(keys, kv, ours)) is not None:
                 found[f"{member.service}/{member.id}"] = member
     if (leader := desk.leader) is not None:
         record, term = leader
@@ -87,12 +158,12 @@ async def read_members(desk: Desk) -> dict[str, Member]:
                 suspect=view.suspect,
                 incarnation=view.record.incarnation,
                 version=view.record.version,
-                warnings=_warnings(view.record, suspect=view.suspect),
+                warnings=_warnings("agent", view.record, ours, suspect=view.suspect),
             )
     return found
 
 
-def _registered(keys: Keys, kv: KeyValue) -> Member | None:
+def _registered(keys: Keys, kv: KeyValue, ours: tuple[str, ...]) -> Member | None:
     service = keys.last_part(kv.key.rpartition("/")[0])
     record = _learner(kv) if service == "learner" else decode_record(kv.value, MemberRecord)
     if record is None:
@@ -104,7 +175,7 @@ def _registered(keys: Keys, kv: KeyValue) -> Member | None:
         incarnation=record.incarnation,
         version=record.version,
         admin_url=record.admin_url if isinstance(record, MemberRecord) else "",
-        warnings=_warnings(record),
+        warnings=_warnings(service, record, ours),
     )
 
 
@@ -118,18 +189,76 @@ def _lead(found: dict[str, Member], service: str, name: str, url: str, incarnati
     found[f"{service}/{name}"] = msgspec.structs.replace(member, leading=True, term=term)
 
 
-def _warnings(record: AgentRecord | LearnerRecord | MemberRecord, *, suspect: bool = False) -> list[str]:
+def _warnings(
+    service: str, record: AgentRecord | LearnerRecord | MemberRecord, ours: tuple[str, ...], *, suspect: bool = False
+) -> list[str]:
     told = list(record.warnings)
     if record.protocol != PROTOCOL:
         told.append(f"speaks protocol {record.protocol}, this leader speaks {PROTOCOL}: run one version")
+    if not isinstance(record, LearnerRecord) and (text := plugins_differ(service, record.plugins, ours)):
+        told.append(text)
     if suspect:
         told.append("does not answer in time; its nodes get no pods until it does")
     return told
 
 
+class Partition(Answer, frozen=True, kw_only=True):
+    """One agent's. ``node``: the one node it serves (a DaemonSet's agent), empty for any; ``revision``: of the view it
+    was sent; ``pending``: nodes of which it has not been told yet."""
+
+    id: str
+    node: str
+    nodes: int
+    revision: int
+    pending: int
+    suspect: bool
+
+
+class PartitionsAnswer(Answer, frozen=True, kw_only=True):
+    """``epoch`` grows with each dealing. ``unowned``: the first names of the ``unowned_count`` nodes."""
+
+    epoch: int
+    agents: list[Partition]
+    unowned: list[str]
+    unowned_count: int
+
+
+async def partitions(desk: Desk, _: Ask[Any, Any]) -> PartitionsAnswer:
+    """The partition in force."""
+    registry = desk.core.registry
+    ownership = registry.ownership
+    return PartitionsAnswer(
+        epoch=ownership.epoch,
+        agents=[
+            Partition(
+                id=agent,
+                node=view.record.node,
+                nodes=ownership.sizes.get(agent, 0),
+                revision=view.revision,
+                pending=len(view.pending),
+                suspect=view.suspect,
+            )
+            for agent, view in sorted(registry.views.items())
+        ],
+        unowned=nsmallest(MOST_NAMES, ownership.unowned),
+        unowned_count=len(ownership.unowned),
+    )
+
+
 ROUTES = (
+    Route(
+        method="GET", path="/v1/leader", role=Role.VIEWER, summary="Who leads", answer=LeaderAnswer, handler=leader,
+    ),
+    Route(
+        method="GET", path="/v1/terms", role=Role.VIEWER, summary="The last terms of leadership: the failovers",
+        answer=TermsAnswer, query=NumberedPageQuery, handler=terms, fresh_s=SLOW_FRESH_S,
+    ),
     Route(
         method="GET", path="/v1/members", role=Role.VIEWER, summary="Coordinators, binders, agents and learners",
         answer=MembersAnswer, query=MembersQuery, handler=members, cost=5, fresh_s=SLOW_FRESH_S,
+    ),
+    Route(
+        method="GET", path="/v1/partitions", role=Role.VIEWER, summary="Which agent decides for how many nodes",
+        answer=PartitionsAnswer, handler=partitions,
     ),
 )  # fmt: skip

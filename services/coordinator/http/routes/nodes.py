@@ -8,15 +8,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from services.coordinator.core.core import Core
-from services.coordinator.http.access import Role
-from services.coordinator.http.answers import refusal, unknown
 from services.coordinator.http.desk import Desk
-from services.coordinator.http.pages import PageQuery, key_token, page, token_key
-from services.coordinator.http.routing import SLOW_FRESH_S, Answer, Ask, Because, Page, Route, Schema
-from services.coordinator.http.selecting import Selector, selector_of
-from services.coordinator.inspect.node_groups import ZONE, pool_of
 from services.coordinator.inspect.nodes import (
     WELL,
+    ZONE,
     NodeDrained,
     NodeMap,
     NodeShown,
@@ -26,8 +21,13 @@ from services.coordinator.inspect.nodes import (
     node_page,
     node_shown,
     pods_on,
+    pool_of,
 )
 from shared.model.node import Condition, Node
+from shared.runtime.http.callers import Role
+from shared.runtime.http.pages import PageQuery, Selector, key_token, page, selector_of, token_key
+from shared.runtime.http.refusals import Refused
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Because, Page, Route, Schema
 from shared.runtime.records.control import set_drained
 
 MOST_LABELS = 8
@@ -117,7 +117,7 @@ async def listed(desk: Desk, ask: Ask[NodesQuery, Any]) -> NodesAnswer:
 def _labels(text: str) -> list[str]:
     keys = [key.strip() for key in text.split(",") if key.strip()]
     if len(keys) > MOST_LABELS:
-        raise refusal(f"labels: {len(keys)} keys; at most {MOST_LABELS} are shown")
+        raise Refused(f"labels: {len(keys)} keys; at most {MOST_LABELS} are shown", code="invalid_request")
     return keys
 
 
@@ -128,26 +128,25 @@ def _wanted(core: Core, query: NodesQuery) -> Callable[[Node], bool] | None:
         return None
     unwell, drained, unowned = core.state.unwell, core.state.drained, core.registry.ownership.unowned
 
-    def holds(node: Node) -> bool:
+    def is_ready(node: Node) -> bool:
         found = unwell.get(node.name, WELL)
-        match query.state:
-            case "":
-                there = True
-            case "not_ready":
-                there = not found.ready
-            case "pressure":
-                there = bool(found.pressure)
-            case "cordoned":
-                there = node.unschedulable and not node.deleting
-            case "drained":
-                there = node.name in drained
-            case "unowned":
-                there = node.name in unowned
-            case _:
-                there = found.ready and not found.pressure and not node.closed and node.name not in unowned
+        return found.ready and not found.pressure and not node.closed and node.name not in unowned
+
+    states: dict[str, Callable[[Node], bool]] = {
+        "": lambda _: True,
+        "ready": is_ready,
+        "not_ready": lambda node: not unwell.get(node.name, WELL).ready,
+        "pressure": lambda node: bool(unwell.get(node.name, WELL).pressure),
+        "cordoned": lambda node: node.unschedulable and not node.deleting,
+        "drained": lambda node: node.name in drained,
+        "unowned": lambda node: node.name in unowned,
+    }
+    in_state = states[query.state]
+
+    def holds(node: Node) -> bool:
         labels = node.labels
         return (
-            there
+            in_state(node)
             and query.zone in ("", labels.get(ZONE))
             and query.pool in ("", pool_of(labels))
             and (selector is None or selector.matches(labels))
@@ -210,7 +209,7 @@ def _gone(core: Core, name: str) -> NodeShown:
 def _node(desk: Desk, name: str) -> NodeShown:
     node = node_shown(desk.core, name, desk.clock())
     if node is None:
-        raise unknown("node", f"there is no node {name}")
+        raise Refused(f"there is no node {name}", code="node_unknown")
     return node
 
 
@@ -221,8 +220,6 @@ def is_open(core: Core, name: str) -> bool:
     node = table.nodes[row] if row is not None else None
     return node is not None and not node.unschedulable and not node.deleting
 
-
-UNKNOWN = {404: "node_unknown"}
 
 ROUTES = (
     Route(
@@ -235,14 +232,14 @@ ROUTES = (
     ),
     Route(
         method="GET", path="/v1/nodes/{name}", role=Role.VIEWER, summary="One node and its pods", answer=NodeAnswer,
-        handler=shown, errors=UNKNOWN,
+        handler=shown, errors=("node_unknown",),
     ),
     Route(
         method="POST", path="/v1/nodes/{name}/drain", role=Role.OPERATOR, summary="Give a node no new pods",
-        answer=NodeChanged, body=Because, handler=drained, errors={**UNKNOWN, 422: "invalid_value"}, audit_path="name",
+        answer=NodeChanged, body=Because, handler=drained, errors=("node_unknown", "invalid_value"), audit_path="name",
     ),
     Route(
         method="POST", path="/v1/nodes/{name}/resume", role=Role.OPERATOR, summary="Give a node new pods again",
-        answer=NodeChanged, body=Because, handler=resumed, errors=UNKNOWN, audit_path="name",
+        answer=NodeChanged, body=Because, handler=resumed, errors=("node_unknown",), audit_path="name",
     ),
 )  # fmt: skip

@@ -6,16 +6,18 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+from msgspec.structs import asdict
+
 from services.coordinator.health.verdict import Health
-from services.coordinator.http.access import Role
 from services.coordinator.http.desk import Desk
 from services.coordinator.http.routes.health import health_of
 from services.coordinator.http.routes.members import read_members
-from services.coordinator.http.routes.scheduling import SchedulingAnswer, answer_of
-from services.coordinator.http.routing import Answer, Ask, Route
-from services.coordinator.inspect.overview import Nodes, Overview, Queue, Rates, overview
-from services.coordinator.inspect.resources import ResourceTotal
-from services.coordinator.inspect.throughput import Quantiles
+from services.coordinator.http.routes.queue import SchedulingAnswer, answer_of
+from services.coordinator.inspect.nodes import ResourceTotal
+from services.coordinator.inspect.overview import Nodes, Queue, overview
+from services.coordinator.inspect.throughput import Quantiles, Rates
+from shared.runtime.http.callers import Role
+from shared.runtime.http.routes import Answer, Ask, Route
 
 FRESH_S = 0.25
 MEMBERS_FRESH_S = 2.0
@@ -124,27 +126,22 @@ class Glance:
 
 
 def _overview(desk: Desk, now: float, members: Members) -> OverviewAnswer:
-    core = desk.core
-    figures = overview(core, desk.pace, now)
+    core, totals, cluster = desk.core, desk.admin.totals, desk.admin.cluster
+    figures = asdict(overview(core, desk.throughput, now))
+    bound, running = figures.pop("bound"), figures.pop("running")
+    total = totals.bound if totals is not None else None
     policies = core.evaluation.figures()
     record, term = desk.leader or (None, core.state.term)
+    name, named_by = cluster.named
     return OverviewAnswer(
         time=desk.now(),
         leader=Leader(
             id=desk.service_id, url=record.url if record is not None else "", term=term, since=desk.led_since
         ),
         scheduling=answer_of(core.state.paused),
-        queue=figures.queue,
-        pods=_pods(desk, figures),
-        rates=figures.rates,
-        latency_ms=figures.latency_ms,
-        round_ms=figures.round_ms,
-        conflicts=figures.conflicts,
-        refusals=figures.refusals,
+        pods=Pods(bound=bound if total is None else total, bound_in_term=bound, running=running),
         members=members,
-        nodes=figures.nodes,
-        resources=figures.resources,
-        cluster=_cluster(desk),
+        cluster=Cluster(name=name, uid=cluster.uid, named_by=named_by),
         health=health_of(desk),
         policy=Policy(
             active=policies.get("active", ""),
@@ -152,19 +149,8 @@ def _overview(desk: Desk, now: float, members: Members) -> OverviewAnswer:
             stage=policies.get("stage", ""),
             percent=policies.get("percent", 0),
         ),
+        **figures,
     )
-
-
-def _pods(desk: Desk, figures: Overview) -> Pods:
-    total = desk.admin.totals.bound if desk.admin.totals is not None else None
-    bound = figures.bound if total is None else total
-    return Pods(bound=bound, bound_in_term=figures.bound, running=figures.running)
-
-
-def _cluster(desk: Desk) -> Cluster:
-    cluster = desk.admin.cluster
-    name, named_by = cluster.named
-    return Cluster(name=name, uid=cluster.uid, named_by=named_by)
 
 
 async def show(desk: Desk, _: Ask[Any, Any]) -> OverviewAnswer:
@@ -176,8 +162,7 @@ def glance_of(desk: Desk) -> Glance:
     """The process's one."""
     if desk.glance is None:
         desk.glance = Glance()
-    glance: Glance = desk.glance
-    return glance
+    return desk.glance
 
 
 ROUTES = (

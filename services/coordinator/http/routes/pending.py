@@ -1,4 +1,6 @@
-"""Why pods wait, in groups: painted in slices between the turns of the loop, and kept while it is fresh."""
+"""Why pods wait, in groups, painted in slices between the turns of the loop and kept while it is fresh; and why one pod
+is where it is, the same answer as ``/v1/explain`` of the peer listener.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from services.coordinator.core.core import Core
-from services.coordinator.http.access import Role
 from services.coordinator.http.desk import Desk
-from services.coordinator.http.pages import PageQuery, page
-from services.coordinator.http.routing import Ask, Page, Route
 from services.coordinator.inspect.pending import (
     ByNamespace,
     ByPriority,
@@ -21,6 +20,9 @@ from services.coordinator.inspect.pending import (
     Picture,
     painted,
 )
+from shared.runtime.http.callers import Role
+from shared.runtime.http.pages import PageQuery, page
+from shared.runtime.http.routes import Ask, Page, Route
 
 SLICE_S = 0.004
 """After so long the loop turns."""
@@ -131,8 +133,7 @@ def painter_of(desk: Desk) -> Painter:
     """The process's one."""
     if desk.painter is None:
         desk.painter = Painter()
-    painter: Painter = desk.painter
-    return painter
+    return desk.painter
 
 
 def _asked_for(group: PendingGroup, query: PendingQuery) -> bool:
@@ -154,9 +155,19 @@ def _key(group: PendingGroup, sort: str, at: float) -> str:
     return f"{first:013d}/{group.reason}/{group.namespace}/{group.priority}/{group.class_}"
 
 
+async def explain(desk: Desk, ask: Ask[Any, Any]) -> dict[str, Any]:
+    """Verdicts of every rule, the queue's view, the decision. Refused: as ``Admin.explain`` says."""
+    return await desk.admin.explain_counted(ask.path["namespace"], ask.path["name"])
+
+
 ROUTES = (
     Route(
         method="GET", path="/v1/pending", role=Role.VIEWER, summary="Why pods wait, in groups, and what would help",
         answer=PendingAnswer, query=PendingQuery, handler=show, fresh_s=FRESH_S, cost=10,
+    ),
+    Route(
+        method="GET", path="/v1/pods/{namespace}/{name}/explain", role=Role.VIEWER,
+        summary="Why a pod is where it is, or why it waits", answer=dict[str, Any], handler=explain,
+        errors=("pod_unknown", "kube_rejected"), cost=50,
     ),
 )  # fmt: skip

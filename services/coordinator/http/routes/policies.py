@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from services.coordinator.http.access import Role
-from services.coordinator.http.answers import invalid, unknown
 from services.coordinator.http.desk import Desk
-from services.coordinator.http.pages import NumberedPageQuery, page
-from services.coordinator.http.routing import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Route, Schema
 from services.coordinator.rollout.view import RolloutView
 from shared.policy.rollout.rollout import Stage
+from shared.runtime.http.callers import Role
+from shared.runtime.http.pages import NumberedPageQuery, page
+from shared.runtime.http.refusals import Refused
+from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Route, Schema
 from shared.runtime.records.policies import HistoryRecord, PolicyRow, policy_rows, read_history, read_pointer
 from shared.runtime.records.policy_changes import LATELY_S, PolicyUnknown, activate, card_named, promote, withdraw
 from shared.wire.records import PolicyPointer, PolicyWindow
@@ -120,7 +120,7 @@ async def card(desk: Desk, ask: Ask[Any, Any]) -> CardAnswer:
     try:
         ref, found = await card_named(desk.store, desk.keys, ask.path["name"])
     except PolicyUnknown as error:
-        raise unknown("policy", str(error)) from error
+        raise Refused(str(error), code="policy_unknown") from error
     return CardAnswer(name=ref.name, version=ref.version, sha256=ref.sha256, card=found)
 
 
@@ -128,17 +128,20 @@ async def activated(desk: Desk, ask: Ask[Any, Activate]) -> PointerAnswer:
     """Let a policy decide. Refused: 404 ``policy_unknown``, 422 ``invalid_value``, 409 ``conflict``."""
     body = ask.body
     if body.percent is not None and body.stage != Stage.CANARY.value:
-        raise invalid(f"percent: belongs to the stage canary; leave it out with {body.stage}")
+        raise Refused(f"percent: belongs to the stage canary; leave it out with {body.stage}", code="invalid_value")
     for name in ("promotion", "goal"):
         if getattr(body, name) is not None and body.stage == Stage.ACTIVE.value:
-            raise invalid(f"{name}: an active policy is compared with nothing; leave it out with {body.stage}")
+            raise Refused(
+                f"{name}: an active policy is compared with nothing; leave it out with {body.stage}",
+                code="invalid_value",
+            )
     try:
         pointer = await activate(
             desk.store, desk.keys, body.name, stage=Stage(body.stage), percent=body.percent, by=ask.caller.title,
             reason=body.reason, promotion=body.promotion or "", goal=body.goal or "",
         )  # fmt: skip
     except PolicyUnknown as error:
-        raise unknown("policy", str(error)) from error
+        raise Refused(str(error), code="policy_unknown") from error
     return await _obeyed(desk, pointer)
 
 
@@ -147,7 +150,7 @@ async def promoted(desk: Desk, ask: Ask[Any, Promote]) -> PointerAnswer:
     candidate or no such step, and when somebody else changed the pointer first."""
     body = ask.body
     if body.percent is not None and body.to == Stage.ACTIVE.value:
-        raise invalid(f"percent: belongs to the stage canary; leave it out with {body.to}")
+        raise Refused(f"percent: belongs to the stage canary; leave it out with {body.to}", code="invalid_value")
     looked = body.number is not None
     pointer = await promote(
         desk.store, desk.keys, body.name, to=Stage(body.to) if body.to is not None else None, percent=body.percent,
@@ -186,20 +189,20 @@ ROUTES = (
     ),
     Route(
         method="GET", path="/v1/policies/{name}/card", role=Role.VIEWER, summary="The card of a policy's weights",
-        answer=CardAnswer, handler=card, fresh_s=SLOW_FRESH_S, errors={404: "policy_unknown", 409: "conflict"},
+        answer=CardAnswer, handler=card, fresh_s=SLOW_FRESH_S, errors=("policy_unknown", "conflict"),
     ),
     Route(
         method="POST", path="/v1/policies/activate", role=Role.OPERATOR, summary="Let a policy decide, in stages",
         answer=PointerAnswer, body=Activate, handler=activated,
-        errors={404: "policy_unknown", 409: "conflict", 422: "invalid_value"}, audit_target=lambda body: body.name,
+        errors=("policy_unknown", "conflict", "invalid_value"), audit_target=lambda body: body.name,
     ),
     Route(
         method="POST", path="/v1/policies/promote", role=Role.OPERATOR, summary="Take the candidate a step further",
-        answer=PointerAnswer, body=Promote, handler=promoted, errors={409: "conflict", 422: "invalid_value"},
+        answer=PointerAnswer, body=Promote, handler=promoted, errors=("conflict", "invalid_value"),
     ),
     Route(
         method="POST", path="/v1/policies/rollback", role=Role.OPERATOR,
         summary="Withdraw the candidate, or let the previous policy decide again", answer=PointerAnswer, body=Because,
-        handler=rolled_back, errors={409: "conflict"},
+        handler=rolled_back, errors=("conflict",),
     ),
 )  # fmt: skip

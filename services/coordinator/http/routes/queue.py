@@ -1,4 +1,7 @@
-"""What waits, and what is on its way."""
+"""What waits, what is on its way, and pausing it all: while paused nothing new is offered, what is under way finishes.
+
+The pause lies in etcd, so it survives a failover; saying again what holds changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,21 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from services.coordinator.http.access import Role
 from services.coordinator.http.desk import Desk
-from services.coordinator.http.pages import NumberedPageQuery, PageQuery, key_token, token_key
-from services.coordinator.http.routing import SLOW_FRESH_S, Ask, Page, Route
-from services.coordinator.http.selecting import Selector, selector_of
 from services.coordinator.inspect.overview import QueuedPod, UnitInFlight, queue_counts, queue_page, unit_page
+from shared.runtime.http.callers import Role
+from shared.runtime.http.pages import (
+    NumberedPageQuery,
+    PageQuery,
+    Selector,
+    key_token,
+    selector_of,
+    token_key,
+)
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Because, Page, Route
+from shared.runtime.records.control import control_of, set_paused
 from shared.scheduling.queue import Place
+from shared.wire.records import Paused
 
 
 class QueueQuery(NumberedPageQuery, frozen=True, kw_only=True):
@@ -61,6 +72,49 @@ async def in_flight(desk: Desk, ask: Ask[PageQuery, Any]) -> UnitsAnswer:
     return UnitsAnswer(items=items, continue_=key_token(more) if more is not None else "")
 
 
+class SchedulingAnswer(Answer, frozen=True, kw_only=True):
+    """Whether pods are being placed. The other fields say who paused it; empty while it runs. ``obeyed``: the leader
+    goes by it; false after a change that it has not heard of in 2 s, and will."""
+
+    paused: bool
+    obeyed: bool = True
+    by: str = ""
+    reason: str = ""
+    since: str = ""
+
+
+def answer_of(paused: Paused | None, *, obeyed: bool = True) -> SchedulingAnswer:
+    """As answered."""
+    if paused is None:
+        return SchedulingAnswer(paused=False, obeyed=obeyed)
+    return SchedulingAnswer(paused=True, obeyed=obeyed, by=paused.by, reason=paused.reason, since=paused.since)
+
+
+async def scheduling(desk: Desk, _: Ask[Any, Any]) -> SchedulingAnswer:
+    """Whether scheduling is paused."""
+    kv = await desk.store.get(desk.keys.control_paused)
+    holds = control_of(desk.keys, [kv] if kv is not None else [])[0]
+    core = desk.admin.core
+    return answer_of(holds, obeyed=core is not None and (core.state.paused is not None) is (holds is not None))
+
+
+async def pause(desk: Desk, ask: Ask[Any, Because]) -> SchedulingAnswer:
+    """Offer nothing new."""
+    return await _set(desk, ask, paused=True)
+
+
+async def resume(desk: Desk, ask: Ask[Any, Because]) -> SchedulingAnswer:
+    """Go on."""
+    return await _set(desk, ask, paused=False)
+
+
+async def _set(desk: Desk, ask: Ask[Any, Because], *, paused: bool) -> SchedulingAnswer:
+    holds = await set_paused(
+        desk.store, desk.keys, paused, by=ask.caller.title, reason=ask.body.reason, now=desk.wall()
+    )
+    return answer_of(holds, obeyed=await desk.obeyed(lambda core: (core.state.paused is not None) is paused))
+
+
 ROUTES = (
     Route(
         method="GET", path="/v1/queue", role=Role.VIEWER, summary="Pending pods and why they wait", answer=QueueAnswer,
@@ -69,5 +123,21 @@ ROUTES = (
     Route(
         method="GET", path="/v1/units", role=Role.VIEWER, summary="Units on their way to a node", answer=UnitsAnswer,
         query=PageQuery, handler=in_flight, fresh_s=SLOW_FRESH_S,
+    ),
+)  # fmt: skip
+
+
+SCHEDULING = (
+    Route(
+        method="GET", path="/v1/scheduling", role=Role.VIEWER, summary="Whether scheduling is paused, by whom and why",
+        answer=SchedulingAnswer, handler=scheduling, fresh_s=SLOW_FRESH_S,
+    ),
+    Route(
+        method="POST", path="/v1/scheduling/pause", role=Role.OPERATOR,
+        summary="Offer nothing new; what is under way finishes", answer=SchedulingAnswer, body=Because, handler=pause,
+    ),
+    Route(
+        method="POST", path="/v1/scheduling/resume", role=Role.OPERATOR, summary="Go on placing pods",
+        answer=SchedulingAnswer, body=Because, handler=resume,
     ),
 )  # fmt: skip

@@ -2,20 +2,24 @@
 
 A change is all or nothing, compares the number that the caller has read, and is kept in a history. What a setting means
 and its range come from ``CoordinatorSettings``, as ``--help`` does.
+
+The log level here is this leader's until it ends; the setting ``log_level`` is the lasting one for all coordinators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from services.coordinator.http.access import Role
 from services.coordinator.http.desk import Desk
-from services.coordinator.http.pages import NumberedPageQuery, page
-from services.coordinator.http.routing import SLOW_FRESH_S, Answer, Ask, Page, Reason, Route, Schema
 from services.coordinator.settings import RUNTIME_SETTINGS
+from shared.runtime.http.callers import Role
+from shared.runtime.http.pages import NumberedPageQuery, page
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, Reason, Route, Schema
+from shared.runtime.observe.logging import current_level, set_level
 from shared.runtime.records.settings import change_settings, read_settings, read_settings_history
 from shared.wire.records import RuntimeSettings
 
@@ -99,21 +103,34 @@ async def change(desk: Desk, ask: Ask[Any, Change]) -> SettingsAnswer:
 def _answer(desk: Desk, record: RuntimeSettings | None, *, obeyed: bool) -> SettingsAnswer:
     shown = RUNTIME_SETTINGS.shown(desk.settings, record.values if record is not None else {})
     items = [
-        SettingItem(
-            name=item.setting.name,
-            value=item.value,
-            default=item.setting.default,
-            source=item.source,
-            type=item.setting.type,
-            minimum=item.setting.minimum,
-            maximum=item.setting.maximum,
-            above=item.setting.above,
-            choices=list(item.setting.choices),
-            help=item.setting.help,
-        )
+        msgspec.convert({**asdict(item.setting), "value": item.value, "source": item.source}, SettingItem)
         for item in shown
     ]
     return SettingsAnswer(number=record.number if record is not None else 0, obeyed=obeyed, items=items)
+
+
+class LevelAnswer(Answer, frozen=True, kw_only=True):
+    """The lowest level that is logged."""
+
+    level: str
+
+
+class LevelBody(Schema, frozen=True, kw_only=True):
+    """The level to log at from now on."""
+
+    level: Literal["debug", "info", "warning", "error"]
+    reason: Reason = ""
+
+
+async def level(_: Desk, __: Ask[Any, Any]) -> LevelAnswer:
+    """The level now."""
+    return LevelAnswer(level=current_level())
+
+
+async def change_level(_: Desk, ask: Ask[Any, LevelBody]) -> LevelAnswer:
+    """Change it at once."""
+    set_level(ask.body.level)
+    return LevelAnswer(level=current_level())
 
 
 ROUTES = (
@@ -123,11 +140,24 @@ ROUTES = (
     ),
     Route(
         method="PATCH", path="/v1/settings", role=Role.ADMIN, summary="Change settings of every coordinator at once",
-        answer=SettingsAnswer, body=Change, handler=change, errors={409: "conflict", 422: "invalid_value"},
+        answer=SettingsAnswer, body=Change, handler=change, errors=("conflict", "invalid_value"),
         audit_target=lambda body: ",".join(sorted(body.values)),
     ),
     Route(
         method="GET", path="/v1/settings/history", role=Role.VIEWER, summary="The last changes of settings",
         answer=SettingsHistoryAnswer, query=NumberedPageQuery, handler=history, fresh_s=SLOW_FRESH_S,
+    ),
+)  # fmt: skip
+
+
+LOG_LEVEL = (
+    Route(
+        method="GET", path="/v1/log-level", role=Role.VIEWER, summary="The level that the leader logs at",
+        answer=LevelAnswer, handler=level,
+    ),
+    Route(
+        method="PUT", path="/v1/log-level", role=Role.ADMIN, summary="Change it until this leader ends",
+        answer=LevelAnswer, body=LevelBody, handler=change_level,
+        audit_target=lambda body: body.level,
     ),
 )  # fmt: skip

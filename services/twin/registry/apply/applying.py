@@ -7,7 +7,7 @@ forced; what it said before and does not say now is taken away where nobody else
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from services.twin.registry import creating, updating
 from services.twin.registry.apply.field_owners import (
@@ -22,19 +22,17 @@ from services.twin.registry.apply.field_owners import (
     without,
 )
 from services.twin.registry.apply.sets import applied_set, common_paths, merge_applied, remove_fields
+from services.twin.registry.changes import ChangeStore
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import ApiError, Json, bad_request, required, status, unprocessable
 from services.twin.registry.stored import StoredObject
 from services.twin.registry.strategy import RequestContext, Subresource
 
-if TYPE_CHECKING:
-    from services.twin.registry.registry import TwinRegistry
-
 BEFORE = "before-first-apply"
 
 
 def apply(
-    registry: TwinRegistry,
+    registry: ChangeStore,
     ctx: RequestContext,
     kind: ServedKind,
     old: StoredObject | None,
@@ -95,7 +93,7 @@ def _take_away(merged: Json, unsaid: FieldSet, others: tuple[Owner, ...]) -> Non
 
 
 def _updated(
-    registry: TwinRegistry,
+    registry: ChangeStore,
     ctx: RequestContext,
     kind: ServedKind,
     old: StoredObject,

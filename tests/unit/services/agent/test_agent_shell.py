@@ -11,7 +11,8 @@ from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
 from shared.errors import ConfigError, StoreUnknown, WireError
 from shared.policy.heuristics import KubeDefault
-from shared.runtime.http.listener import Caller, Refused
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.refusals import Refused, refusal_of
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.process import help_text
 from shared.runtime.process.settings import load
@@ -56,9 +57,10 @@ async def test_a_forged_term_is_refused_and_the_true_leader_goes_on() -> None:
     await shell.offers(offer(5), CALLER)
     forged_view = encode(ViewUpdate(VERSION, 1, 0, 99, View(1, 0, 1)))
     for route, message in ((shell.offers, offer(99)), (shell.views, forged_view)):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(WireError) as refused:
             await route(message, CALLER)
-        assert (refused.value.status, refused.value.code) == (409, "stale_term")
+        told = refusal_of(refused.value)
+        assert (told.status, told.code) == (409, "stale_term")
     await shell.offers(offer(5), CALLER)
     assert metrics.stats()["agent"]["term"] == 5
     assert etcd.reads == 3
@@ -84,7 +86,7 @@ async def test_a_view_then_an_offer_are_answered_and_counted() -> None:
     ack = decode(await shell.views(encode(ViewUpdate(VERSION, 1, 0, 5, View(1, 0, 3))), CALLER), ViewAck)
     assert ack.revision == 3
     answer = decode(await shell.offers(encode(Offer(VERSION, 2, 0, 5, 1, None, [])), CALLER), Decisions)
-    assert (answer.revision, answer.cause_id) == (3, 2)
+    assert (answer.revision, answer.follows) == (3, 2)
     stats = metrics.stats()
     assert (stats["agent"]["offers"], stats["agent"]["term"], stats["agent"]["revision"]) == (1, 5, 3)
     assert stats["quantiles"]["offer_cpu_us"]["count"] == 1
@@ -98,9 +100,10 @@ async def test_a_stale_term_is_a_conflict_not_a_malformed_message() -> None:
         (shell.offers, Offer(VERSION, 2, 0, 8, 1, None, [])),
         (shell.views, ViewUpdate(VERSION, 3, 0, 8, View(1, 0, 1))),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(WireError) as refused:
             await route(encode(message), CALLER)
-        assert (refused.value.status, refused.value.code) == (409, "stale_term")
+        told = refusal_of(refused.value)
+        assert (told.status, told.code) == (409, "stale_term")
 
 
 async def test_what_is_no_message_or_another_kind_is_refused_with_its_code() -> None:

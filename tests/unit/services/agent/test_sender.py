@@ -14,7 +14,10 @@ from services.agent.core import AgentCore
 from services.agent.sender import Sender
 from shared.adapters.peers.client import PeerClient
 from shared.policy.heuristics import KubeDefault
-from shared.runtime.http.listener import Caller, PeerRoute, Refused, build_app, listen
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.listener import listen
+from shared.runtime.http.peers import PeerRoute, build_app
+from shared.runtime.http.refusals import Refused
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Transition, Transitions, TransitionsAck
@@ -34,7 +37,7 @@ class Learner:
     async def take(self, body: bytes, caller: Caller) -> bytes:
         message = decode(body, Transitions)
         if self.mode == "overloaded":
-            raise Refused("busy", code="overloaded", status=429)
+            raise Refused("busy", code="overloaded")
         if self.mode == "other policy":
             raise Refused("no", code="other_policy")
         if self.mode == "breaks":
@@ -47,7 +50,7 @@ class Learner:
 async def sending_to(learner: Learner) -> AsyncIterator[tuple[AgentCore, Sender]]:
     core, client = AgentCore(KubeDefault(), Random(1)), PeerClient()
     sender = Sender(core, client, agent_id="a", clock=lambda: 0.0)
-    listener = await listen(build_app(Metrics("learner"), peer_routes=(PeerRoute("/v1/transitions", learner.take),)))
+    listener = await listen(build_app(Metrics("learner"), routes=(PeerRoute("/v1/transitions", learner.take),)))
     sender.follow(LearnerRecord(id="l", url=listener.url, incarnation="i", policy="marl-dqn"))
     core.experience.give_back([ONE, ONE, ONE])
     running = asyncio.create_task(sender.run())

@@ -13,11 +13,10 @@ from services.binder.core.core import BinderCore
 from services.binder.core.instructions import Bind
 from services.binder.core.state import CoreSettings
 from services.binder.shell import Shell
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import ConclaveError, LeadershipLost, StoreFenced, StoreUnknown, WireError
 from shared.ports import Compare, CreateRevisionIs, Delete, Op, Put, TxnResult
-from shared.runtime.http.listener import Caller, Refused
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.refusals import Refused
 from shared.runtime.kube.watches import follow_nodes, follow_pods
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.process.service import boottime
@@ -26,6 +25,8 @@ from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Outcome, Placement, Plan, PlanResult
 from tests.builders import make_node, make_pod
 from tests.fake_kube import AsyncKube, FakeKube
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 KEYS = Keys()
 
@@ -298,7 +299,7 @@ async def test_plans_come_as_messages_and_standbys_refuse_them() -> None:
         assert (refused.value.code, refused.value.status) == ("not_leader", 421)
         admin.shell = stage.shell
         answer = decode(await admin.plans(body, Caller()), PlanResult)
-        assert (answer.cause_id, answer.plan_id, answer.results[0].outcome) == (1, 1, Outcome.BOUND)
+        assert (answer.follows, answer.plan_id, answer.results[0].outcome) == (1, 1, Outcome.BOUND)
         with pytest.raises(WireError):
             await admin.plans(b"\x93\x01", Caller())
         assert admin.stats()["bound"] == 1

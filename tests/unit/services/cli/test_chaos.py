@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.cli.demo.chaos import Kill, Recovery, parse_kill, schedule
+from services.cli.demo.kills import Kill, Recovery, parse_kill, schedule
 from shared.errors import ConfigError
 
 

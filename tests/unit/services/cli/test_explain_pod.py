@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from services.cli.__main__ import run
-from services.cli.explain import pod as explain_pod
+from services.cli.explain.command import named_pod
 from services.cli.explain.text import lines_of, seconds
-from shared.errors import ConfigError
-from shared.runtime.process.process import ProcessSettings
 
 PENDING: dict[str, Any] = {
     "pod": "default/big", "uid": "u", "state": "pending", "summary": "0/3 nodes are available: 3 Insufficient cpu.",
@@ -131,12 +127,6 @@ def test_durations_are_written_for_people() -> None:
         (["a/web-0", "-n", "b"], "names the namespace a already"),
         (["a/b/c"], "is not NAMESPACE/POD"),
         (["a/b", "-o", "name"], "'name' is none of table, json and yaml"),
-        (["a/b", "--url", "http://127.0.0.1:1"], "the coordinator does not answer"),
-        (["a/b", "--tls-cert", "x"], "give all three or none"),
-        (
-            ["a/b", "--url", "http://127.0.0.1:1", "--tls-cert", "x", "--tls-key", "x", "--tls-ca", "x"],
-            "is without TLS though --tls-cert is given",
-        ),
     ],
 )
 def test_what_cannot_be_asked_is_one_line_and_exit_code_2(
@@ -159,27 +149,4 @@ def test_what_cannot_be_asked_is_one_line_and_exit_code_2(
     ],
 )
 def test_a_pod_is_named_as_kubectl_names_it(pod: str, namespace: str, found: tuple[str, str]) -> None:
-    assert explain_pod.named_pod(pod, namespace) == found
-
-
-async def test_an_answer_is_bounded_and_nobody_is_sent_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator's address is what etcd says; what answers there may be anybody."""
-    monkeypatch.setattr(explain_pod, "MAX_ANSWER_BYTES", 1000)
-    asked: list[str] = []
-
-    async def answer(request: web.Request) -> web.Response:
-        asked.append(request.path)
-        if request.path.endswith("/moved"):
-            raise web.HTTPFound("/elsewhere")
-        return web.json_response({"text": "x" * (2000 if request.path.endswith("/large") else 1)})
-
-    app = web.Application()
-    app.router.add_route("*", "/{tail:.*}", answer)
-    async with TestServer(app) as server:
-        url = str(server.make_url(""))
-        assert await explain_pod.ask(ProcessSettings(), url, "a", "small") == {"text": "x"}
-        with pytest.raises(ConfigError, match="more than 1000 bytes"):
-            await explain_pod.ask(ProcessSettings(), url, "a", "large")
-        with pytest.raises(ConfigError):
-            await explain_pod.ask(ProcessSettings(), url, "a", "moved")
-    assert "/elsewhere" not in asked
+    assert named_pod(pod, namespace) == found

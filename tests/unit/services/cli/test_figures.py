@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.cli.demo.figures import StatsBook, Timing, costs, problems
-from services.cli.local.process_usage import ProcessUsage
+from services.cli.demo.result import StatsBook, Timing, costs, problems
+from services.cli.local.supervisor import ProcessUsage
 from shared.audit.audit import AuditReport
 from shared.audit.log import Entry
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from services.cli.etcd.mesh_view import mesh_of
-from services.cli.etcd.status import lines_of
+import re
+from pathlib import Path
+
+from services.cli.etcd import mesh_of
 from services.cli.local.mesh import MeshSettings, mesh_specs, write_tokens
+from services.cli.operate.status import registered_lines
 from shared.election.record import LeaderRecord
 from shared.ports import KeyValue
 from shared.wire.keys import Keys
@@ -42,14 +45,14 @@ def test_leaders_terms_agents_and_intents_are_read():
 
 
 def test_the_table_and_the_json_say_the_same():
-    text = "\n".join(lines_of(view()))
+    text = "\n".join(registered_lines(view()))
     for word in ("coordinator-0", "binder-1", "agent-0", "learner/l0", "1 intents"):
         assert word in text
     assert view().to_json()["coordinator"]["lease_id"] == "abc"
 
 
 def test_an_empty_etcd_shows_that_nobody_leads():
-    text = "\n".join(lines_of(mesh_of([], 1, KEYS)))
+    text = "\n".join(registered_lines(mesh_of([], 1, KEYS)))
     assert text.count("nobody leads") == 2
 
 
@@ -73,3 +76,15 @@ def test_a_mesh_is_one_process_per_place_with_a_token_only_we_can_read(tmp_path)
     assert len({token for token, _, _ in admin}) == 3
     for spec in specs:
         assert ("--admin-listen" in spec.argv) is (spec.service == "coordinator")
+
+
+def test_the_first_clusters_page_finds_any_process_that_it_says_to_kill(tmp_path):
+    page = (Path(__file__).parents[4] / "docs" / "first-cluster.md").read_text()
+    (pattern,) = re.findall(r'pgrep -f "(services\.coordinator --id \$LEADER [^"]+)"', page)
+    settings = MeshSettings(
+        etcd="http://127.0.0.1:1", etcd_prefix="/c/", kubeconfig=tmp_path / "k", state_dir=tmp_path / "mesh"
+    )
+    for spec in mesh_specs(settings):
+        wanted = pattern.replace("services.coordinator", f"services.{spec.service}")
+        wanted = wanted.replace("$LEADER", spec.name).replace("$PWD", str(tmp_path))
+        assert re.search(wanted, " ".join(spec.argv)), spec.name

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from services.cli.etcd.mesh_view import MeshView, mesh_of
-from services.cli.etcd.mesh_warnings import warnings_of
-from services.cli.etcd.status import lines_of
+from services.cli.etcd import MeshView, mesh_of, warnings_of
+from services.cli.operate.status import registered_lines
 from shared.election.record import LeaderRecord
 from shared.ports import KeyValue
 from shared.wire.keys import Keys
@@ -42,7 +41,7 @@ def test_a_mesh_of_one_version_has_no_warnings():
 
 def test_a_prefix_where_nobody_is_registered_is_questioned():
     assert warnings_of(view()) == [
-        "nobody is registered under this prefix of etcd: start the mesh, or mend --etcd-prefix"
+        "nobody is registered under this prefix of etcd: start the mesh, or correct --etcd-prefix"
     ]
 
 
@@ -69,7 +68,7 @@ def test_an_agent_that_registers_anothers_id_is_told_and_does_not_replace_it():
 def test_what_a_process_says_of_itself_is_one_line_whatever_is_in_it():
     told = "certificate x: expired\nbinder: fine"
     member = MemberRecord(id="b", url="https://b:1", incarnation="i", warnings=(told,))
-    lines = lines_of(view(leader(), kv(KEYS.member("binder", "b"), encode_record(member))))
+    lines = registered_lines(view(leader(), kv(KEYS.member("binder", "b"), encode_record(member))))
     assert lines[-1].startswith("warning: ")
     assert "warning: binder b: certificate x: expired binder: fine" in lines
 

@@ -12,8 +12,9 @@ import pytest
 
 from services.cli.__main__ import run
 from services.cli.pki import files as pki_files
-from services.cli.pki.certificates import issue, make_authority, name_of, names_of, wanted_of
+from services.cli.pki.certificates import wanted_of
 from services.cli.pki.files import AuthorityFolder, HolderFolder, write_file
+from shared.adapters.peers.certificates import issue, make_authority, name_of, names_of
 from shared.adapters.peers.identity import identity_of
 from shared.errors import ConfigError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.cli.demo.pod_board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard
+from services.cli.demo.board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard
 from shared.kube import objects as api
 
 

@@ -6,7 +6,10 @@ import io
 
 import pytest
 
-from services.cli.terminal.screen import ENTER, LEAVE, Screen, cut, frame
+from services.cli.terminal.screen import Screen
+
+ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 
 
 class Terminal(io.StringIO):
@@ -14,13 +17,17 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_frame_starts_at_the_top_cuts_lines_and_clears_the_rest() -> None:
-    assert frame(["long line", "b", "c"], 4, 3) == "\x1b[Hlong\x1b[K\r\nb\x1b[K\r\n\x1b[J"
-
-
-def test_styles_are_not_counted_and_stay_closed() -> None:
-    assert cut("\x1b[31mabcdef\x1b[0m tail", 3) == "\x1b[31mabc\x1b[0m"
-    assert cut("\x1b[31mabc\x1b[0m", 3) == "\x1b[31mabc\x1b[0m"
+def test_a_frame_starts_at_the_top_cuts_lines_by_what_they_take_on_the_screen_and_keeps_styles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "4")
+    monkeypatch.setenv("LINES", "3")
+    out = Terminal()
+    with Screen(out) as screen:
+        begun = len(out.getvalue())
+        screen.draw(["\x1b[31mlong\x1b[0m line", "日本語", "c", "too much"])
+        frame = out.getvalue()[begun:]
+    assert frame == "\x1b[H\x1b[31mlong\x1b[0m\n日本\nc   "
 
 
 def test_the_terminal_is_left_as_it_was_also_after_an_error() -> None:
@@ -34,7 +41,8 @@ def test_the_terminal_is_left_as_it_was_also_after_an_error() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert out.getvalue().startswith(ENTER)
-    assert out.getvalue().endswith(LEAVE)
+    assert HIDE in out.getvalue()
+    assert out.getvalue().endswith(SHOW + LEAVE)
 
 
 def test_elsewhere_blocks_follow_each_other_without_any_escape() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.cli.local.state_dir import state_dir
+from services.cli.local.options import state_dir
 from shared.errors import ConfigError
 
 

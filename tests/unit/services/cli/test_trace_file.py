@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.demo.workload_source import NODE_LIST, POD_LIST, load_workload
-from services.cli.train.trace_file import packed_or_not, read_trace
+from services.cli.demo.workload import NODE_LIST, POD_LIST, load_workload
+from services.cli.train.inputs import packed_or_not, read_trace
 from shared.errors import ConfigError
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,1000,1024,0,\n"

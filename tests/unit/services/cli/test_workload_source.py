@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from services.cli.demo.workload_source import load_workload
+from services.cli.demo.workload import load_workload
 from shared.errors import ConfigError
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,1000,1024,0,\nn1,1000,1024,0,\n"

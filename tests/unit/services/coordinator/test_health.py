@@ -18,7 +18,7 @@ from services.coordinator.health.history import COUNTED, LEVELS, MOST_RESOURCES,
 from services.coordinator.health.monitor import Vitals, register
 from services.coordinator.health.pulse import Pulse
 from services.coordinator.health.verdict import BAD, DEGRADED, OK, RULES, Signals, Verdicts
-from services.coordinator.inspect.throughput import Pace
+from services.coordinator.inspect.throughput import Throughput
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.records import Paused, PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
@@ -105,7 +105,7 @@ class Watched:
         self.backlog = (0, 0.0)
         self.wall = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
         self.vitals = Vitals(
-            core=self.scene.core, pace=Pace(), clock=lambda: self.scene.now, backlog=lambda: self.backlog,
+            core=self.scene.core, throughput=Throughput(), clock=lambda: self.scene.now, backlog=lambda: self.backlog,
             renewal_s=lambda: 0.01, wall=lambda: self.wall,
         )  # fmt: skip
         self.scene.add_node(make_node("n0").node())
@@ -123,7 +123,7 @@ class Watched:
 
 
 def test_a_leader_that_has_not_listed_everything_is_not_judged() -> None:
-    vitals = Vitals(core=Scene().core, pace=Pace(), clock=lambda: 0.0)
+    vitals = Vitals(core=Scene().core, throughput=Throughput(), clock=lambda: 0.0)
     vitals.look()
     assert vitals.verdicts.health.since == ""
 
@@ -164,7 +164,8 @@ def test_a_plan_that_nobody_answers_is_told_from_when_it_was_made() -> None:
 def test_a_candidate_that_is_withdrawn_is_told_for_an_hour_and_one_that_wins_is_not() -> None:
     kube, frag = PolicyRef("kube-default", 1, ""), PolicyRef("frag", 3, "")
     for after, told in (
-        (PolicyPointer(active=kube, number=2, reason="worse"), ["policy_rolled_back"]),
+        (PolicyPointer(active=kube, number=2, reason="worse", by="rollout"), ["policy_rolled_back"]),
+        (PolicyPointer(active=kube, number=2, reason="no more", by="operator:anna"), []),
         (PolicyPointer(active=frag, previous=kube, number=2), []),
     ):
         watched = Watched()
@@ -193,6 +194,17 @@ def test_the_metrics_tell_the_verdict_and_each_finding() -> None:
 
 
 # --- pulse and history ----------------------------------------------------------------------------------------------
+
+
+def test_the_longest_turn_is_that_of_the_last_minute_and_no_late_beat() -> None:
+    pulse = Pulse()
+    for at, took_s in ((10.0, 0.4), (10.5, 0.1), (30.2, 0.2), (30.9, 0.05)):
+        pulse.turned(at, took_s=took_s, waited_s=0.0, events=1)
+    pulse.beat(31.0, late_s=9.0)
+    assert pulse.longest_turn_s(31.0) == 0.4
+    assert pulse.longest_turn_s(70.5) == 0.2
+    pulse.turned(91.0, took_s=0.01, waited_s=0.0, events=1)
+    assert pulse.longest_turn_s(91.0) == 0.01
 
 
 def test_the_pulse_tells_the_longest_turn_of_a_minute_and_forgets_it_then() -> None:

@@ -11,7 +11,7 @@ import pytest
 from services.twin.bootstrap import make_registry
 from services.twin.controllers.kubelet import Kubelets
 from services.twin.controllers.kubelet_objects import FAIL_ANNOTATION, node_seen, pod_seen, usage_of, with_taints
-from services.twin.registry.registry import Accepted
+from services.twin.registry.changes import Accepted
 from shared.audit.rules import Json
 from shared.experiments.traces.workload import node_json, pod_json
 from shared.twin.usage import FOREVER, USAGE_ANNOTATION, Profile, Usage

@@ -11,7 +11,9 @@ import trustme
 
 from shared.adapters.peers.client import PeerClient
 from shared.adapters.peers.credentials import TokenFile
-from shared.runtime.http.listener import Caller, Listener, PeerRoute, build_app, listen
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.listener import Listener, listen
+from shared.runtime.http.peers import PeerRoute, build_app
 from shared.runtime.observe.metrics import Metrics
 
 TOKEN = "t" * 32
@@ -30,7 +32,7 @@ async def echo(body: bytes, caller: Caller) -> bytes:
 @contextlib.asynccontextmanager
 async def serving(*routes: PeerRoute, metrics: Metrics | None = None, **options: Any) -> AsyncIterator[Listener]:
     tls = options.pop("tls", None)
-    app = build_app(metrics or Metrics("test"), peer_routes=routes, **options)
+    app = build_app(metrics or Metrics("test"), routes=routes, **options)
     listener = await listen(app, tls=tls, drain_s=0.1)
     try:
         yield listener

@@ -16,7 +16,9 @@ import pytest
 import trustme
 
 from shared.adapters.peers.client import MEDIA_TYPE
-from shared.runtime.http.listener import Caller, Listener, PeerRoute, build_app, listen
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.listener import Listener, listen
+from shared.runtime.http.peers import PeerRoute, build_app
 from shared.runtime.observe.metrics import Metrics
 
 LIMIT_S = 0.15
@@ -29,7 +31,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 async def serving(
     metrics: Metrics, *routes: PeerRoute, tls: ssl.SSLContext | None = None, **limits: float
 ) -> AsyncIterator[Listener]:
-    app = build_app(metrics, peer_routes=routes)
+    app = build_app(metrics, routes=routes)
     listener = await listen(app, tls=tls, drain_s=0.1, **{"head_timeout_s": LIMIT_S, **limits})
     try:
         yield listener

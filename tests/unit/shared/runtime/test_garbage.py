@@ -11,7 +11,9 @@ from shared.runtime.process import garbage
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
+    thresholds = gc.get_threshold()
     yield
+    gc.set_threshold(*thresholds)
     if garbage._collected in gc.callbacks:
         gc.callbacks.remove(garbage._collected)
     gc.unfreeze()
@@ -35,6 +37,26 @@ def test_without_it_a_full_collection_visits_all_again() -> None:
     held = [[n] for n in range(1000)]
     gc.collect()
     assert visited(held) == 1000
+
+
+def test_the_first_full_collection_comes_before_much_has_gathered() -> None:
+    seen: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 2:
+            seen.append(len(held))
+
+    before = [[n] for n in range(200_000)]
+    garbage.keep_pauses_short()
+    held: list[list[int]] = []
+    gc.callbacks.append(note)
+    try:
+        while len(held) < 40_000:
+            held.append([0])
+    finally:
+        gc.callbacks.remove(note)
+    assert seen, "the 200,000 that lived before put the first one off"
+    del before
 
 
 class Ring:

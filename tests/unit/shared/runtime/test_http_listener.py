@@ -9,11 +9,13 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import pytest
-from aiohttp import web
 
 from shared.adapters.peers.client import MEDIA_TYPE
-from shared.errors import ConfigError, KubeUnknown, PeerRejected, PeerUnknown, StoreFenced, StoreUnknown, WireError
-from shared.runtime.http.listener import Authenticator, Caller, PeerRoute, Refused, build_app, guarded, listen
+from shared.errors import ConfigError, KubeUnknown, PeerRejected, PeerUnknown, StoreRejected, StoreUnknown, WireError
+from shared.runtime.http.callers import Authenticator, Caller
+from shared.runtime.http.listener import listen
+from shared.runtime.http.peers import FiguresRoute, PeerRoute, build_app
+from shared.runtime.http.refusals import Refused
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.process import ProcessSettings
 from shared.runtime.process.runtime import opened
@@ -44,9 +46,10 @@ async def test_bytes_go_and_come_and_are_counted_on_both_sides(tmp_path: Path):
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
-        (WireError("no such kind", code="wire_kind"), 400, "wire_kind"),
-        (StoreFenced("term 3 is over"), 409, "store_fenced"),
-        (Refused("view too old", code="view_gap"), 409, "view_gap"),
+        (WireError("no such kind", code="wire_unknown_kind"), 400, "wire_unknown_kind"),
+        (StoreRejected("the key is there already"), 409, "store_rejected"),
+        (WireError("term 3 is over", code="stale_term"), 409, "stale_term"),
+        (Refused("no such agent", code="foreign_agent"), 403, "foreign_agent"),
     ],
 )
 async def test_a_refusal_of_the_handler_arrives_as_its_code(error: Exception, status: int, code: str):
@@ -230,26 +233,30 @@ async def test_settings_in_force_are_served_masked():
 
 
 async def test_a_fault_in_a_guarded_handler_is_a_500_that_tells_nothing():
-    async def broken(request: web.Request) -> web.StreamResponse:
+    async def broken() -> None:
         raise RuntimeError("password=hunter2")
 
-    route = web.get("/v1/broken", guarded(Authenticator(), broken))
     async with (
-        serving(extra=[route]) as listener,
+        serving(FiguresRoute("/v1/broken", broken)) as listener,
         aiohttp.ClientSession() as raw,
         raw.get(f"{listener.url}/v1/broken") as response,
     ):
         assert (response.status, await response.json()) == (500, {"code": "internal", "message": "internal error"})
 
 
-async def test_every_process_shows_its_settings_whatever_routes_of_its_own_it_has() -> None:
+@pytest.mark.parametrize(
+    "path", ["/v1/settings", "/v1/pods/{name}/{pod}", "/healthz"], ids=["fixed", "other names of parts", "open"]
+)
+def test_no_route_is_registered_over_another(path: str) -> None:
     """``/v1/settings`` was registered twice where an app had routes of its own, and the empty one answered."""
+    routes = [FiguresRoute("/v1/pods/{namespace}/{pod}", dict), FiguresRoute(path, dict)]
+    with pytest.raises(ValueError, match="is registered twice"):
+        build_app(Metrics("test"), routes=routes)
+
+
+async def test_every_process_shows_its_settings() -> None:
     service = Service("agent", asyncio.TaskGroup(), Heartbeat(boottime))
     async with opened(service, ProcessSettings(id="a-7"), "agent") as runtime:
-
-        async def own(_: web.Request) -> web.StreamResponse:
-            return web.Response(text="own")
-
-        await runtime.listen(extra=[web.get("/v1/own", own)])
+        await runtime.listen([FiguresRoute("/v1/own", dict)])
         async with aiohttp.ClientSession() as raw, raw.get(f"{runtime.url}/v1/settings") as response:
             assert (await response.json())["id"] == "a-7"

@@ -15,7 +15,9 @@ from shared.adapters.peers import credentials
 from shared.adapters.peers.client import MEDIA_TYPE
 from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
 from shared.errors import ConfigError, PeerRejected, PeerUnknown
-from shared.runtime.http.listener import Authenticator, PeerRoute, build_app, listen
+from shared.runtime.http.callers import Authenticator
+from shared.runtime.http.listener import listen
+from shared.runtime.http.peers import PeerRoute, build_app
 from shared.runtime.observe.metrics import Metrics
 from tests.unit.shared.runtime.listeners import TOKEN, Identities, calling, echo, serving, token_file
 

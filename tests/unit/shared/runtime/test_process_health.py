@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import ssl
 from email.utils import formatdate
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from services.cli.pki.certificates import issue, make_authority, wanted_of
+from services.cli.pki.certificates import wanted_of
 from services.cli.pki.files import AuthorityFolder, HolderFolder
-from shared.adapters.peers.certificate_dates import dates_in, dates_of
+from shared.adapters.peers.certificates import dates_in, issue, make_authority
 from shared.adapters.peers.clock_skew import LOOK_EVERY_S, ClockSkew
 from shared.runtime.process.health import ProcessHealth
 
@@ -40,11 +41,10 @@ def test_dates_are_those_of_the_certificate(files: Path):
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 5, 40, 100])
 def test_a_certificate_that_ends_early_is_an_error_and_nothing_worse(cut: int, files: Path):
-    import ssl
-
-    der = ssl.PEM_cert_to_DER_cert((files / "tls.crt").read_text())
+    whole = (files / "tls.crt").read_text()
+    (files / "tls.crt").write_text(ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(whole)[:cut]))
     with pytest.raises(ValueError):
-        dates_of(der[:cut])
+        dates_in(files / "tls.crt")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_of_several_cas_one_that_holds_is_enough(files: Path):
 
 
 def _pem(authority: object) -> tuple[bytes, ...]:
-    from services.cli.pki.certificates import pem_of
+    from shared.adapters.peers.certificates import pem_of
 
     return (pem_of(authority.certificate),)  # type: ignore[attr-defined]
 

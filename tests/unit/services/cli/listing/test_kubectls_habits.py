@@ -13,8 +13,8 @@ import yaml
 from services.cli.__main__ import run
 from services.cli.app import conclave
 from services.cli.completion import kubectl_completions
-from services.cli.listing.sorting import look_up, parse_path, rank
-from services.cli.operate.lines.nodes import NODES
+from services.cli.listing.wanted import look_up, parse_path, rank
+from services.cli.operate.nodes import NODES
 from services.cli.server.options import KUBECTL
 from shared.errors import ConfigError
 from tests.admin_server import AdminServer

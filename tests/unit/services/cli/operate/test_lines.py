@@ -9,12 +9,12 @@ import pytest
 from services.cli.listing.wanted import Found, Wanted
 from services.cli.operate.changes import CHANGES
 from services.cli.operate.decisions import DECISIONS, decision_line
-from services.cli.operate.lines.nodes import NODES, node_lines
-from services.cli.operate.lines.status import status_lines
+from services.cli.operate.nodes import NODES, node_lines
 from services.cli.operate.queue import QUEUED_PODS, UNITS, counts_lines
 from services.cli.operate.scheduling import scheduling_line
 from services.cli.operate.settings import SETTINGS, SETTINGS_CHANGES, typed
-from services.cli.operate.top.lines import bands, top_lines
+from services.cli.operate.status import status_lines
+from services.cli.operate.top.pages import bands, top_lines
 from shared.errors import ConfigError
 
 GIB = 2**30

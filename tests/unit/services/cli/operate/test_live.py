@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.terminal.screen import ENTER, LEAVE
 from tests.admin_server import AdminServer
+
+ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 
 ROOT = Path(__file__).parents[5]
 OVERVIEW = {"time": "2026-11-22T02:00:00.000Z", "leader": {"id": "c-0", "term": 12}}

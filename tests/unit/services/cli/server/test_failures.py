@@ -23,8 +23,8 @@ EMPTY = {"items": [], "continue": ""}
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No server is set up on this machine."""
-    monkeypatch.setenv("CONCLAVE_CONTEXTS", str(tmp_path / "none.toml"))
-    for name in ("CONCLAVE_SERVER", "CONCLAVE_TOKEN_FILE"):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("CONCLAVE_SERVER", "CONCLAVE_TOKEN_FILE", "CONCLAVE_CONTEXTS"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.cli.server.contexts import ContextEntry, Contexts
-from services.cli.server.target import Credentials, Direct, Flags, ThroughKubectl, resolve, resolve_if_any
+from services.cli.server.target import Credentials, Direct, Flags, ThroughKubectl, resolve
 from shared.errors import ConfigError
 
 STORED = Contexts(
@@ -78,7 +78,6 @@ def test_under_kubectl_the_context_is_kubectls_and_nothing_else_counts() -> None
 
 
 def test_with_nothing_named_there_is_no_server() -> None:
-    assert resolve_if_any(Flags(), {}, Contexts) is None
     with pytest.raises(ConfigError, match="no server: give --server URL"):
         resolve(Flags(), {}, Contexts)
 
@@ -106,4 +105,4 @@ def test_what_does_not_go_together_is_refused_with_the_remedy(flags: Flags, word
 
 def test_a_token_file_for_no_server_is_refused_not_ignored() -> None:
     with pytest.raises(ConfigError, match="--token-file: no server it could be for"):
-        resolve_if_any(Flags(token_file=Path("/t")), {}, Contexts)
+        resolve(Flags(token_file=Path("/t")), {}, Contexts)

@@ -11,15 +11,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-from services.coordinator.http import serving
 from services.coordinator.http.desk import Desk
-from services.coordinator.http.lagging import Lag, LoopLag
 from services.coordinator.http.opening import AdminListener, open_admin
 from services.coordinator.http.peer_routes import Admin
-from services.coordinator.http.routing import Route
 from services.coordinator.http.table import ROUTES
 from services.coordinator.settings import CoordinatorSettings
 from shared.election.record import LeaderRecord
+from shared.runtime.http import admin
+from shared.runtime.http.limits import Lag, LoopLag
+from shared.runtime.http.routes import Route
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.service import boottime
 from tests.builders import make_node, make_pod
@@ -148,7 +148,7 @@ class ApiWorld(World):
 async def api_world(folder: Path, *, routes: tuple[Route, ...] = ROUTES) -> AsyncIterator[ApiWorld]:
     world = ApiWorld(folder)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(serving, "LoopLag", PunctualLoop)
+        patched.setattr(admin, "LoopLag", PunctualLoop)
         try:
             await world.begin(routes=routes)
             yield world

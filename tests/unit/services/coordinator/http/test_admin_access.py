@@ -13,13 +13,13 @@ import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from services.coordinator.http.access import PROXIED, VOUCHED, Caller, Role, caller_of, check_role
-from services.coordinator.http.routing import Route
 from services.coordinator.http.table import ROUTES
 from shared.adapters.peers.credentials import TokenFile
 from shared.adapters.peers.identity import identity_of
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
+from shared.runtime.http.callers import PROXIED, VOUCHED, Caller, Role, caller_of, check_role
+from shared.runtime.http.routes import Route
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.admin import read_audit
 from tests.unit.services.coordinator.http.api_world import KEYS, ApiWorld, Seen, api_world
@@ -114,7 +114,7 @@ def test_a_token_without_a_role_is_refused_at_start(tmp_path: Path) -> None:
 
 
 def test_a_callers_title_is_read_back() -> None:
-    for caller in (Caller(Role.VIEWER), Caller(Role.ADMIN, "ada")):
+    for caller in (Caller("viewer"), Caller("admin", "ada")):
         assert caller_of(caller.title) == caller
     assert caller_of("coordinator:c1") is None
     assert caller_of("admin:<script>") is None

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.coordinator.http import openapi, serving
-from services.coordinator.http.limits import Rate
-from services.coordinator.http.routing import Route
 from services.coordinator.http.table import ROUTES
+from shared.runtime.http import admin, openapi
+from shared.runtime.http.limits import Rate
+from shared.runtime.http.routes import Route
 from tests.unit.services.coordinator.http.api_world import ApiWorld, api_world
 
 DOCUMENT = openapi.document(ROUTES, version="0")
@@ -35,8 +35,8 @@ documents = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(serving, "READS", UNLIMITED)
-    monkeypatch.setattr(serving, "WRITES", UNLIMITED)
+    monkeypatch.setattr(admin, "READS", UNLIMITED)
+    monkeypatch.setattr(admin, "WRITES", UNLIMITED)
     async with api_world(tmp_path) as world:
         yield world
 

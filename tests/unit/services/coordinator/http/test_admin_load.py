@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from services.coordinator.http import caching, opening
-from services.coordinator.http.access import Role
-from services.coordinator.http.caching import MOST_BYTES, MOST_KEPT, SETTLING_S, Answers
-from services.coordinator.http.lagging import INTERVAL_S, TARGET_S, Lag, LoopLag
-from services.coordinator.http.routing import Answer, Because, Route
+from services.coordinator.http import opening
+from shared.runtime.http import caching
+from shared.runtime.http.caching import MOST_BYTES, MOST_KEPT, SETTLING_S, Answers
+from shared.runtime.http.callers import Role
+from shared.runtime.http.limits import INTERVAL_S, TARGET_S, Lag, LoopLag
+from shared.runtime.http.routes import Answer, Because, Route
 from tests.unit.services.coordinator.http.api_world import api_world
 
 

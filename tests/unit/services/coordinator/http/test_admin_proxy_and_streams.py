@@ -11,14 +11,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from services.coordinator.http import streaming
-from services.coordinator.http.access import PROXIED, Role
-from services.coordinator.http.limits import MAX_STREAMS, STREAMS_OF_ONE
+from services.coordinator.core.decisions import PastDecision
 from services.coordinator.http.routes import members, overview
-from services.coordinator.http.routing import Route
 from services.coordinator.http.table import ROUTES
-from services.coordinator.inspect.decisions import PastDecision
 from shared.election.record import LeaderRecord
+from shared.runtime.http import streaming
+from shared.runtime.http.callers import PROXIED, Role
+from shared.runtime.http.limits import MAX_STREAMS, STREAMS_OF_ONE
+from shared.runtime.http.routes import Route
 from tests.builders import make_pod
 from tests.unit.services.coordinator.http.api_world import TOKENS, ApiWorld, Seen, api_world
 
@@ -223,7 +223,7 @@ async def test_a_reader_that_reads_nothing_gives_its_place_up(
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         token = f"Authorization: Bearer {TOKENS['viewer']}"
         writer.write(f"GET /v1/endless HTTP/1.1\r\nHost: x\r\n{token}\r\n\r\n".encode())
-        places = [listener._serving._streams for listener in world.listeners.values()]
+        places = [listener._app._streams for listener in world.listeners.values()]
         await reader.readline()
         assert any(place.taken for place in places)
         await world.until(lambda: not any(place.taken for place in places))
@@ -260,3 +260,9 @@ async def test_a_dump_holds_every_part_and_no_secret(world: ApiWorld) -> None:
         assert len(dump["nodes"]) == 3
         assert len(dump["decisions"]) == 3
         assert not [token for token in TOKENS.values() if token in answered.text]
+
+
+async def test_a_leader_checks_itself_when_a_dump_asks_for_it(world: ApiWorld) -> None:
+    for at in ("c0", "c1"):
+        dump = json.loads((await world.ask("GET", "/v1/dump?check=true", at=at)).text)
+        assert dump["check"] == []

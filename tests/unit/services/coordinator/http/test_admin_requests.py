@@ -11,10 +11,13 @@ from urllib.parse import urlsplit
 import pytest
 from structlog.testing import capture_logs
 
-from services.coordinator.http import serving
-from services.coordinator.http.access import Role
-from services.coordinator.http.auditing import Auditor
-from services.coordinator.http.limits import (
+from services.coordinator.http.routes import queue
+from services.coordinator.http.table import ROUTES
+from shared.errors import StoreUnknown
+from shared.ports import Delete
+from shared.runtime.http import admin
+from shared.runtime.http.callers import Caller, Role
+from shared.runtime.http.limits import (
     IN_FLIGHT_OF_ONE,
     MAX_IN_FLIGHT,
     MOST_CALLERS,
@@ -24,13 +27,9 @@ from services.coordinator.http.limits import (
     Places,
     Rate,
 )
-from services.coordinator.http.pages import PageQuery, page
-from services.coordinator.http.routes import scheduling
-from services.coordinator.http.routing import Because, Route
-from services.coordinator.http.table import ROUTES
-from shared.errors import StoreUnknown
-from shared.ports import Delete
-from shared.runtime.http.listener import Refused
+from shared.runtime.http.pages import PageQuery, page
+from shared.runtime.http.refusals import Refused
+from shared.runtime.http.routes import Ask, Because, Route
 from shared.runtime.records.admin import read_audit
 from shared.runtime.records.control import read_control
 from shared.runtime.records.settings import change_settings, read_settings
@@ -119,6 +118,25 @@ async def test_a_refusal_is_one_line_for_people(world: ApiWorld) -> None:
     assert broken.json["message"] == "body: Expected `str` without control characters or line breaks - at `$.reason`"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        (
+            "GET", "/v1/nodes?state=asleep", None,
+            "at `$.state`; it is one of cordoned, drained, not_ready, pressure, ready, unowned",
+        ),
+        ("PUT", "/v1/log-level", {"level": "loud"}, "debug, error, info, warning"),
+        ("POST", "/v1/policies/activate", {"name": "fgd", "goal": "x"}, "balance, neutral, packing, room"),
+    ],
+)  # fmt: skip
+async def test_a_value_that_is_none_of_the_choices_is_told_the_choices(
+    world: ApiWorld, method: str, path: str, body: Any, message: str
+) -> None:
+    answered = await world.ask(method, path, json=body)
+    assert answered.code == "invalid_request"
+    assert answered.json["message"].endswith(message)
+
+
 async def test_responses_carry_the_request_id_and_are_not_kept(world: ApiWorld) -> None:
     for at in ("c0", "c1"):
         for path in ("/healthz", "/v1/leader", "/v1/nothing"):
@@ -204,8 +222,8 @@ async def test_without_the_record_first_the_change_would_be_made(
     await no_audit(world, monkeypatch)
     body, caller = Because(reason=""), next(iter(Role))
     desk = world.desks["c0"]
-    ask = serving.Ask(serving.Caller(caller), "r1", {}, None, body)
-    await scheduling.pause(desk, ask)
+    ask = Ask(Caller(caller.title), "r1", {}, None, body)
+    await queue.pause(desk, ask)
     assert (await read_control(world.store, KEYS)).paused is not None
     assert await read_audit(world.store, KEYS) == []
 
@@ -240,7 +258,7 @@ async def test_a_change_whose_caller_has_gone_is_not_made(
         async def never(_: Any) -> bool:
             return False
 
-        monkeypatch.setattr(serving, "gone", never)
+        monkeypatch.setattr(admin, "gone", never)
     listener = urlsplit(world.listeners[at].url)
     with socket.create_connection((str(listener.hostname), listener.port or 0)) as caller:
         caller.sendall(
@@ -258,7 +276,6 @@ async def no_audit(world: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         raise StoreUnknown("etcd is silent")
 
     monkeypatch.setattr("services.coordinator.http.auditing.append_audit", unknown)
-    assert isinstance(Auditor(world.desks["c0"]), Auditor)
 
 
 def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:

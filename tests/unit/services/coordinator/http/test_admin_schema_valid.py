@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from services.coordinator.http import serving
-from services.coordinator.http.limits import Rate
-from services.coordinator.http.routing import Route
 from services.coordinator.http.table import ROUTES
+from shared.runtime.http import admin
+from shared.runtime.http.limits import Rate
+from shared.runtime.http.routes import Route
 from tests.unit.services.coordinator.http.api_world import ApiWorld, api_world
 from tests.unit.services.coordinator.http.test_admin_fuzz import DOCUMENT, resolved
 
@@ -28,8 +28,8 @@ LEAST, MOST = -(2**31), 2**31
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(serving, "READS", UNLIMITED)
-    monkeypatch.setattr(serving, "WRITES", UNLIMITED)
+    monkeypatch.setattr(admin, "READS", UNLIMITED)
+    monkeypatch.setattr(admin, "WRITES", UNLIMITED)
     async with api_world(tmp_path) as world:
         yield world
 

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.coordinator.http.lagging import LoopLag
 from services.coordinator.io.totals import Totals
 from shared.errors import StoreFenced, StoreUnknown
+from shared.runtime.http.limits import LoopLag
 from shared.runtime.records.admin import read_audit
 from shared.wire.records import MemberRecord, TotalsRecord, decode_record, encode_record
 from tests.builders import make_node, make_pod

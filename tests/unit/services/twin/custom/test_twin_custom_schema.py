@@ -1,4 +1,4 @@
-"""Schemas and rules of custom resources."""
+"""Schemas of custom resources."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from services.twin.custom import json_path
-from services.twin.custom.cel import CelError, compile_rule
-from services.twin.custom.rules import compile_rules, rule_errors
 from services.twin.custom.schema import default, prune, validate
 
 SPEC = {
@@ -64,44 +62,6 @@ def test_defaults_fill_and_forbidden_nulls_vanish() -> None:
 )
 def test_validation_reasons(spec: dict[str, Any], reasons: list[str]) -> None:
     assert [error.reason for error in validate({"spec": spec}, SCHEMA)] == reasons
-
-
-@pytest.mark.parametrize(
-    ("rule", "value", "holds"),
-    [
-        ("!has(self.a) || self.a >= self.b", {"b": 2}, True),
-        ("!has(self.a) || self.a >= self.b", {"a": 1, "b": 2}, False),
-        ("self.a + 1 == 3 && self.s.startsWith('x')", {"a": 2, "s": "xy"}, True),
-        ("self.items.all(i, i > 0)", {"items": [1, 2]}, True),
-        ("self.items.exists(i, i == 3)", {"items": [1, 2]}, False),
-        ("size(self.items) <= 2 ? true : false", {"items": [1, 2]}, True),
-        ("self.mode in ['A', 'B']", {"mode": "C"}, False),
-        ("self.s.matches('^[a-z]+$')", {"s": "abc"}, True),
-        ("self.items.filter(i, i % 2 == 0).size() == 1", {"items": [1, 2]}, True),
-        ("-self.a == -2", {"a": 2}, True),
-    ],
-)
-def test_cel_rules(rule: str, value: dict[str, Any], holds: bool) -> None:
-    assert compile_rule(rule)({"self": value}) is holds
-
-
-@pytest.mark.parametrize("rule", ["self.", "self.a ==", "frob(self)", "self.a @ 1", "(self.a", "self.a b"])
-def test_rule_outside_the_supported_part_does_not_compile(rule: str) -> None:
-    with pytest.raises(CelError):
-        compile_rule(rule)
-
-
-def test_transition_rules_look_at_updates_only() -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "only up"}]}
-        },
-    }
-    rules = compile_rules(schema)
-    assert rule_errors(rules, {"n": 1}, None) == []
-    assert rule_errors(rules, {"n": 2}, {"n": 1}) == []
-    assert [error.message for error in rule_errors(rules, {"n": 0}, {"n": 1})] == ["Invalid value: only up"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.twin.registry.selectors import parse_fields, parse_labels
+from services.twin.registry.list_options import parse_fields, parse_labels
 from services.twin.registry.status import ApiError
 
 FIELDS = frozenset(("metadata.name", "spec.nodeName"))

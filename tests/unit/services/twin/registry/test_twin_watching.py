@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from services.twin.registry import watching
-from services.twin.registry.selectors import parse_fields, parse_labels
+from services.twin.registry.list_options import parse_fields, parse_labels
 from services.twin.registry.store import Shelf, Store
 from services.twin.registry.watching import Selection, Watcher, bookmark_due
 

@@ -1,1 +1,0 @@
-"""What works without a leader: status and policy straight from etcd."""

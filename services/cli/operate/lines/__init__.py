@@ -1,1 +1,0 @@
-"""What the admin API answers, as lines for people. Pure."""

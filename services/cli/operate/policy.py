@@ -1,0 +1,238 @@
+"""``conclave policy list|show|activate|promote|rollback``: which policy decides, and changing that by hand.
+
+A change is one compare-and-swap of the pointer in etcd; agents follow it by themselves. Whatever is activated is
+compared with what decided before for as long as it is in shadow or in the canary; it stays there until it is promoted,
+and goes again by itself when it is worse (docs/policies/rollout.md).
+
+The leading coordinator is asked. With ``--etcd``, ``activate`` and ``rollback`` change the pointer themselves by the
+same rules: while nobody leads, before a mesh's first start, and for weights from a file, which go into etcd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from services.cli.etcd import etcd_instead, or_etcd, settings_of, with_store
+from services.cli.listing.options import list_options, show_list
+from services.cli.listing.wanted import Found, Wanted
+from services.cli.operate.policy_text import POLICIES, card_lines, pointer_lines, shown_lines
+from services.cli.server.completion_names import complete_policies
+from services.cli.server.options import connector, removed_options, server_options, with_server
+from services.cli.server.watching import output_option, tell, wide_output_option
+from shared.errors import ConfigError
+
+if TYPE_CHECKING:
+    from services.cli.server.client import AdminClient
+    from shared.ports import Store
+    from shared.wire.keys import Keys
+    from shared.wire.records import PolicyPointer, PolicyRef
+
+CHANGES = 10
+"""Changes and windows that ``show`` prints."""
+
+no_etcd = removed_options(
+    "--etcd", "--etcd-prefix", "--etcd-ca", "--etcd-cert", "--etcd-key",
+    instead="a server is asked; give --server URL or --context NAME ('policy activate' and 'rollback' take --etcd while"
+    " nobody leads)",
+)  # fmt: skip
+
+
+@click.group()
+def policy() -> None:
+    """Show which policy decides, activate another one, promote it step by step, or roll back."""
+
+
+@policy.command("list")
+@list_options(POLICIES)
+@no_etcd
+def list_policies(wanted: Wanted, **server: Any) -> None:
+    """List the policies there are: built in, shipped with weights, and published in etcd."""
+
+    async def look(client: AdminClient) -> Found:
+        return Found((await client.get("/v1/policies")).get("items") or ())
+
+    show_list(connector(server), look, wanted)
+
+
+@policy.command()
+@click.argument("name", required=False, shell_complete=complete_policies)
+@server_options
+@no_etcd
+@wide_output_option
+def show(name: str | None, output: str, **server: Any) -> None:
+    """Show the pointer, how the candidate does and what comes next; with NAME (NAME@VERSION or a digest) the card of
+    those weights."""
+
+    async def card(client: AdminClient) -> dict[str, Any]:
+        return (await client.get(f"/v1/policies/{quote(str(name), safe='')}/card")).get("card") or {}
+
+    async def everything(client: AdminClient) -> dict[str, Any]:
+        found = await client.get("/v1/policies")
+        return {
+            "pointer": found.get("pointer"),
+            "comparison": found.get("comparison"),
+            "windows": await client.items("/v1/policies/windows", most=CHANGES),
+            "history": await client.items("/v1/policies/history", most=CHANGES),
+        }
+
+    if name is not None:
+        found = with_server(server, card)
+        tell(output, found, card_lines(found))
+    else:
+        found = with_server(server, everything)
+        tell(output, found, shown_lines(found, wide=output == "wide"))
+
+
+@policy.command()
+@click.argument("name", shell_complete=complete_policies)
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    help="Weights file (.npz), with --etcd; default: published or shipped.",
+)
+@click.option(
+    "--stage",
+    type=click.Choice(["shadow", "canary", "active"]),
+    default="canary",
+    show_default=True,
+    help="shadow: decides, does not count; canary: decides for --percent of the pods; active: at once, not compared.",
+)
+@click.option("--percent", type=click.IntRange(1, 100), help="Share of pods in the canary; default 100.")
+@click.option(
+    "--auto/--manual",
+    "auto",
+    default=None,
+    help="Whether good windows promote it, or 'conclave policy promote' alone; default: the setting rollout_promotion.",
+)
+@click.option(
+    "--goal",
+    type=click.Choice(["neutral", "balance", "packing", "room"]),
+    help="By which both policies are compared; default: the setting rollout_goal.",
+)
+@click.option("--reason", default="", help="For the history.")
+@click.option("--new-mesh", is_flag=True, help="With --etcd: prepare a mesh that has never run under --etcd-prefix.")
+@server_options
+@or_etcd
+@output_option
+@click.pass_context
+def activate(
+    here: click.Context,
+    /,
+    name: str,
+    weights: Path | None,
+    stage: str,
+    percent: int | None,
+    auto: bool | None,
+    goal: str | None,
+    reason: str,
+    new_mesh: bool,
+    output: str,
+    **where: Any,
+) -> None:
+    """Let the policy NAME (NAME, NAME@VERSION or a digest) decide; by default for every pod, compared until you promote
+    it."""
+    if percent is not None and stage != "canary":
+        raise ConfigError(f"--percent: belongs to --stage canary; leave it out with {stage}")
+    if stage == "active" and (auto is not None or goal is not None):
+        given = "--goal" if auto is None else "--auto" if auto else "--manual"
+        raise ConfigError(f"{given}: an active policy is compared with nothing; leave it out with --stage active")
+    promotion = "" if auto is None else "auto" if auto else "manual"
+    if not etcd_instead(here):
+        if weights is not None:
+            raise ConfigError("--weights: a file goes into etcd; give --etcd, or activate what is published or shipped")
+        if new_mesh:
+            raise ConfigError("--new-mesh: a server's mesh runs already; give --etcd, or leave --new-mesh out")
+        document = {"name": name, "stage": stage, "reason": reason, "percent": percent, "goal": goal}
+        _ask_for("activate", document | {"promotion": promotion or None}, output, where)
+        return
+
+    async def work(store: Store, keys: Keys) -> PolicyPointer:
+        from shared.policy.rollout.rollout import Stage
+        from shared.runtime.records.policy_changes import activate, mesh_known
+
+        given = _from_file(name, weights) if weights is not None else None
+        if not new_mesh and not await mesh_known(store, keys):
+            raise ConfigError(
+                f"--etcd-prefix: no mesh has ever been under {keys.prefix} of this etcd; correct --etcd-prefix or "
+                "--etcd, or give --new-mesh to prepare one before it starts"
+            )
+        return await activate(
+            store, keys, name, stage=Stage(stage), percent=percent, by=_me(), reason=reason, promotion=promotion,
+            goal=goal or "", weights=given, new_mesh=new_mesh, say=lambda line: click.echo(line, err=True),
+        )  # fmt: skip
+
+    _tell_pointer(output, asyncio.run(with_store(settings_of(**where), work)))
+
+
+@policy.command()
+@click.argument("name", shell_complete=complete_policies)
+@click.option("--to", type=click.Choice(["canary", "active"]), help="A stage, in place of the next step.")
+@click.option("--percent", type=click.IntRange(1, 100), help="A share of the pods, in place of the next step's.")
+@click.option("--reason", default="", help="For the history.")
+@server_options
+@no_etcd
+@output_option
+def promote(name: str, to: str | None, percent: int | None, reason: str, output: str, **server: Any) -> None:
+    """Take the candidate NAME one step further: shadow, canary at 1, 10, 50, 100 % of the pods, active."""
+    if percent is not None and to == "active":
+        raise ConfigError("--percent: belongs to the canary; leave it out with --to active")
+    _ask_for("promote", {"name": name, "reason": reason, "to": to, "percent": percent}, output, server)
+
+
+@policy.command()
+@click.option("--reason", default="rolled back by hand", help="For the history.")
+@server_options
+@or_etcd
+@output_option
+@click.pass_context
+def rollback(here: click.Context, /, reason: str, output: str, **where: Any) -> None:
+    """Withdraw the candidate; where there is none, let the policy before the active one decide again."""
+    if not reason.strip():
+        raise ConfigError("--reason: is empty; say why, or leave it out")
+    if not etcd_instead(here):
+        _ask_for("rollback", {"reason": reason}, output, where)
+        return
+
+    async def work(store: Store, keys: Keys) -> PolicyPointer:
+        from shared.runtime.records.policy_changes import withdraw
+
+        return await withdraw(store, keys, by=_me(), reason=reason)
+
+    _tell_pointer(output, asyncio.run(with_store(settings_of(**where), work)))
+
+
+def _ask_for(verb: str, document: dict[str, Any], output: str, server: dict[str, Any]) -> None:
+    """Ask the leader for the change and print the pointer after it. None in ``document``: not given."""
+    body = {name: value for name, value in document.items() if value is not None}
+    found = with_server(server, lambda client: client.change("POST", f"/v1/policies/{verb}", body))
+    tell(output, found, pointer_lines(found.get("pointer")))
+
+
+def _tell_pointer(output: str, pointer: PolicyPointer) -> None:
+    import msgspec
+
+    found = msgspec.to_builtins(pointer)
+    tell(output, {"pointer": found}, pointer_lines(found))
+
+
+def _from_file(name: str, file: Path) -> tuple[PolicyRef, bytes]:
+    from shared.runtime.records.policy_changes import from_bytes
+
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--weights: {file}: {error.strerror}; give a weights file that can be read") from None
+    return from_bytes(name, data, source=str(file))
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "operator"

@@ -1,0 +1,148 @@
+"""Every refusal of a listener, in one table: stable code, status, what it means and what to do about it.
+
+    raise Refused(message, code=...)  -->  the table's status, {code, message}, Retry-After where waiting helps
+
+Codes never change once they are released; messages may. docs/reference/refusals.md is made from the table. Errors that
+are not in it are answered with 500 and without their text, which may hold anything: it is in our log only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from aiohttp import web
+
+from shared.adapters.peers.client import MEDIA_TYPE
+from shared.errors import ConclaveError, ConfigError, InvalidValue, StoreFenced
+
+MESSAGE_CHARS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One row. ``retry_s``: what Retry-After says unless the refusal knows better; None: waiting does not help."""
+
+    code: str
+    status: int
+    meaning: str
+    remedy: str
+    retry_s: float | None = None
+
+
+LOOK = "the outcome is unknown: look before you repeat a change"
+
+CODES: dict[str, Code] = {
+    row.code: row
+    for row in (
+        Code("invalid_request", 400, "a parameter or the body does not fit its schema", "the message names the field"),
+        Code("wire_malformed", 400, "the body is no message between services", "run one version of every service"),
+        Code("wire_invalid", 400, "a field of the message cannot be", "run one version of every service"),
+        Code("wire_unknown_kind", 400, "no message of this kind is known", "run one version of every service"),
+        Code("wire_unknown_version", 400, "this version of messages is not spoken", "run one version of every service"),
+        Code(
+            "wire_unexpected_kind", 400, "a message of another kind is wanted here", "run one version of every service"
+        ),
+        Code("unauthenticated", 401, "no accepted token or certificate", "send a token of the file, or a certificate"),
+        Code("forbidden", 403, "the role may not do this", "ask with the role that the message names"),
+        Code("foreign_agent", 403, "the certificate is another agent's", "give each agent a certificate of its own"),
+        Code("route_unknown", 404, "there is no such route", "see the list of routes"),
+        Code("node_unknown", 404, "there is no node of this name", "list the nodes"),
+        Code("pod_unknown", 404, "there is no pod of this name, or it is gone", "look for it with kubectl"),
+        Code("policy_unknown", 404, "there is no policy of this name", "list the policies"),
+        Code("method_not_allowed", 405, "the route takes another method", "the header Allow names it"),
+        Code("body_timeout", 408, "the body came too slowly", "look at the network; had no effect"),
+        Code("conflict", 409, "something else is the case than the caller thought", "read again, then decide anew"),
+        Code("stale_term", 409, "the sender leads no more, or never did", "look in etcd who leads"),
+        Code("other_policy", 409, "the learner trains another policy", "follow the policy pointer"),
+        Code("kube_rejected", 409, "the API server refused: had no effect", "the message has its reason"),
+        Code("store_rejected", 409, "etcd refused: had no effect", "read again, then decide anew"),
+        Code("too_large", 413, "the body is over 64 KiB", "send less at once"),
+        Code("wire_too_large", 413, "the message is over its limit", "report it: no service sends so much"),
+        Code("media_type_unsupported", 415, "send application/json", "set Content-Type; services speak msgpack"),
+        Code("not_leader", 421, "another process leads", "look in etcd who leads"),
+        Code(
+            "invalid_value", 422, "it fits the schema, and a value in it cannot be", "the message says what is allowed"
+        ),
+        Code("overloaded", 429, "too many requests; see Retry-After", "ask less often, or later", 1),
+        Code("internal", 500, "a fault of ours", "report it with the log of the process"),
+        Code("no_leader", 503, "nobody leads, or it has just changed: had no effect", "ask again", 1),
+        Code("not_ready", 503, "the leader is still listing: had no effect", "ask again", 1),
+        Code("leader_silent", 503, "the leader gave no answer", LOOK, 1),
+        Code("leadership_lost", 503, "the process leads no more", LOOK, 1),
+        Code("timeout", 503, "no answer in time", LOOK, 1),
+        Code("store_unknown", 503, "etcd gave no answer", LOOK, 1),
+        Code("store_rolled_back", 503, "etcd is older than what was seen of it", "mend etcd; see the runbooks", 1),
+        Code("store_compacted", 503, "etcd has forgotten what was asked for", "ask again", 1),
+        Code("store_error", 503, "etcd failed", LOOK, 1),
+        Code("kube_unknown", 503, "the API server gave no answer", LOOK, 1),
+        Code("kube_expired", 503, "the API server has forgotten what was asked for", "ask again", 1),
+        Code("kube_error", 503, "the API server failed", LOOK, 1),
+        Code("peer_rejected", 409, "another service refused: had no effect", "see its log"),
+        Code("peer_unknown", 503, "another service gave no answer", LOOK, 1),
+        Code("peer_error", 503, "a call to another service failed", LOOK, 1),
+        Code("object_invalid", 503, "an object in the cluster cannot be read", "the message names the field", 1),
+    )
+}
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of every 4xx and 5xx. ``code`` is stable, ``message`` is for people."""
+
+    code: str
+    message: str
+
+
+class Refused(ConclaveError):
+    """Ends a request with a row of the table. ``retry_after_s``: in place of the row's."""
+
+    def __init__(self, message: str, *, code: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        row = CODES[code]
+        self.code = code
+        self.status = row.status
+        self.retry_after_s = retry_after_s if retry_after_s is not None else row.retry_s
+
+
+def refusal_of(error: Exception) -> Refused:
+    """What a failure is answered with."""
+    match error:
+        case Refused():
+            return error
+        case StoreFenced():
+            return Refused("this process does not lead any more", code="no_leader")
+        case ConfigError() if not isinstance(error, InvalidValue):
+            return Refused(str(error), code="conflict")
+        case TimeoutError():
+            return Refused("no answer in time; look before trying again", code="timeout")
+        case ConclaveError() if error.code in CODES:
+            return Refused(str(error), code=error.code)
+        case _:
+            return Refused("internal error", code="internal")
+
+
+def answer_of(request: web.BaseRequest, refused: Refused) -> web.Response:
+    """The response, in msgpack where the caller speaks it."""
+    # may quote what the caller sent: half a surrogate pair would stop the encoder, a line break splits the line
+    shown = "".join(char if char.isprintable() else "?" for char in str(refused)[:MESSAGE_CHARS])
+    body = ErrorAnswer(code=refused.code, message=shown)
+    headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
+    if refused.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, round(refused.retry_after_s)))
+    if request.content_type == MEDIA_TYPE:
+        headers["Content-Type"] = MEDIA_TYPE
+        return web.Response(status=refused.status, body=msgspec.msgpack.encode(body), headers=headers)
+    return as_json(body, status=refused.status, headers=headers)
+
+
+def as_json(answer: object, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """A response in JSON."""
+    return web.Response(status=status, body=encoded(answer), content_type="application/json", headers=headers)
+
+
+def encoded(answer: object) -> bytes:
+    """The body of an answer."""
+    return _encoder.encode(answer) + b"\n"
+
+
+_encoder = msgspec.json.Encoder()

@@ -1,0 +1,85 @@
+"""``conclave policy``: the pointer, its windows and changes as people read them, and what is refused before asking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.cli.__main__ import run
+from tests.admin_server import AdminServer
+
+OLD, NEW = ({"name": name, "version": 1, "sha256": sha256} for name, sha256 in (("kube-default", ""), ("lb", "a" * 64)))
+POINTER: dict[str, Any] = {
+    "active": OLD, "previous": None, "candidate": NEW, "stage": "canary", "percent": 10, "number": 2,
+    "reason": "try it", "by": "ann", "promotion": "auto", "goal": "packing",
+}  # fmt: skip
+FIRST = {**POINTER, "candidate": None, "stage": "active", "percent": 0, "number": 1, "reason": "", "by": ""}
+WINDOW: dict[str, Any] = {
+    "number": 5, "time": "2026-11-22T02:00:00Z", "active": "kube-default@1", "candidate": "lb@1", "stage": "canary",
+    "percent": 10, "samples": 40, "agreed": 30, "verdict": "bad", "why": "value",
+    "values": [
+        {"goal": "packing", "active": 0.5, "candidate": 0.4}, {"goal": "neutral", "active": 0.25, "candidate": None},
+    ],
+    "conduct": {"p99_ms": 2.5, "active_p99_ms": 1.5},
+}  # fmt: skip
+ANSWERS: dict[str, Any] = {
+    "GET /v1/policies": {"pointer": POINTER, "items": [], "comparison": {}},
+    "GET /v1/policies/windows": {"items": [WINDOW]},
+    "GET /v1/policies/history": {
+        "items": [
+            {"at": "2026-11-22T02:00:00+00:00", "pointer": POINTER},
+            {"at": "2026-11-21T02:00:00Z", "pointer": FIRST},
+        ]
+    },
+}
+
+
+def shown(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    with AdminServer(ANSWERS) as server:
+        assert run(["policy", "show", "--server", server.url, *options]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_pointer_its_windows_and_its_changes_are_shown_with_times_in_utc(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = shown(capsys).splitlines()
+    assert lines[:4] == [
+        "active     kube-default@1",
+        "candidate  lb@1 (aaaaaaaaaaaa), canary for 10 % of the pods",
+        "promoted   by itself after good windows; compared by the goal packing",
+        "because    try it (by ann)",
+    ]
+    (window,) = (line.split() for line in lines if line.startswith("2026-11-22T02:00:00Z  lb@1"))
+    assert window[2:] == ["canary", "10", "%", "40", "75%", "packing", "0.400", "0.500", "-", "0.250", "bad:", "value"]
+    assert [line.split() for line in lines[-2:]] == [
+        ["2026-11-22T02:00:00Z", "kube-default@1", "lb@1", "canary", "10", "%", "try", "it", "(by", "ann)"],
+        ["2026-11-21T02:00:00Z", "kube-default@1", "-", "active", "first"],
+    ]
+    assert "+00:00" not in "\n".join(lines)
+
+
+def test_wide_has_numbers_digests_and_latencies_too(capsys: pytest.CaptureFixture[str]) -> None:
+    wide, narrow = shown(capsys, "-o", "wide"), shown(capsys)
+    for title in ("SHA256", "NUMBER", "ACTIVE-P99-MS"):
+        assert title in wide
+        assert title not in narrow
+    assert wide.splitlines()[-2].split()[-2:] == ["2", "a" * 64]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("promote", "random", "--to", "active", "--percent", "5"), "--percent: belongs to the canary"),
+        (("activate", "random", "--weights", "w.npz"), "--weights: a file goes into etcd; give --etcd"),
+        (("activate", "random", "--new-mesh"), "--new-mesh: a server's mesh runs already; give --etcd"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anybody_is_asked(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with AdminServer({}) as server:
+        assert run(["policy", *arguments, "--server", server.url]) == 2
+        assert server.asked == []
+    assert told in capsys.readouterr().err
