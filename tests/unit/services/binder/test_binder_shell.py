@@ -302,7 +302,7 @@ async def test_plans_come_as_messages_and_standbys_refuse_them() -> None:
         assert (refused.value.code, refused.value.status) == ("not_leader", 421)
         admin.shell = stage.shell
         answer = decode(await admin.plans(body, Caller()), PlanResult)
-        assert (answer.cause_id, answer.plan_id, answer.results[0].outcome) == (1, 1, Outcome.BOUND)
+        assert (answer.follows, answer.plan_id, answer.results[0].outcome) == (1, 1, Outcome.BOUND)
         with pytest.raises(WireError):
             await admin.plans(b"\x93\x01", Caller())
         assert admin.stats()["bound"] == 1
