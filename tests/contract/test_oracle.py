@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from services.cli.explain.offline import answers
-from shared.kube.cluster_dump import ClusterDump
+from shared.kube.cluster_objects import ClusterDump
 from shared.scheduling.cycle import prefilter
 from shared.scheduling.cycle.evaluation import Evaluator
 from shared.scheduling.cycle.feasibility import FeasibilityCache

@@ -15,6 +15,7 @@ from services.coordinator.cycle.constraints import Constraints
 from services.coordinator.inspect.decisions import Recent
 from services.coordinator.preemption.evictions import Evicted
 from shared.model.node import Condition
+from shared.model.pod import Pod
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.queue import PodQueue
@@ -120,6 +121,8 @@ class State:
     queue: PodQueue = field(default_factory=PodQueue)
     gated: set[str] = field(default_factory=set)
     """Our pods that are not tried because of their scheduling gates, by uid."""
+    untried: dict[str, tuple[Pod, float]] = field(default_factory=dict)
+    """Our pods that cannot be read or ask for what is not supported, by uid; since when."""
     stats: Stats = field(default_factory=Stats)
     recent: Recent = field(default_factory=Recent)
     evicted: Evicted = field(default_factory=Evicted)

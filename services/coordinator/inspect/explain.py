@@ -1,8 +1,8 @@
 """Why a pod is where it is, from everything a leader knows: queue, rounds, placements, the nodes as they stand now.
 
 Pure: it reads the core and changes nothing. The pod itself comes from the API server, so that the answer is about the
-pod as it is now and not as a watch last showed it. It shows no label, image or environment of any pod, and refuses to
-promise: what is feasible now may be taken a moment later.
+pod as it is now and not as a watch last showed it. It shows no label, image or environment of any pod, and is
+no promise: what is feasible now may be taken a moment later.
 """
 
 from __future__ import annotations

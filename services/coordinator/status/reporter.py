@@ -32,10 +32,6 @@ from shared.wire.messages import Placement
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
 """Reasons of the condition PodScheduled, as kube-scheduler sets them."""
 
-NOT_SUPPORTED = "NotSupported"
-"""Ours, of a pod that asks for what Conclave does not look at: no new node would help, so autoscalers must not see
-``Unschedulable``."""
-
 MAX_NOTE_CHARS = 1024
 """The API server's bound on an event's note; a condition's message is cut alike."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from shared.adapters.etcd.memory import MemoryEtcd
 from shared.election.elector import Elector, ElectorState, Phase
 from shared.election.events import (
     Claim,
@@ -32,6 +31,7 @@ from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import StoreRejected
 from shared.ports import CreateRevisionIs, Delete, KeyValue, Put
+from tests.memory_etcd import MemoryEtcd
 
 KEY = "/conclave/v1/coordinator/leader"
 
