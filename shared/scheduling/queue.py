@@ -200,7 +200,8 @@ class PodQueue:
         entry = self.entries.pop(uid, None)
         if entry is not None:
             self._count[entry.place] -= 1
-            self._unpark(entry)
+            if entry.place is Place.UNSCHEDULABLE:
+                self._unpark(entry)
             self.story.add(uid, "{} -> not pending any more", entry.place)
         return entry
 
@@ -342,7 +343,8 @@ class PodQueue:
             story.add(uid, "{} -> {} (taken)", entry.place, place)
         else:
             story.add(uid, "{} -> {} ({})", "new" if cause is OwnEvent.SEEN else entry.place, place, cause)
-        self._unpark(entry)
+        if entry.place is Place.UNSCHEDULABLE:
+            self._unpark(entry)
         self._count[entry.place] -= 1
         self._count[place] += 1
         entry.place, entry.since, entry.version = place, now, entry.version + 1
@@ -369,9 +371,9 @@ class PodQueue:
 
     def _unpark(self, entry: Entry) -> None:
         uid = entry.pod.uid
-        if self._parked_at.pop(uid, None) is not None:
-            self.waiting.discard(uid)
-            self.unjudged.pop(uid, None)
+        del self._parked_at[uid]
+        self.waiting.discard(uid)
+        self.unjudged.pop(uid, None)
 
     def _backoff_s(self, entry: Entry) -> float:
         doublings = min(max(entry.attempts - 1, 0), 32)

@@ -13,6 +13,7 @@ from services.binder.core.instructions import Instruction, Log
 from shared.errors import InvalidTransition
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.story import Story
@@ -57,6 +58,8 @@ class CoreSettings:
     """So long a Binding waits for volumes (kube-scheduler's bindTimeoutSeconds); then the unit is given back."""
     validate: bool = False
     """True: every invariant is checked after each event, and the term ends where one is broken: for tests and bugs."""
+    profile: Profile = DEFAULT
+    """Which filters judge; does not change during a term."""
 
 
 @dataclass(slots=True)
@@ -139,7 +142,7 @@ class State:
     """What is being handled: the cause of every move."""
 
     def __post_init__(self) -> None:
-        self.feasibility = FeasibilityCache(self.cluster.table)
+        self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
 
     @property
     def cache(self) -> ClusterCache:

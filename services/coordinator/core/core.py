@@ -62,6 +62,7 @@ from services.coordinator.rollout.evaluation import RolloutEvaluation
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
+from shared.policy.observation import Need
 from shared.scheduling.queue import Place
 
 SWEEP_QUEUE_S = 30.0
@@ -113,9 +114,10 @@ class Core:
         for event in events:
             tell_event(state, self.ledger, event)
             self._take(event)
-        self.intake.settle()
+        if self.intake.new_nodes or state.cluster.given_up:
+            self.intake.settle()
         self._advance()
-        if self.variants.comparing:
+        if Need.WORKLOADS in self.variants.needs:
             self.variants.inventory.follow()
         out, state.out = state.out, []
         for instruction in out:
@@ -129,7 +131,8 @@ class Core:
             case PodUpserted():
                 self.pods.upsert(event.pod)
             case DecisionsReceived():
-                self.evaluation.heard(event.decisions)
+                if self.variants.pointer is not None:
+                    self.evaluation.heard(event.decisions)
                 self.cycle.decided(event)
             case PlanAnswered():
                 if (plan := self.ledger.plans.get(event.plan_id)) is not None:

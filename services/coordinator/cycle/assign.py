@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from services.coordinator.core.decisions import Considered
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
-from services.coordinator.inspect.decisions import Considered
 from shared.model.constraints import PodClass
 from shared.model.unit import Unit
 from shared.scheduling.cycle.conflicts import fits
@@ -65,15 +65,16 @@ def assign(
     was left; whether that is because a list that was cut ran out: then what comes next is not known, and nothing worse
     is taken instead."""
     merged = _Merged(lists, state.rng)
-    allowed = state.feasibility.static_mask(pod_class)
+    allowed = state.feasibility.static_verdict(pod_class).mask
     taken: list[tuple[Unit, int]] = []
     left: list[Unit] = []
     place, kept = 0, list[int]()
     for unit in units:
         found, uid = -1, unit.pod.uid
+        raced = uid in conflicts.races
         for index in kept:
             head = merged.at(index)
-            if head and _takes(state, pod_class, allowed, head) and not conflicts.avoids(uid, head.name):
+            if head and _takes(state, pod_class, allowed, head) and not (raced and conflicts.avoids(uid, head.name)):
                 found = index
                 kept.remove(index)
                 break
@@ -84,7 +85,7 @@ def assign(
             place += 1
             if not _takes(state, pod_class, allowed, head):
                 state.stats.misfits += 1
-            elif conflicts.avoids(uid, head.name):
+            elif raced and conflicts.avoids(uid, head.name):
                 kept.append(place - 1)
             else:
                 found = place - 1
@@ -106,7 +107,7 @@ def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: _Head) -
         return False
     if not state.settings.check_fits:
         return True
-    return bool(allowed[row]) and fits(table, pod_class, row)
+    return bool(allowed[row]) and fits(state.feasibility, pod_class, row)
 
 
 def _assume(state: State, unit: Unit, answer: Answer, node: str) -> None:
@@ -205,7 +206,7 @@ def assign_guided(
         guidance = state.constraints.judge(unit.pod) if state.settings.judge_again else offered
         ranked = [] if guidance.rejection is not None else _ranked(state, conflicts, unit, guidance, offered, nodes)
         pod_class = unit.pod.pod_class
-        allowed = state.feasibility.static_mask(pod_class)
+        allowed = state.feasibility.static_verdict(pod_class).mask
         chosen = next((node for node in ranked if _takes(state, pod_class, allowed, node.head)), None)
         if chosen is None:
             state.stats.misfits += bool(nodes)

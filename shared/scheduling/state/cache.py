@@ -15,11 +15,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
-from shared.scheduling.filters.gpu_devices import gpu_milli_of
 from shared.scheduling.state.node_table import MAX_DEVICES, NodeTable
 
 
@@ -70,10 +69,13 @@ class ClusterCache:
 
         ``devices``: those it was given already (an inherited intent); None picks them here.
         """
-        self.forget(uid)
-        row = self.table.row_of.get(node_name)
+        if uid in self.accounts:
+            self.forget(uid)
+        row, table = self.table.row_of.get(node_name), self.table
         if devices is None:
-            devices = self.table.pick_devices(row, gpu_milli_of(pod_class)) if row is not None else ()
+            devices = ()
+            if row is not None and table.device_free[row]:
+                devices = table.pick_devices(row, gpu_milli_of(pod_class))
         account = Account(uid, node_name, pod_class, devices, now)
         self._count(account)
         return account

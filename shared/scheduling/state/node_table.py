@@ -185,8 +185,9 @@ class NodeTable:
             self.requested[self.column_of[name], row] = amount
         self.score_requested[:, row] = score_requested
         self.ports[row] = dict.fromkeys(ports, 1)
-        self.device_free[row] = list(device_free)
-        self._count_devices(row)
+        if self.device_free[row] != device_free:
+            self.device_free[row] = list(device_free)
+            self._count_devices(row)
         self._touch(row)
         self.generation[row] = generation
 

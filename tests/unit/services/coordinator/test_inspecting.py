@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.coordinator.core.decisions import PastDecision, Recent
 from services.coordinator.core.events import (
     ControlSeen,
     IntentRecord,
@@ -16,7 +17,6 @@ from services.coordinator.core.events import (
     PointerSeen,
 )
 from services.coordinator.inspect import overview as inspecting
-from services.coordinator.inspect.decisions import PastDecision, Recent
 from services.coordinator.inspect.nodes import (
     DRAINED,
     UNOWNED,
