@@ -28,6 +28,7 @@ from services.binder.cycle.commit import Committer
 from services.binder.cycle.volumes import NOT_IN_TIME, in_vain, unbound_claims, waiting_text, writes_for
 from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION, Pod
 from shared.ports import BindRequest
+from shared.scheduling.story import FACT_CHARS
 from shared.wire.messages import Outcome
 
 ASSUMED = frozenset({Stage.CHECKED, Stage.COMMITTED, Stage.BINDING, Stage.RENEWING})
@@ -341,7 +342,7 @@ class BindingCycle:
         """The end of a unit: its account, its intent, its plans."""
         state, uid = self._state, binding.uid
         state.move(binding, Stage.SETTLED)
-        state.story.add(uid, "{} {} {}", outcome.name, node, reason)
+        state.story.add(uid, "{} {} {}", outcome.name, node, reason[:FACT_CHARS])
         del state.in_flight[uid]
         state.await_volumes.discard(uid)
         state.paused.pop(uid, None)
