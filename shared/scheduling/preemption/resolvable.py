@@ -1,8 +1,8 @@
 """Nodes that evicting pods may open for a pod that no node takes: where to look for preemption candidates.
 
 The same as the codes of ``filtering.rejection_of`` over all nodes, by arrays: static filters and requests above
-allocatable can never be resolved, ports, devices and amounts in use can. Of those nodes only the ones whose pods of lower
-priority hold enough need a dry run.
+allocatable can never be resolved, ports, devices and amounts in use can. Of those nodes only the ones whose pods of
+lower priority hold enough need a dry run.
 """
 
 from __future__ import annotations
