@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from services.cli.explain.offline import answers
-from shared.kube.cluster_dump import ClusterDump
+from shared.kube.cluster_objects import ClusterDump
 from shared.policy.heuristics import KubeDefault
 from shared.policy.ranking import Ranker
 from shared.scheduling.cycle import prefilter

@@ -15,6 +15,7 @@ from services.coordinator.core.instructions import Instruction, Log
 from services.coordinator.cycle.constraints import Constraints
 from services.coordinator.preemption.evictions import Evicted
 from shared.model.node import Condition
+from shared.model.pod import Pod
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
@@ -83,6 +84,8 @@ class CoreSettings:
     """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
     await_control: bool = True
     """False begins before it is known whether scheduling is paused: only the ablation test does that."""
+    validate: bool = False
+    """True: every invariant is checked after each batch of events, and the term ends where one is broken."""
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
     """How much proof a candidate policy needs at each step."""
 
@@ -121,6 +124,8 @@ class State:
     queue: PodQueue = field(default_factory=PodQueue)
     gated: set[str] = field(default_factory=set)
     """Our pods that are not tried because of their scheduling gates, by uid."""
+    untried: dict[str, tuple[Pod, float]] = field(default_factory=dict)
+    """Our pods that cannot be read or ask for what is not supported, by uid; since when."""
     stats: Stats = field(default_factory=Stats)
     recent: Recent = field(default_factory=Recent)
     evicted: Evicted = field(default_factory=Evicted)

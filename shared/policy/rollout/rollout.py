@@ -46,6 +46,9 @@ HARD = frozenset({Failure.NAN, Failure.SHAPE, Failure.EXCEPTION, Failure.DIGEST}
 HISTORY_LIMIT = 200
 """Records of changes kept in etcd."""
 
+AUTOMATIC = "rollout"
+"""Who made a change that the evaluation made by itself (``PolicyPointer.by``)."""
+
 
 class Stage(StrEnum):
     """Where the candidate is; ACTIVE: there is none."""
@@ -168,7 +171,7 @@ class Rollout:
 
     settings: RolloutSettings
     pointer: PolicyPointer
-    by: str = "rollout"
+    by: str = AUTOMATIC
     good: int = 0
     bad: int = 0
     reasons: list[str] = field(default_factory=list)

@@ -91,7 +91,7 @@ def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod)
         return True
     if pod.owner[2] or pod.namespace in state.workloads.services:
         return bool(default_selector(state.workloads, pod).requirements)
-    return named_nodes(pod.pod_class) is not None
+    return bool(pod.pod_class.affinity_terms) and named_nodes(pod.pod_class) is not None
 
 
 def must_yield(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
