@@ -56,10 +56,10 @@ class CoreSettings:
     """A unit that waits for its volumes longer than that says so on its pod."""
     volumes_wait_s: float = 600.0
     """So long a Binding waits for volumes (kube-scheduler's bindTimeoutSeconds); then the unit is given back."""
-    profile: Profile = DEFAULT
-    """Which filters judge; does not change during a term."""
     validate: bool = False
     """True: every invariant is checked after each event, and the term ends where one is broken: for tests and bugs."""
+    profile: Profile = DEFAULT
+    """Which filters judge; does not change during a term."""
 
 
 @dataclass(slots=True)

@@ -69,13 +69,6 @@ def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -
     )
 
 
-def may_relate(state: ClusterState, pod: Pod) -> bool:
-    """Whether other pods may decide its scores; False spares asking."""
-    if pod.relations is not None or state.index.weighted:
-        return True
-    return pod.owner[2] != "" or pod.namespace in state.workloads.services
-
-
 def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
     """Whether anything beyond the nodes themselves may decide about the pod. Cheap: asked for every unit of a round."""
     if pod.relations is not None or pod.nominated_node:
@@ -102,3 +95,10 @@ def must_yield(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> 
         if row is not None and mask[row] and state.nominated_on(node, pod):
             return True
     return False
+
+
+def may_relate(state: ClusterState, pod: Pod) -> bool:
+    """Whether other pods may decide its scores; False spares asking."""
+    if pod.relations is not None or state.index.weighted:
+        return True
+    return pod.owner[2] != "" or pod.namespace in state.workloads.services
