@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from shared.errors import ConfigError
 from shared.experiments.evaluation.results import Progress, SuiteResult
-from shared.policy.weights import WeightsFile, shipped
+
+if TYPE_CHECKING:
+    from shared.policy.weights import WeightsFile
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class SuiteInput:
         Raises ``ConfigError`` for weights of another policy, which nobody would use, and where none are shipped.
         """
         check_used(self.weights, policies)
+        from shared.policy.weights import shipped
+
         return {name: self.weights[name] if name in self.weights else shipped(name) for name in policies}
 
 
