@@ -95,7 +95,7 @@ class World:
 
     def __init__(self, *, settings: CoreSettings | None = None, check_preconditions: bool = True) -> None:
         self.now = 100.0
-        self.settings = settings or CoreSettings()
+        self.settings = settings or CoreSettings(validate=True)
         self.etcd = MemoryEtcd(clock=lambda: self.now)
         self.kube = FakeKube(check_preconditions=check_preconditions)
         self.commitments: list[Commitment] = []

@@ -83,6 +83,7 @@ class Node:
 
     def handle(self, event: Event) -> None:
         self.state, instructions = self.elector.step(self.state, event, self.now)
+        assert list(self.state.validate()) == []
         for instruction in instructions:
             match instruction:
                 case Elected() | Lost():

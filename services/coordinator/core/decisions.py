@@ -1,7 +1,7 @@
 """What was decided lately: for each pod placed, the nodes that were looked at, their scores, and by which policy.
 
 A bounded ring in memory for ``conclave explain`` and for whoever watches decisions; a new leader begins with an empty
-one. It refuses to be a record: which policy placed a pod stays in the pod's annotation, who bound it in the API server.
+one. It is no record: which policy placed a pod stays in the pod's annotation, who bound it in the API server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Considered(Struct, frozen=True, gc=False):
 
 class PastDecision(Struct, frozen=True, gc=False):
     """One placement. ``considered``: the chosen node, then the next-best ones in the order of choice. ``at``: seconds
-    of the clock. ``attempt``: the how manieth, from 1."""
+    of the clock. ``attempt``: its number, from 1."""
 
     at: float
     unit: int
@@ -43,7 +43,7 @@ class PastDecision(Struct, frozen=True, gc=False):
     name: str = ""
     attempt: int = 1
     number: int = 0
-    """The how manieth of its term, from 1."""
+    """Its place in its term, from 1."""
 
 
 class Feed:
