@@ -25,7 +25,7 @@ class Takeover:
 
     def __init__(self, state: State, kinds: Collection[str] = ()) -> None:
         self._state = state
-        self._missing = set(Source) if state.settings.await_control else set(Source) - {Source.CONTROL}
+        self._missing = set(Source)
         self._kinds = set(kinds)
         self._complete_at: float | None = None
         self._early: dict[str, tuple[Pod, float]] = {}
