@@ -29,6 +29,7 @@ from shared.runtime.lease.membership import Membership
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.health import Warnings
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.process import (
     START_TIMEOUT_S,
     hops_of,
@@ -55,12 +56,13 @@ log = structlog.get_logger()
 async def main(service: Service, settings: AgentSettings) -> None:
     """Run until asked to stop. ``ConfigError``: a setting, etcd that does not answer, an id used twice."""
     agent_id = identity(settings)
+    plugins = plugins_of(settings.plugins)
     rng = random.Random(f"{settings.seed}:{agent_id}")
     policy, guard = make_policy(settings.policy), GuardSettings(deadline_s=settings.policy_deadline_ms / 1000)
     lived = ExperienceSettings(delay_s=settings.reward_delay_s)
     core = AgentCore(
         policy, rng, ref=ref_of(settings.policy), clock=time.thread_time, guard=guard, experience=lived,
-        speed=settings.workload_speed,
+        speed=settings.workload_speed, profile=plugins.profile,
     )  # fmt: skip
     metrics = Metrics("agent")
     thread = LeaseThread(store_opener(settings))
@@ -74,6 +76,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
     shell = AgentShell(core, metrics, agent_id=agent_id, read_term=read_term, hops=hops)
     peers = peering(settings)
     peers.standing.register(metrics)
+    plugins.follow(peers.standing.note)
     app = build_app(
         metrics,
         routes=shell.routes(),
@@ -91,6 +94,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
             node=settings.node,
             protocol=VERSION,
             version=our_version(),
+            plugins=plugins.titles,
         )
         replaced = asyncio.Event()
         async with (

@@ -27,7 +27,8 @@ from shared.errors import WireError
 from shared.model.constraints import PodClass
 from shared.policy.guard import GuardSettings, no_clock
 from shared.policy.observation import Policy, Rng
-from shared.policy.usage.node_samples import sample_of
+from shared.policy.usage.views import sample_of
+from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.state.slot_sets import unpack
 from shared.wire.messages import (
     VERSION,
@@ -75,11 +76,12 @@ class AgentCore:
         guard: GuardSettings | None = None,
         experience: ExperienceSettings | None = None,
         speed: float = 1.0,
+        profile: Profile = DEFAULT,
     ) -> None:
         self.replica = Replica()
         self.lanes = Lanes(
             ref or PolicyRef(policy.name, policy.version), policy, rng, clock=clock,
-            settings=guard or GuardSettings(), speed=speed,
+            settings=guard or GuardSettings(), speed=speed, profile=profile,
         )  # fmt: skip
         self.residents = Residents(self.lanes.store)
         self.term = 0
@@ -130,6 +132,7 @@ class AgentCore:
             self.residents.take(offer.residents, self.replica, self.now_s)
         if offer.cluster:
             self.lanes.see_cluster(np.array(offer.cluster))
+        if offer.cluster or offer.samples:
             self._measure(offer.samples)
         if offer.forget_classes:
             self._classes.clear()
@@ -250,6 +253,15 @@ class AgentCore:
         commonest = sorted(diagnosis.reasons.items(), key=lambda item: (-item[1], item[0]))[:REASON_LIMIT]
         reasons = {reason[:REASON_CHARS]: count for reason, count in commonest}
         return Refusal(class_id, diagnosis.nodes, reasons, sorted(diagnosis.plugins))
+
+    def validate(self) -> list[str]:
+        """Every invariant that does not hold between two messages, its name first; empty while all is well."""
+        broken = list(self.replica.validate())
+        if len(self._classes) > CLASS_LIMIT:
+            broken.append(f"agent-classes: {len(self._classes)} classes are remembered")
+        if self.lanes.feasibility.table is not self.replica.table:
+            broken.append("agent-table: nodes are judged by a table that is not the replica's")
+        return broken
 
     def _admit(self, term: int) -> None:
         if term < self.term:

@@ -34,6 +34,7 @@ from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.process import (
     await_store,
     check_etcd,
@@ -65,6 +66,8 @@ async def main(service: Service, settings: BinderSettings) -> None:
     metrics, admin, peers = Metrics("binder"), Admin(service_id, settings.shard), peering(settings)
     admin.register(metrics)
     peers.standing.register(metrics)
+    plugins = plugins_of(settings.plugins)
+    plugins.follow(peers.standing.note)
     app = build_app(
         metrics,
         routes=admin.routes(),
@@ -90,7 +93,9 @@ async def main(service: Service, settings: BinderSettings) -> None:
 
         incarnation = new_incarnation()
         record = LeaderRecord(identity=service_id, incarnation=incarnation, url=url, version=our_version())
-        member = MemberRecord(id=service_id, url=url, incarnation=incarnation, version=our_version())
+        member = MemberRecord(
+            id=service_id, url=url, incarnation=incarnation, version=our_version(), plugins=plugins.titles
+        )
         async with (
             LeaseThread(store_opener(settings), hung_after_s=settings.hung_after_s) as thread,
             listed(

@@ -49,6 +49,7 @@ from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost
 from shared.kube.resources import NAMESPACES, NODES, PODS
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
+from shared.policy.observation import Need
 from shared.ports import Store
 from shared.runtime.http.peers import build_app
 from shared.runtime.kube.reflector import Batch, Reflector
@@ -60,6 +61,7 @@ from shared.runtime.observe.log_tail import LogTail
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.process.health import Standing
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.process import (
     await_store,
     check_etcd,
@@ -110,6 +112,8 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
     metrics, admin, peers = Metrics("coordinator"), Admin(service_id), peering(settings)
     admin.register(metrics)
     peers.standing.register(metrics)
+    plugins = plugins_of(settings.plugins)
+    plugins.follow(peers.standing.note)
     scheduler_metrics = SchedulerMetrics(metrics, profile=settings.scheduler_name, core=lambda: admin.core)
     app = build_app(
         metrics,
@@ -148,7 +152,12 @@ async def main(service: Service, settings: CoordinatorSettings, tail: LogTail | 
             identity=service_id, incarnation=incarnation, url=url, admin_url=admin_url, version=our_version()
         )
         member = MemberRecord(
-            id=service_id, url=url, incarnation=incarnation, version=our_version(), admin_url=admin_url
+            id=service_id,
+            url=url,
+            incarnation=incarnation,
+            version=our_version(),
+            admin_url=admin_url,
+            plugins=plugins.titles,
         )
         async with (
             LeaseThread(store_opener(settings), hung_after_s=settings.hung_after_s) as thread,
@@ -334,7 +343,7 @@ async def lead(
             api,
             every_s=lambda: following.settings.metrics_every_s,
             retuned=following.retuned,
-            wanted=lambda: core.variants.comparing,
+            wanted=lambda: Need.USAGE in core.variants.needs,
             post=shell.post_one,
         ),
         following.run(),

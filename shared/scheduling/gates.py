@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from shared.model.pod import Pod
-from shared.scheduling.cycle.feasibility import Rejection
-from shared.scheduling.cycle.framework import Code
+from shared.scheduling.framework import Code, Rejection
 
 NAME = "SchedulingGates"
 UNSUPPORTED = "ConclaveUnsupported"
+
+NOT_SUPPORTED = "NotSupported"
+"""Ours, of a pod that asks for what Conclave does not look at: no new node would help, so autoscalers must not see
+``Unschedulable``."""
 
 
 def entry_rejection(pod: Pod) -> Rejection | None:
@@ -28,6 +31,13 @@ def unsupported_rejection(pod: Pod) -> Rejection | None:
     if not pod.unsupported:
         return None
     return Rejection(UNSUPPORTED, Code.UNRESOLVABLE, (unsupported_text(pod),))
+
+
+def why_untried(pod: Pod) -> tuple[str, str]:
+    """(reason of its condition, sentence) of a pending pod that is never tried: unreadable, or not supported."""
+    if pod.invalid:
+        return "SchedulerError", f"pod cannot be scheduled as it is written: {pod.invalid}"
+    return NOT_SUPPORTED, unsupported_text(pod)
 
 
 def unsupported_text(pod: Pod) -> str:

@@ -23,7 +23,7 @@ from services.binder.core.events import (
     PodReadFailed,
 )
 from services.binder.core.instructions import Bind, Evict, MarkPod, PatchObject, ReadPod
-from services.binder.cycle.evict import evict
+from services.binder.io.evict import evict
 from services.binder.io.sources import compared
 from shared.errors import KubeError, KubeRejected, LeadershipLost
 from shared.kube.convert import pod_from_api

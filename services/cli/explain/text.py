@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shared.scheduling.explain.amounts import amount_text
+from shared.scheduling.explain.words import amount_text
 
 Json = dict[str, Any]
 NODES_SHOWN = 5
@@ -37,6 +37,14 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield f"  not looked at: {missing}"
     if answer.get("reasons"):
         yield from _reasons(answer["reasons"])
+
+
+def story_of(answer: Json) -> Iterator[str]:
+    """What happened to the pod in this leader's term, oldest first."""
+    lines = answer.get("story")
+    yield "  its story in this leader's term:" if lines else "  this leader keeps no story of it (any more)"
+    for line in lines or ():
+        yield f"    {line['ago_s']:10.3f} s ago  {line['text']}"
 
 
 def _reasons(told: Json) -> Iterator[str]:

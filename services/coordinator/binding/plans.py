@@ -75,12 +75,12 @@ class Ledger:
 
     # --- plans --------------------------------------------------------------------------------------------------
 
-    def open(self, placements: list[tuple[Placement, Pod]], cause_id: int, *, again: bool = False) -> None:
+    def open(self, placements: list[tuple[Placement, Pod]], follows: int, *, again: bool = False) -> None:
         """A new plan, sent at once if a binder leads."""
         state = self.state
         self._plan_ids += 1
         state.messages += 1
-        plan = Plan(VERSION, state.messages, cause_id, state.term, self._plan_ids, [p for p, _ in placements])
+        plan = Plan(VERSION, state.messages, follows, state.term, self._plan_ids, [p for p, _ in placements])
         tried = []
         for placement, pod in placements:
             uid = placement.uid

@@ -72,7 +72,7 @@ class PodIntake:
             self._takeover.settle(uid)
             self._failures.refuse(pod)
             return
-        self._failures.refused.pop(uid, None)
+        state.untried.pop(uid, None)
         if (self._takeover.held or not state.started) and self._takeover.keep(pod):
             return
         if uid in self._preemptor.nominations:

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from random import Random
 
 from services.coordinator.core.counters import Stats
+from services.coordinator.core.decisions import Recent
 from services.coordinator.core.instructions import Instruction, Log
 from services.coordinator.cycle.constraints import Constraints
-from services.coordinator.inspect.decisions import Recent
 from services.coordinator.preemption.evictions import Evicted
 from shared.model.node import Condition
+from shared.model.pod import Pod
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.queue import PodQueue
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
@@ -36,6 +38,8 @@ PRESSURES = {
 class CoreSettings:
     """Bounds and deadlines of the core."""
 
+    profile: Profile = DEFAULT
+    """Which filters judge and which scores are added; does not change during a term."""
     batch_units: int = 64
     """Units in one round: enough to make hops cheap, few enough that a round ends in some 10 ms. 1-1024."""
     plans_in_flight: int = 3
@@ -74,6 +78,8 @@ class CoreSettings:
     """How long a new leader waits for lists of other kinds than pods, nodes, agents and intents; then it begins."""
     speed: float = 1.0
     """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
+    validate: bool = False
+    """True: every invariant is checked after each batch of events, and the term ends where one is broken."""
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
     """How much proof a candidate policy needs at each step."""
 
@@ -112,6 +118,8 @@ class State:
     queue: PodQueue = field(default_factory=PodQueue)
     gated: set[str] = field(default_factory=set)
     """Our pods that are not tried because of their scheduling gates, by uid."""
+    untried: dict[str, tuple[Pod, float]] = field(default_factory=dict)
+    """Our pods that cannot be read or ask for what is not supported, by uid; since when."""
     stats: Stats = field(default_factory=Stats)
     recent: Recent = field(default_factory=Recent)
     evicted: Evicted = field(default_factory=Evicted)
@@ -132,7 +140,9 @@ class State:
 
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
-        self.feasibility = FeasibilityCache(self.cluster.table, cache_bytes=VERDICT_BYTES)
+        self.feasibility = FeasibilityCache(
+            self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES
+        )
         self.constraints = Constraints(self.cluster, self.feasibility)
 
     def attempted(self, uid: str, result: str) -> None:

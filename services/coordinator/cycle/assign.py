@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from services.coordinator.core.decisions import Considered
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import AgentAnswers, Unit
+from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
-from services.coordinator.inspect.decisions import Considered
 from shared.model.constraints import PodClass
+from shared.model.unit import Unit
 from shared.scheduling.cycle.conflicts import fits
 from shared.scheduling.cycle.constraints import Guidance
 from shared.scheduling.state.node_table import BoolArray, IntArray
@@ -54,7 +55,11 @@ class _Head(NamedTuple):
 
 
 def assign(
-    state: State, conflicts: ConflictTracker, pod_class: PodClass, units: Sequence[Unit], lists: Sequence[AgentAnswers]
+    state: State,
+    conflicts: ConflictTracker,
+    pod_class: PodClass,
+    units: Sequence[Unit],
+    lists: Sequence[AgentAnswers],
 ) -> tuple[list[Choice], list[Unit], bool]:
     """For units that their nodes alone decide about: choices in queue order, each assumed; the units for which no head
     was left; whether that is because a list that was cut ran out: then what comes next is not known, and nothing worse
@@ -98,7 +103,9 @@ def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: _Head) -
     """Whether the head's node is still the one meant, may be used, and takes the class as accounted now."""
     table = state.cache.table
     row = table.row_of.get(head.name)
-    return row is not None and row == head.answer.slot and bool(allowed[row]) and fits(table, pod_class, row)
+    return (
+        row is not None and row == head.answer.slot and bool(allowed[row]) and fits(state.feasibility, pod_class, row)
+    )
 
 
 def _assume(state: State, unit: Unit, answer: Answer, node: str) -> None:
@@ -175,7 +182,11 @@ class _Node:
 
 
 def assign_guided(
-    state: State, conflicts: ConflictTracker, offered: Guidance, units: Sequence[Unit], lists: Sequence[AgentAnswers]
+    state: State,
+    conflicts: ConflictTracker,
+    offered: Guidance,
+    units: Sequence[Unit],
+    lists: Sequence[AgentAnswers],
 ) -> tuple[list[Choice], list[Unit]]:
     """Choices in queue order, each assumed; and the units for which none of the answered nodes is right any more.
 
@@ -212,7 +223,12 @@ def assign_guided(
 
 
 def _ranked(
-    state: State, conflicts: ConflictTracker, unit: Unit, guidance: Guidance, offered: Guidance, nodes: list[_Node]
+    state: State,
+    conflicts: ConflictTracker,
+    unit: Unit,
+    guidance: Guidance,
+    offered: Guidance,
+    nodes: list[_Node],
 ) -> list[_Node]:
     """The nodes that the unit may have, best first: accepted ones, then by score, then the least taken."""
     mask, uid = guidance.mask, unit.pod.uid

@@ -16,20 +16,22 @@ from dataclasses import dataclass
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.agents.views import AgentView, Request
 from services.coordinator.binding.plans import Ledger
+from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
 from services.coordinator.cycle.assign import Choice, assign, assign_guided
-from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, AgentAnswers, Classes, Group, Unit
+from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, AgentAnswers, Classes, Group
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
-from services.coordinator.inspect.decisions import PastDecision
 from services.coordinator.rollout.variants import Variants, judged_by
 from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE
 from shared.model.pod import Pod
+from shared.model.unit import Unit
+from shared.policy.observation import Need
 from shared.scheduling.cycle.feasibility import unavailable_message
+from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.queue import Place
-from shared.scheduling.scores.preferences import norms_of
 from shared.scheduling.state.slot_sets import guidance_of
 from shared.wire.messages import VERSION, ClassDefinition, Offer, Placement, UnitGroup
 
@@ -61,7 +63,7 @@ class OpenCycle:
     missing: int
     started_at: float
     deadline: float
-    cause_id: int
+    first_offer: int
     policy: str
     """The active one as it was offered."""
 
@@ -130,7 +132,7 @@ class Cycle:
                 break
             pod = pods[0]
             self._units += 1
-            unit = Unit(self._units, pod, state.queue.entries[pod.uid].able_since)
+            unit = Unit(self._units, (pod,), state.queue.entries[pod.uid].able_since)
             template = constraints.template(pod)
             guided = template is not None
             candidate = variants.has_candidate and variants.takes(pod.uid)
@@ -175,8 +177,8 @@ class Cycle:
                 plain.append(UnitGroup(class_id, numbers, norms_of(state.feasibility, group.pod_class)))
             else:
                 guided.append(class_id)
-        cause_id = state.messages + 1
-        cluster = self._variants.cluster() if self._variants.comparing else []
+        first_offer = state.messages + 1
+        cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []
         asked = set()
         for view in agents:
             wire_groups = plain + self._guided(view, groups, guided) if guided else plain
@@ -187,7 +189,7 @@ class Cycle:
         longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
         patience_s = min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
         self.current = OpenCycle(
-            groups, class_of, asked, missing, state.now, state.now + patience_s, cause_id,
+            groups, class_of, asked, missing, state.now, state.now + patience_s, first_offer,
             self._variants.title,
         )  # fmt: skip
         state.stats.rounds += 1
@@ -217,7 +219,7 @@ class Cycle:
         used = [group.class_id for group in wire_groups]
         fresh = [groups[class_id] for class_id in used if class_id not in view.classes]
         residents, inventory = None, variants.inventory
-        if variants.comparing:
+        if Need.WORKLOADS in variants.needs:
             residents = inventory.tell(view, [(group.workload, group.pod_class) for group in fresh])
         unknown = [
             ClassDefinition(g.known.id, g.pod_class, g.candidate, inventory.id_of(g.workload) if g.workload else 0)
@@ -324,7 +326,7 @@ class Cycle:
                     unowned = len(self._registry.ownership.unowned)
                     self._failures.give_back(unit, group, missing=current.missing, unowned=unowned)
         if placements:
-            self._ledger.open(placements, current.cause_id)
+            self._ledger.open(placements, current.first_offer)
         return True
 
     def _stands(self, unit: Unit, group: Group) -> bool:

@@ -15,13 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import MAX_CLASS_BYTES, Group, Unit
+from services.coordinator.cycle.classes import MAX_CLASS_BYTES, Group
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.search import Preemptor
-from services.coordinator.status.reporter import NOT_SUPPORTED, SCHEDULER_ERROR, UNSCHEDULABLE, StatusReporter
+from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE, StatusReporter
 from shared.model.pod import Pod
+from shared.model.unit import Unit, cause_id
 from shared.scheduling.cycle.feasibility import failure_message
-from shared.scheduling.gates import unsupported_text
+from shared.scheduling.gates import why_untried
 
 PARKED_AT_ONCE = 256
 """Pods told in one turn that there are no nodes, or no agents."""
@@ -73,7 +74,7 @@ class ConflictTracker:
 
 
 class FailureHandler:
-    """Gives units back to the queue, with their reason. ``refused``: pods that were left aside, by uid."""
+    """Gives units back to the queue, with their reason."""
 
     def __init__(self, state: State, reporter: StatusReporter, preemptor: Preemptor, requeuer: Requeuer) -> None:
         self._state = state
@@ -81,7 +82,6 @@ class FailureHandler:
         self._preemptor = preemptor
         self._requeuer = requeuer
         self.conflicts = ConflictTracker(state)
-        self.refused: dict[str, Pod] = {}
 
     # --- a cycle found no node ----------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class FailureHandler:
         state.attempted(pod.uid, "unschedulable")
         state.log(
             "pod_unschedulable", level="debug", pod_uid=pod.uid, pod=pod.key,
-            plugins=",".join(sorted(diagnosis.plugins)), cause_id=f"{state.term:x}-{unit.number:x}",
+            plugins=",".join(sorted(diagnosis.plugins)), cause_id=cause_id(state.term, unit.number),
         )  # fmt: skip
         state.queue.park(pod.uid, diagnosis.plugins, state.now)
         self._requeuer.attempt_ended(pod.uid)
@@ -157,15 +157,13 @@ class FailureHandler:
         state.cluster.withdraw_nomination(pod.uid)
         self._preemptor.forget(pod.uid)
         self._requeuer.attempt_ended(pod.uid)
-        before, self.refused[pod.uid] = self.refused.get(pod.uid), pod
+        before, since = state.untried.get(pod.uid, (None, state.now))
+        state.untried[pod.uid] = pod, since
         if before is None or (before.invalid, before.unsupported) != (pod.invalid, pod.unsupported):
             state.stats.invalid_pods += 1
             problem = pod.invalid or pod.unsupported
             state.log("pod_refused", level="warning", pod_uid=pod.uid, pod=pod.key, problem=problem)
-        if pod.invalid:
-            self._reporter.tell(pod, SCHEDULER_ERROR, f"pod cannot be scheduled as it is written: {pod.invalid}")
-        else:
-            self._reporter.tell(pod, NOT_SUPPORTED, unsupported_text(pod))
+        self._reporter.tell(pod, *why_untried(pod))
 
     def forget(self, uid: str) -> None:
         """The pod is placed or gone: nothing that failed matters any more."""
@@ -176,7 +174,7 @@ class FailureHandler:
         if self._preemptor.nominations or self._preemptor.landing:
             self._preemptor.forget(uid)
         self._requeuer.attempt_ended(uid)
-        self.refused.pop(uid, None)
+        self._state.untried.pop(uid, None)
 
     def _back_off(self, pod: Pod, reason: str, message: str) -> None:
         """The attempt failed, for this reason; what the pod was roused for goes to others meanwhile."""

@@ -13,6 +13,7 @@ import asyncio
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from services.coordinator.core.core import Core
 from services.coordinator.health.history import COUNTED, NAN, STEP_S, History
@@ -20,6 +21,7 @@ from services.coordinator.health.pulse import Pulse
 from services.coordinator.health.verdict import LEVELS, ROLLED_BACK_TOLD_S, RULES, Signals, Verdicts
 from services.coordinator.inspect.nodes import resource_shares
 from services.coordinator.inspect.throughput import Throughput
+from shared.policy.rollout.rollout import AUTOMATIC
 from shared.ports import Clock
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
@@ -113,7 +115,7 @@ class Vitals:
         return now - self._ended_at
 
     def _withdrawn(self, now: float) -> str:
-        """Which policy went back to an earlier one lately: the pointer tells, whoever changed it."""
+        """Which policy was withdrawn by itself lately: the pointer tells. Who takes one back by hand knows it."""
         before, pointer = self._pointer, self.core.variants.pointer
         self._pointer = pointer
         if before is not None and pointer is not None and pointer.number != before.number:
@@ -122,9 +124,9 @@ class Vitals:
                 gone = before.candidate
             elif pointer.active != before.active and pointer.active == before.previous:
                 gone = before.active
-            if gone is not None:
+            if gone is not None and pointer.by == AUTOMATIC:
                 self._rolled_back = now, f"{gone.title} ({pointer.reason or 'no reason given'})"
-            elif pointer.candidate is not None or pointer.active != before.active:
+            elif gone is None and (pointer.candidate is not None or pointer.active != before.active):
                 self._rolled_back = None  # the next one is on its way
         if self._rolled_back is None or now - self._rolled_back[0] > ROLLED_BACK_TOLD_S:
             return ""
@@ -161,45 +163,43 @@ class Vitals:
 def register(metrics: Metrics, vitals: Callable[[], Vitals | None]) -> None:
     """Show the verdict and what it rests on at ``/metrics``; a standby shows zeros."""
 
-    def of(read: Callable[[Vitals], float]) -> Callable[[], float]:
-        def value() -> float:
-            found = vitals()
-            return read(found) if found is not None else 0.0
+    def value(read: Callable[[Vitals], float]) -> float:
+        found = vitals()
+        return read(found) if found is not None else 0.0
 
-        return value
+    def severity(code: str) -> float:
+        found = vitals()
+        findings = found.verdicts.health.findings if found is not None else ()
+        return max((LEVELS[finding.severity] for finding in findings if finding.code == code), default=0)
 
-    metrics.gauge_of(
-        "health_verdict", "Of the leader: 0 ok, 1 degraded, 2 bad", of(lambda v: LEVELS[v.verdicts.health.verdict])
-    )
-    findings = metrics.gauge("health_finding", "What is wrong: 0 nothing, 1 degraded, 2 bad; by code", ["code"])
-
-    def severity(code: str) -> Callable[[Vitals], float]:
-        def read(found: Vitals) -> float:
-            return max((LEVELS[f.severity] for f in found.verdicts.health.findings if f.code == code), default=0)
-
-        return read
-
+    verdict, *others = GAUGES
+    metrics.gauge_of(*verdict[:2], partial(value, verdict[2]))
+    by_code = metrics.gauge("health_finding", "What is wrong: 0 nothing, 1 degraded, 2 bad; by code", ["code"])
     for rule in RULES:
-        findings.labels(rule.code).set_function(of(severity(rule.code)))
-    metrics.gauge_of(
+        by_code.labels(rule.code).set_function(partial(severity, rule.code))
+    for name, text, read in others:
+        metrics.gauge_of(name, text, partial(value, read))
+
+
+GAUGES: tuple[tuple[str, str, Callable[[Vitals], float]], ...] = (
+    ("health_verdict", "Of the leader: 0 ok, 1 degraded, 2 bad", lambda v: LEVELS[v.verdicts.health.verdict]),
+    (
         "leader_turn_longest_seconds", "Longest time in the last minute in which the leader's loop did nothing else",
-        of(lambda v: v.pulse.longest_s(v.clock())),
-    )  # fmt: skip
-    metrics.gauge_of(
+        lambda v: v.pulse.longest_s(v.clock()),
+    ),
+    (
         "leader_turn_busy_ratio", "Share of the last ten seconds spent in turns of the core",
-        of(lambda v: v.pulse.busy_share(v.clock())),
-    )  # fmt: skip
-    metrics.gauge_of(
+        lambda v: v.pulse.busy_share(v.clock()),
+    ),
+    (
         "leader_events_waited_seconds", "Longest that an event waited for the core in the last minute",
-        of(lambda v: v.pulse.waited_s(v.clock())),
-    )  # fmt: skip
-    metrics.gauge_of(
+        lambda v: v.pulse.waited_s(v.clock()),
+    ),
+    (
         "leader_events_waiting", "Most events that one turn took in, in the last minute",
-        of(lambda v: v.pulse.events(v.clock())),
-    )  # fmt: skip
-    metrics.gauge_of("writes_queued", "Conditions, events and lookups not out yet", of(lambda v: v.backlog()[0]))
-    metrics.gauge_of("writes_oldest_seconds", "Age of the oldest of them", of(lambda v: v.backlog()[1]))
-    metrics.gauge_of(
-        "lease_renewal_last_seconds", "What the last renewal of the leader's lease in etcd took",
-        of(lambda v: v.renewal_s()),
-    )  # fmt: skip
+        lambda v: v.pulse.events(v.clock()),
+    ),
+    ("writes_queued", "Conditions, events and lookups not out yet", lambda v: v.backlog()[0]),
+    ("writes_oldest_seconds", "Age of the oldest of them", lambda v: v.backlog()[1]),
+    ("lease_renewal_last_seconds", "What the last renewal of the leader's lease in etcd took", lambda v: v.renewal_s()),
+)  # fmt: skip

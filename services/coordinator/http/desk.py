@@ -9,29 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
+
+import structlog
 
 from services.coordinator.core.core import Core
 from services.coordinator.health.monitor import Vitals
 from services.coordinator.http.peer_routes import Admin
-from services.coordinator.http.registered import Registry
 from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.settings import CoordinatorSettings
 from shared.election.record import LeaderRecord
-from shared.ports import Clock, Store
+from shared.errors import StoreRejected, StoreRolledBack
+from shared.ports import Clock, KeyValue, Store
 from shared.runtime.http.refusals import Refused
 from shared.runtime.lease.leadership import leader_of, term_of
 from shared.runtime.observe.log_tail import LogTail
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
+from shared.runtime.records.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
 
 if TYPE_CHECKING:
     from services.coordinator.http.routes.overview import Glance
     from services.coordinator.http.routes.pending import Painter
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 
@@ -40,6 +45,44 @@ REGISTERED = ("coordinator", "binder", "learner")
 
 OBEYED_S = 2.0
 """How long a change waits for the leader to go by it."""
+
+
+REGISTRY_RETRY_S = 30.0
+
+
+class Registry:
+    """Who is registered in etcd and who led before, kept in memory by watches: asking costs the leader no way to etcd.
+
+    ``conclave status`` is asked most while the leader is busy, and each answer of etcd would wait for several turns of
+    its loop. Until everything was listed once, or where etcd lets us read no more, readers ask etcd themselves.
+    """
+
+    def __init__(self, store: Store, prefixes: Sequence[str]) -> None:
+        self._store = store
+        self._prefixes = tuple(prefixes)
+        self._known: dict[str, tuple[KeyValue, ...]] = {}
+
+    async def run(self) -> None:
+        """Eternal."""
+        async with asyncio.TaskGroup() as group:
+            for prefix in self._prefixes:
+                group.create_task(self._follow(prefix))
+
+    async def listed(self, prefix: str) -> Sequence[KeyValue]:
+        """What is under the prefix, by key. Unknown: ``StoreUnknown``, only while it is not known yet."""
+        known = self._known.get(prefix)
+        return known if known is not None else (await self._store.list_prefix(prefix)).items
+
+    async def _follow(self, prefix: str) -> None:
+        while True:
+            try:
+                async with aclosing(follow_prefix(self._store, prefix)) as views:
+                    async for view in views:
+                        self._known[prefix] = tuple(view.items[key] for key in sorted(view.items))
+            except (StoreRejected, StoreRolledBack) as error:
+                log.warning("registry_unread", prefix=prefix, error=error)
+            self._known.pop(prefix, None)
+            await asyncio.sleep(REGISTRY_RETRY_S)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from services.coordinator.core.core import Core
 from services.coordinator.health.monitor import Vitals, register
 from services.coordinator.inspect.attribution import reasons
 from services.coordinator.inspect.explain import explain, explain_gone
+from services.coordinator.inspect.overview import queue_counts
 from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.control import Following
@@ -41,6 +42,14 @@ LOOKUP_TIMEOUT_S = 3.0
 
 MAX_EXPLAINING = 4
 """Questions answered at once: each judges every node on the leader's loop, beside which it has pods to place."""
+
+
+WRITE_FIGURES: dict[str, tuple[str, Callable[[KubeWrites], int]]] = {
+    "events_written": ("Kubernetes events created or continued in this term", lambda w: w.events_written),
+    "events_waiting": ("Kubernetes events not written yet", lambda w: w.recorder.waiting),
+    "events_combined": ("Events written as one with others, there being too many", lambda w: w.recorder.combined),
+    "events_lost": ("Events that the API server did not take", lambda w: w.recorder.lost),
+}
 
 
 class Admin:
@@ -90,16 +99,7 @@ class Admin:
             "Pending pods with news that are not written yet; newer counts of a reason told before are none",
             lambda: float(self._conditions_waiting()),
         )
-        for name, text, read in (
-            ("events_written", "Kubernetes events created or continued in this term", lambda w: w.events_written),
-            ("events_waiting", "Kubernetes events not written yet", lambda w: w.recorder.waiting),
-            (
-                "events_combined",
-                "Events written as one with others, there being too many",
-                lambda w: w.recorder.combined,
-            ),
-            ("events_lost", "Events that the API server did not take", lambda w: w.recorder.lost),
-        ):
+        for name, (text, read) in WRITE_FIGURES.items():
             metrics.gauge_of(name, text, partial(self._of_writes, read))
 
     def status(self) -> dict[str, Any]:
@@ -192,9 +192,7 @@ class Admin:
             figures["longest_turn_ms"] = round(self._turn_s() * 1000, 3)
             figures["conditions_waiting"] = self._conditions_waiting()
         if self.writes is not None:
-            recorder = self.writes.recorder
-            figures["events_written"], figures["events_waiting"] = self.writes.events_written, recorder.waiting
-            figures["events_combined"], figures["events_lost"] = recorder.combined, recorder.lost
+            figures |= {name: read(self.writes) for name, (_, read) in WRITE_FIGURES.items()}
         if self.peers is not None:
             figures |= self.peers.figures()
         return figures
@@ -215,6 +213,4 @@ class Admin:
         return len(self.core.state.cache.table.row_of) if self.core is not None else 0
 
     def _queue(self) -> dict[str, int]:
-        if self.core is None:
-            return {}
-        return {place.value: count for place, count in self.core.state.queue.count().items()}
+        return queue_counts(self.core) if self.core is not None else {}

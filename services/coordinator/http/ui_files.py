@@ -2,7 +2,7 @@
 
 They are read once at start, from the package, so that no path from outside ever reaches the file system. Every answer
 carries a policy that lets the page load from this server alone and run no inline script, and that no other page may
-frame it. It refuses to know the API: the page signs in and asks for everything else itself.
+frame it. The API is not known here: the page signs in and asks for everything else itself.
 """
 
 from __future__ import annotations

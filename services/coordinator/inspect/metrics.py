@@ -5,7 +5,7 @@ A dashboard or alert made for kube-scheduler (1.36) works on ``scheduler_*`` her
 are fed after each turn. ``profile`` is the scheduler's name. Labels are from closed sets: places, results, rules and
 events of ours, never text from the cluster.
 
-It refuses to count what has another meaning here: nothing is said about extension points, plugins' run times,
+What has another meaning here is not counted: nothing is said about extension points, plugins' run times,
 goroutines or permits, since there are none.
 """
 

@@ -291,7 +291,7 @@ def resource_totals(core: Core) -> list[ResourceTotal]:
 
 
 def resource_shares(core: Core) -> dict[str, float]:
-    """Requested share by resource; without ``pods``, which is no thing one asks for."""
+    """Requested share by resource, without ``pods``: nobody asks for those."""
     return {
         total.name: total.share for total in resource_totals(core) if total.share is not None and total.name != PODS
     }

@@ -14,10 +14,10 @@ from msgspec import Struct, field
 
 from services.coordinator.binding.plans import Placed
 from services.coordinator.core.core import Core
-from services.coordinator.inspect.decisions import Considered, PastDecision
+from services.coordinator.core.decisions import Considered, PastDecision
 from services.coordinator.inspect.explain import retry_in_s
 from services.coordinator.inspect.nodes import ResourceTotal, cordoned, resource_totals
-from services.coordinator.inspect.pending import class_name, reason_of
+from services.coordinator.inspect.pending import UNTRIED, class_name, reason_of
 from services.coordinator.inspect.throughput import Quantiles, Rates, Throughput
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
@@ -85,13 +85,15 @@ class DecisionShown(Struct, frozen=True, kw_only=True):
 
 
 class Queue(Struct, frozen=True, kw_only=True):
-    """Pending pods by place; ``gated``: those that wait for their scheduling gates."""
+    """Pending pods by place; ``gated``: those that wait for their scheduling gates; ``unsupported``: those that are not
+    tried at all, since they cannot be read or ask for what is not supported."""
 
     active: int
     backoff: int
     unschedulable: int
     in_flight: int
     gated: int = 0
+    unsupported: int = 0
 
 
 class Nodes(Struct, frozen=True, kw_only=True):
@@ -156,8 +158,9 @@ def queue_page(
 
 
 def queue_counts(core: Core) -> dict[str, int]:
-    """Pending pods by place."""
-    return {place.value: count for place, count in core.state.queue.count().items()}
+    """Pending pods by place, and those that are not tried at all."""
+    counts = {place.value: count for place, count in core.state.queue.count().items()}
+    return counts | {UNTRIED: len(core.state.untried)}
 
 
 def units(core: Core, wall_of: WallOf) -> Iterator[UnitInFlight]:
@@ -206,6 +209,7 @@ def overview(core: Core, throughput: Throughput, now: float) -> Overview:
             unschedulable=counts[Place.UNSCHEDULABLE],
             in_flight=counts[Place.IN_FLIGHT] + len(core.takeover.held),
             gated=len(state.gated),
+            unsupported=len(state.untried),
         ),
         bound=stats.bound,
         running=state.cluster.index.schedulers[state.scheduler_name],

@@ -24,6 +24,7 @@ from services.coordinator.inspect.nodes import NAMES
 from shared.model.pod import Pod
 from shared.scheduling.explain.failing import failing_rules, tally
 from shared.scheduling.explain.helping import Help, copies, helps_for
+from shared.scheduling.gates import why_untried
 from shared.scheduling.queue import Entry, Place
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray
 
@@ -36,11 +37,17 @@ MOST_CLASSES = 2000
 MOST_ROLLED_UP = 50
 MOST_HELPS, MOST_HELPS_FOR_ALL, PACKED = 3, 10, 5
 
-K = TypeVar("K", str, int)
+T = TypeVar("T")
+
+UNTRIED = "unsupported"
+"""Where pods are that are never tried: in no queue."""
 
 IN_TURN, BACKING_OFF, IN_FLIGHT, PAUSED, NO_NODES, NO_AGENTS = (
     "InTurn", "Backoff", "InFlight", "Paused", "NoNodes", "NoAgents",
 )  # fmt: skip
+
+
+RESUME = Help("resume_scheduling", "", "resume scheduling", None)
 
 
 class HelpShown(Struct, frozen=True, kw_only=True):
@@ -110,7 +117,8 @@ Judge = Callable[[Pod, int], Judged]
 
 @dataclass(slots=True)
 class Class:
-    """Pods that are judged alike. ``pod``: the one that has waited longest."""
+    """Pods that are judged alike. ``pod``: the one that has waited longest; ``refused``: those neither on their way
+    nor in turn."""
 
     name: str
     pod: Pod
@@ -129,6 +137,8 @@ class _Group:
     of: Class
     since: float
     oldest: str
+    message: str = ""
+    """Of pods that are never tried."""
     places: Counter[str] = field(default_factory=Counter)
 
 
@@ -155,7 +165,10 @@ def judge_of(core: Core) -> Judge:
         state = core.state
         found = failing_rules(state.cluster, state.feasibility, pod)
         reasons, message = tally(state.cluster, state.feasibility, found)
-        return Judged(message, reasons, helps_for(state.cluster, found, pod, tuple(reasons), wanted))
+        helps = helps_for(state.cluster, found, pod, tuple(reasons), wanted)
+        if state.paused is not None:  # what fits now is tried again once it goes on, and not by itself
+            helps = [RESUME if one.kind == "wait" else one for one in helps]
+        return Judged(message, reasons, helps)
 
     return judge
 
@@ -169,31 +182,27 @@ def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[Non
         for entry in entries[start : start + GROUPED]:
             grouping.add(entry)
         yield
+    for number, (pod, since) in enumerate(list(core.state.untried.values()), start=1):
+        grouping.add_untried(pod, since)
+        if number % GROUPED == 0:
+            yield
     classes = sorted(grouping.classes.values(), key=lambda one: (-one.refused, one.since))
     refused = [one for one in classes if one.refused]
     for one in refused[:MOST_CLASSES]:
         one.judged = judge(one.pod, one.refused)
         yield
-    picture = Picture(now, len(entries), len(core.state.gated), len(classes), max(0, len(refused) - MOST_CLASSES))
-    paused = core.state.paused is not None
+    pods = sum(one.pods for one in classes)
+    picture = Picture(now, pods, len(core.state.gated), len(classes), max(0, len(refused) - MOST_CLASSES))
     for place, group in enumerate(grouping.groups.values()):
-        picture.groups.append(_shown(group, now, paused=paused))
+        picture.groups.append(_shown(group, now))
         if place % GROUPED == GROUPED - 1:
             yield
     groups = list(grouping.groups.values())
-    picture.by_reason = [
-        ByReason(reason=key, pods=pods, oldest_s=age) for key, pods, age in _rolled(groups, lambda g: g.reason, now)
-    ]
-    picture.by_namespace = [
-        ByNamespace(namespace=key, pods=pods, oldest_s=age)
-        for key, pods, age in _rolled(groups, lambda g: g.namespace, now)
-    ]
-    picture.by_priority = [
-        ByPriority(priority=key, pods=pods, oldest_s=age)
-        for key, pods, age in _rolled(groups, lambda g: g.priority, now)
-    ]
+    picture.by_reason = _rolled(groups, "reason", ByReason, now)
+    picture.by_namespace = _rolled(groups, "namespace", ByNamespace, now)
+    picture.by_priority = _rolled(groups, "priority", ByPriority, now)
     yield
-    picture.helps = yield from _for_all(core, refused[:MOST_CLASSES], paused=paused)
+    picture.helps = yield from _for_all(core, refused[:MOST_CLASSES])
     return picture
 
 
@@ -204,26 +213,34 @@ class _Grouping:
         self.groups: dict[Hashable, _Group] = {}
 
     def add(self, entry: Entry) -> None:
-        pod, key = entry.pod, (entry.pod.pod_class, entry.pod.relations)
+        group = self._group(entry.pod, entry.first_seen, reason_of(self._core, entry))
+        if entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF):
+            group.plugins = entry.plugins
+        group.of.refused += group.reason not in (IN_TURN, IN_FLIGHT)
+        group.places[entry.place.value] += 1
+
+    def add_untried(self, pod: Pod, since: float) -> None:
+        reason, message = why_untried(pod)
+        group = self._group(pod, since, reason)
+        group.message = message
+        group.places[UNTRIED] += 1
+
+    def _group(self, pod: Pod, since: float, reason: str) -> _Group:
+        """The pod's group, with the pod counted in its class."""
+        key = (pod.pod_class, pod.relations)
         of = self.classes.get(key)
         if of is None:
-            of = self.classes[key] = Class(class_name(pod), pod, entry.first_seen)
-        elif entry.first_seen < of.since:
-            of.pod, of.since = pod, entry.first_seen
+            of = self.classes[key] = Class(class_name(pod), pod, since)
+        elif since < of.since:
+            of.pod, of.since = pod, since
         of.pods += 1
-        refused = entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF)
-        of.refused += refused
-        reason = reason_of(self._core, entry)
         place = (reason, pod.namespace, pod.priority, key)
         group = self.groups.get(place)
         if group is None:
-            plugins = entry.plugins if refused else frozenset()
-            group = self.groups[place] = _Group(
-                reason, plugins, pod.namespace, pod.priority, of, entry.first_seen, pod.key
-            )
-        elif entry.first_seen < group.since:
-            group.since, group.oldest = entry.first_seen, pod.key
-        group.places[entry.place.value] += 1
+            group = self.groups[place] = _Group(reason, frozenset(), pod.namespace, pod.priority, of, since, pod.key)
+        elif since < group.since:
+            group.since, group.oldest = since, pod.key
+        return group
 
 
 def reason_of(core: Core, entry: Entry) -> str:
@@ -244,11 +261,12 @@ def class_name(pod: Pod) -> str:
     return blake2b(msgspec.msgpack.encode((pod.pod_class, pod.relations)), digest_size=5).hexdigest()
 
 
-def _shown(group: _Group, now: float, *, paused: bool) -> PendingGroup:
-    pods, judged = group.places.total(), group.of.judged if group.reason not in (IN_TURN, IN_FLIGHT, PAUSED) else None
+def _shown(group: _Group, now: float) -> PendingGroup:
+    pods = group.places.total()
+    judged = None if group.reason in (IN_TURN, IN_FLIGHT) or group.message else group.of.judged
     helps = [_help(one, pods) for one in judged.helps[:MOST_HELPS]] if judged is not None else []
-    if group.reason == PAUSED or (paused and judged is not None):
-        helps.insert(0, _resumed(pods))
+    if group.reason == PAUSED and (judged is None or judged.helps == [RESUME]):
+        judged, helps = None, [_help(RESUME, pods)]
     return PendingGroup(
         reason=group.reason,
         plugins=sorted(group.plugins),
@@ -260,7 +278,7 @@ def _shown(group: _Group, now: float, *, paused: bool) -> PendingGroup:
         oldest_s=round(max(0.0, now - group.since), 3),
         oldest_pod=group.oldest,
         requests={NAMES.get(name, name): amount for name, amount in group.of.pod.pod_class.requests},
-        message=judged.message if judged is not None else "",
+        message=judged.message if judged is not None else group.message,
         reasons=judged.reasons if judged is not None else {},
         helps=helps,
     )
@@ -271,24 +289,24 @@ def _help(one: Help, pods: int) -> HelpShown:
     return HelpShown(kind=one.kind, target=one.target, text=one.text, lets_in=lets_in, of=pods)
 
 
-def _resumed(pods: int) -> HelpShown:
-    return HelpShown(kind="resume_scheduling", target="", text="resume scheduling", lets_in=None, of=pods)
-
-
-def _rolled(groups: Iterable[_Group], key: Callable[[_Group], K], now: float) -> list[tuple[K, int, float]]:
-    pods: Counter[K] = Counter()
-    since: dict[K, float] = {}
+def _rolled(groups: Iterable[_Group], by: str, kind: Callable[..., T], now: float) -> list[T]:
+    """Pods of all groups by one of their fields, most first."""
+    pods: Counter[str | int] = Counter()
+    since: dict[str | int, float] = {}
     for group in groups:
-        name = key(group)
-        pods[name] += group.places.total()
-        since[name] = min(since.get(name, group.since), group.since)
-    return [(name, count, round(max(0.0, now - since[name]), 3)) for name, count in pods.most_common(MOST_ROLLED_UP)]
+        key = getattr(group, by)
+        pods[key] += group.places.total()
+        since[key] = min(since.get(key, group.since), group.since)
+    return [
+        kind(**{by: key}, pods=count, oldest_s=round(max(0.0, now - since[key]), 3))
+        for key, count in pods.most_common(MOST_ROLLED_UP)
+    ]
 
 
 # --- one change for all classes -------------------------------------------------------------------------------------
 
 
-def _for_all(core: Core, classes: list[Class], *, paused: bool) -> Generator[None, None, list[HelpShown]]:
+def _for_all(core: Core, classes: list[Class]) -> Generator[None, None, list[HelpShown]]:
     """The changes that would let in most over all classes: those of higher priority take the room first."""
     merged: dict[tuple[str, str], list[tuple[Class, Help]]] = {}
     for one in classes:
@@ -306,11 +324,10 @@ def _for_all(core: Core, classes: list[Class], *, paused: bool) -> Generator[Non
         shown.append(HelpShown(kind=key[0], target=key[1], text=largest.text, lets_in=lets_in, of=wanted))
     shown.sort(key=lambda one: -(one.lets_in or 0))
     for key in merged.keys() - known.keys():
-        if key[0] == "other":
+        if key[0] in ("other", RESUME.kind):
             waiting = sum(one.refused for one, _ in merged[key])
-            shown.append(HelpShown(kind=key[0], target=key[1], text=merged[key][0][1].text, lets_in=None, of=waiting))
-    if paused:
-        shown.insert(0, _resumed(sum(one.pods for one in classes)))
+            found = HelpShown(kind=key[0], target=key[1], text=merged[key][0][1].text, lets_in=None, of=waiting)
+            shown.insert(0 if key[0] == RESUME.kind else len(shown), found)
     return shown[:MOST_HELPS_FOR_ALL]
 
 

@@ -26,14 +26,11 @@ from services.coordinator.core.events import ConditionFailed
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
 from services.coordinator.core.state import State
 from shared.model.pod import Pod
+from shared.model.unit import cause_id
 from shared.wire.messages import Placement
 
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
 """Reasons of the condition PodScheduled, as kube-scheduler sets them."""
-
-NOT_SUPPORTED = "NotSupported"
-"""Ours, of a pod that asks for what Conclave does not look at: no new node would help, so autoscalers must not see
-``Unschedulable``."""
 
 MAX_NOTE_CHARS = 1024
 """The API server's bound on an event's note; a condition's message is cut alike."""
@@ -277,7 +274,7 @@ def scheduled_event(placement: Placement, node: str, term: int) -> EmitEvent:
     uid, namespace, name = placement.uid, placement.namespace, placement.name
     note = f"Successfully assigned {namespace}/{name} to {node}"
     return EmitEvent(
-        uid, namespace, name, "", "Normal", "Scheduled", "Binding", note, f"{term:x}-{placement.unit:x}"
+        uid, namespace, name, "", "Normal", "Scheduled", "Binding", note, cause_id(term, placement.unit)
     )  # fmt: skip
 
 

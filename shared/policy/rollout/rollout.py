@@ -19,7 +19,7 @@ R3 Windows count for one (candidate, stage, percent, goal) only; a new leader st
 R4 A pod is in the canary at p % whenever it is at any lower percentage; which pods, depends on uid and candidate alone.
 R5 Unless the promotion is ``auto``, no window takes a candidate any further.
 
-Refuses to do: I/O, clocks, reading KPIs off anything; whoever holds it closes windows (``now`` is theirs).
+No I/O, no clock, and no KPI is read here: whoever holds it closes windows (``now`` is theirs).
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ HARD = frozenset({Failure.NAN, Failure.SHAPE, Failure.EXCEPTION, Failure.DIGEST}
 
 HISTORY_LIMIT = 200
 """Records of changes kept in etcd."""
+
+AUTOMATIC = "rollout"
+"""Who made a change that the evaluation made by itself (``PolicyPointer.by``)."""
 
 
 class Stage(StrEnum):
@@ -168,7 +171,7 @@ class Rollout:
 
     settings: RolloutSettings
     pointer: PolicyPointer
-    by: str = "rollout"
+    by: str = AUTOMATIC
     good: int = 0
     bad: int = 0
     reasons: list[str] = field(default_factory=list)

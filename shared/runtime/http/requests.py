@@ -5,9 +5,12 @@ Unknown fields, values given twice, and bodies that are too large, too slow or n
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 from aiohttp import web
 
 from shared.runtime.http.callers import Caller
@@ -35,7 +38,7 @@ def _query(route: Route, request: web.Request) -> Any:
     try:
         return msgspec.convert(given, route.query, strict=False)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise Refused(_told(error), code="invalid_request") from None
+        raise Refused(_told(error, route.query), code="invalid_request") from None
 
 
 async def _body(route: Route, request: web.Request) -> Any:
@@ -47,12 +50,29 @@ async def _body(route: Route, request: web.Request) -> Any:
     try:
         return msgspec.json.decode(data or b"{}", type=route.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(f"body: {_told(error)}", code="invalid_request") from None
+        raise Refused(f"body: {_told(error, route.body)}", code="invalid_request") from None
 
 
-def _told(error: Exception) -> str:
+def _told(error: Exception, kind: type) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
     if isinstance(error, UnicodeError):
         return "not UTF-8"
+    choices = re.search(r"^Invalid enum value .*`\$\.(\w+)`$", str(error))
+    if choices is not None and (allowed := _choices(kind).get(choices[1])):
+        return f"{error}; it is one of {', '.join(allowed)}"
     return str(error).replace(f"matching regex {PRINTED!r}", "without control characters or line breaks")
+
+
+@cache
+def _choices(kind: type) -> dict[str, list[str]]:
+    """What the fields of a schema may be, by name, where there is a choice. The empty text is as good as none."""
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    found = {}
+    for field in info.fields:
+        types = field.type.types if isinstance(field.type, msgspec.inspect.UnionType) else (field.type,)
+        found[field.encode_name] = [
+            str(value) for one in types if isinstance(one, msgspec.inspect.LiteralType) for value in one.values if value
+        ]
+    return found

@@ -11,13 +11,14 @@ A pod on a node we do not know (yet) is kept and counted when the node appears.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec import Struct
 
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
-from shared.scheduling.filters.gpu_devices import gpu_milli_of
 from shared.scheduling.state.node_table import MAX_DEVICES, NodeTable
 
 
@@ -121,6 +122,18 @@ class ClusterCache:
         """Uids accounted on a node."""
         return frozenset(self._by_node.get(node_name, ()))
 
+    def validate(self) -> Iterator[str]:
+        """What is broken in the accounting (I2 rests on it); nothing while all is well. Costs as much as all pods."""
+        yield from self.table.validate()
+        by_node = {uid: name for name, uids in self._by_node.items() for uid in uids}
+        for uid in by_node.keys() ^ self.accounts.keys():
+            yield f"accounts-by-node: {uid} is in one of the two only"
+        for uid, account in self.accounts.items():
+            if account.uid != uid or by_node.get(uid, account.node_name) != account.node_name:
+                yield f"accounts-by-node: {uid} is accounted on {account.node_name}, listed on {by_node.get(uid)}"
+        for name in recount(self):
+            yield f"accounts-sum: the amounts of {name} are not the sum of its pods"
+
     def _count(self, account: Account) -> None:
         self.accounts[account.uid] = account
         self._by_node.setdefault(account.node_name, set()).add(account.uid)
@@ -148,8 +161,9 @@ def recount(cache: ClusterCache) -> list[str]:
         assert node is not None
         other = fresh.upsert(node)
         for uid in sorted(cache.pods_on(name)):
-            account = cache.accounts[uid]
-            fresh.add_usage(other, account.pod_class, account.devices)
+            account = cache.accounts.get(uid)
+            if account is not None:
+                fresh.add_usage(other, account.pod_class, account.devices)
     for name, row in cache.table.row_of.items():
         other = fresh.row_of[name]
         mine = {n: int(cache.table.requested[c, row]) for n, c in cache.table.column_of.items()}

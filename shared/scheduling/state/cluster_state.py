@@ -6,14 +6,14 @@ as nominated. It keeps ``ClusterCache`` (amounts) and ``PodIndex`` (who stands w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.scheduling.scores.image_locality import ImageTable
 from shared.scheduling.state.cache import Account, ClusterCache
+from shared.scheduling.state.images import ImageTable
 from shared.scheduling.state.pod_index import PodIndex
 
 
@@ -152,3 +152,11 @@ class ClusterState:
     def nominated_below(self, node_name: str, priority: int) -> list[Pod]:
         """Pods nominated to a node that a preemptor of ``priority`` displaces."""
         return [other for other in self.nominated.get(node_name, {}).values() if other.priority < priority]
+
+    def validate(self) -> Iterator[str]:
+        """What is broken in cache and nominations; nothing while all is well."""
+        yield from self.cache.validate()
+        nominated = {uid: name for name, pods in self.nominated.items() for uid in pods}
+        for uid in nominated.keys() | self.nominated_to.keys():
+            if nominated.get(uid) != self.nominated_to.get(uid):
+                yield f"nominations: {uid} is on {nominated.get(uid)}, nominated to {self.nominated_to.get(uid)}"

@@ -20,7 +20,8 @@ def test_every_reason_of_a_rule_is_explained() -> None:
 
 
 def test_what_the_page_quotes_of_the_mesh_is_said_by_it() -> None:
-    said = "\n".join(path.read_text() for path in (ROOT / "services").rglob("*.py"))
+    files = [*(ROOT / "services").rglob("*.py"), *(ROOT / "shared/scheduling").rglob("*.py")]
+    said = "\n".join(path.read_text() for path in files)
     rows = PAGE.split("## What the mesh says about itself")[1].split("## ")[0]
     quoted = re.findall(
         r"`([^`]+)`", "\n".join(line.split("|")[1] for line in rows.splitlines() if line.startswith("| `"))

@@ -128,26 +128,25 @@ def _wanted(core: Core, query: NodesQuery) -> Callable[[Node], bool] | None:
         return None
     unwell, drained, unowned = core.state.unwell, core.state.drained, core.registry.ownership.unowned
 
-    def holds(node: Node) -> bool:
+    def is_ready(node: Node) -> bool:
         found = unwell.get(node.name, WELL)
-        match query.state:
-            case "":
-                there = True
-            case "not_ready":
-                there = not found.ready
-            case "pressure":
-                there = bool(found.pressure)
-            case "cordoned":
-                there = node.unschedulable and not node.deleting
-            case "drained":
-                there = node.name in drained
-            case "unowned":
-                there = node.name in unowned
-            case _:
-                there = found.ready and not found.pressure and not node.closed and node.name not in unowned
+        return found.ready and not found.pressure and not node.closed and node.name not in unowned
+
+    states: dict[str, Callable[[Node], bool]] = {
+        "": lambda _: True,
+        "ready": is_ready,
+        "not_ready": lambda node: not unwell.get(node.name, WELL).ready,
+        "pressure": lambda node: bool(unwell.get(node.name, WELL).pressure),
+        "cordoned": lambda node: node.unschedulable and not node.deleting,
+        "drained": lambda node: node.name in drained,
+        "unowned": lambda node: node.name in unowned,
+    }
+    in_state = states[query.state]
+
+    def holds(node: Node) -> bool:
         labels = node.labels
         return (
-            there
+            in_state(node)
             and query.zone in ("", labels.get(ZONE))
             and query.pool in ("", pool_of(labels))
             and (selector is None or selector.matches(labels))

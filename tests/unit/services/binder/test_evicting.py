@@ -11,7 +11,7 @@ from services.binder.core.core import BinderCore
 from services.binder.core.events import Evicted, IntentsListed, PlanReceived, Source, Synced
 from services.binder.core.instructions import Answer, Evict
 from services.binder.core.state import CoreSettings
-from services.binder.cycle.evict import evict
+from services.binder.io.evict import evict
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.objects import Pod
 from shared.wire.keys import Keys

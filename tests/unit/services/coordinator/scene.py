@@ -83,13 +83,20 @@ class Scene:
         self.now = 100.0
         self.seed = seed
         self.policy = policy
-        self.core = Core(term=7, scheduler_name="conclave", policy=policy, rng=Random(seed), settings=settings)
+        self.core = Core(
+            term=7,
+            scheduler_name="conclave",
+            policy=policy,
+            rng=Random(seed),
+            settings=settings or CoreSettings(validate=True),
+        )
         self.agents: dict[str, AgentCore] = {}
         self.records: dict[str, AgentRecord] = {}
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.binder = ClusterCache()
-        self.binder_checks = FeasibilityCache(self.binder.table)
+        self.profile = self.core.state.settings.profile
+        self.binder_checks = FeasibilityCache(self.binder.table, profile=self.profile)
         self.bindings: list[tuple[str, str]] = []
         self.inbox: deque[Event] = deque()
         self.trace: list[Instruction] = []
@@ -116,9 +123,12 @@ class Scene:
     # --- the world ----------------------------------------------------------------------------------------------
 
     def join(self, agent: str, *, node: str = "", tell: bool = True) -> None:
-        self.agents[agent] = AgentCore(make_policy(self.policy), np.random.default_rng(self.seed))
+        self.agents[agent] = AgentCore(make_policy(self.policy), np.random.default_rng(self.seed), profile=self.profile)
         incarnation = f"i{len(self.trace)}-{len(self.agents)}"
-        self.records[agent] = AgentRecord(id=agent, url=f"http://{agent}", incarnation=incarnation, node=node)
+        plugins = tuple(f"filter {name}@1.0" for name in self.profile.names)
+        self.records[agent] = AgentRecord(
+            id=agent, url=f"http://{agent}", incarnation=incarnation, node=node, plugins=plugins
+        )
         if tell:
             self.inbox.append(AgentsChanged(tuple(self.records.values())))
 

@@ -164,7 +164,8 @@ def test_a_plan_that_nobody_answers_is_told_from_when_it_was_made() -> None:
 def test_a_candidate_that_is_withdrawn_is_told_for_an_hour_and_one_that_wins_is_not() -> None:
     kube, frag = PolicyRef("kube-default", 1, ""), PolicyRef("frag", 3, "")
     for after, told in (
-        (PolicyPointer(active=kube, number=2, reason="worse"), ["policy_rolled_back"]),
+        (PolicyPointer(active=kube, number=2, reason="worse", by="rollout"), ["policy_rolled_back"]),
+        (PolicyPointer(active=kube, number=2, reason="no more", by="operator:anna"), []),
         (PolicyPointer(active=frag, previous=kube, number=2), []),
     ):
         watched = Watched()

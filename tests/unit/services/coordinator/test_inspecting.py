@@ -7,9 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.coordinator.core.events import ControlSeen, IntentRecord, NodeSample, NodesMeasured, PointerSeen
+from services.coordinator.core.decisions import PastDecision, Recent
+from services.coordinator.core.events import (
+    ControlSeen,
+    IntentRecord,
+    NodeDeleted,
+    NodeSample,
+    NodesMeasured,
+    PointerSeen,
+)
 from services.coordinator.inspect import overview as inspecting
-from services.coordinator.inspect.decisions import PastDecision, Recent
 from services.coordinator.inspect.nodes import (
     DRAINED,
     UNOWNED,
@@ -61,7 +68,8 @@ def test_the_queue_is_paged_in_order_of_arrival_and_by_place() -> None:
     assert (first[1].priority, first[1].attempts, first[1].waiting_s) == (1, 1, 2.0)
     assert first[1].retry_in_s == pytest.approx(298.0)
     assert queue_page(scene.core, scene.now, place=Place.ACTIVE) == ([], None)
-    assert queue_counts(scene.core) == {"active": 0, "backoff": 0, "unschedulable": 5, "in_flight": 0}
+    counts = {"active": 0, "backoff": 0, "unschedulable": 5, "in_flight": 0, "unsupported": 0}
+    assert queue_counts(scene.core) == counts
 
 
 def test_the_queue_is_chosen_from_by_namespace_and_labels_in_bounded_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +199,7 @@ def test_a_node_that_comes_or_goes_has_its_place_in_the_order() -> None:
     assert shown() == ["n1", "n3"]
     scene.add_node(make_node("n2").node())
     assert shown() == ["n1", "n2", "n3"]
-    scene.core.state.cache.table.remove("n1")
+    scene.deliver(NodeDeleted("n1"))
     assert shown() == ["n2", "n3"]
     scene.add_node(make_node("n0").cordon().node())
     assert shown() == ["n0", "n2", "n3"]

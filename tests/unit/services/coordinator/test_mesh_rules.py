@@ -16,7 +16,7 @@ from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle import cycle as scheduling_cycle
 from services.coordinator.cycle.assign import assign_guided
 from services.coordinator.cycle.constraints import Constraints
-from shared.kube.cluster_dump import ClusterDump
+from shared.kube.cluster_objects import ClusterDump
 from shared.kube.convert import node_from_api
 from shared.kube.convert_relations import node_images
 from shared.model.pod import Pod

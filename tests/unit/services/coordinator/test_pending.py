@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from services.coordinator.core.events import ControlSeen
-from services.coordinator.inspect.overview import queue_page
+from services.coordinator.inspect.overview import queue_counts, queue_page
 from services.coordinator.inspect.pending import GROUPED, Judge, Picture, judge_of, painted
 from shared.model.pod import Pod
 from shared.wire.records import Paused
@@ -151,6 +151,45 @@ def test_while_paused_resuming_comes_first() -> None:
     scene.run()
     ((group,)) = picture(scene).groups
     assert (group.reason, group.helps[0].kind) == ("Paused", "resume_scheduling")
+
+
+def test_while_paused_what_fits_nowhere_is_not_helped_by_resuming() -> None:
+    scene = begun(make_node("n0").node())
+    for name, cpu in (("huge", "500"), ("late", "1")):
+        scene.add_pod(make_pod(name).cpu(cpu).pod())
+        scene.run()
+        scene.deliver(ControlSeen(paused=Paused(by="operator:anna", reason="", since="")))
+    scene.add_pod(make_pod("new").cpu("700").pod())
+    scene.run()
+    found = picture(scene)
+    groups = {group.oldest_pod: group for group in found.groups}
+    assert [group.reason for group in groups.values()] == ["NodeResourcesFit", "Paused", "Paused"]
+    helped = {pod for pod, group in groups.items() if any(one.kind == "resume_scheduling" for one in group.helps)}
+    assert helped == {"default/late"}
+    assert "Insufficient cpu" in groups["default/new"].message
+    assert [(one.kind, one.of) for one in found.helps if one.kind == "resume_scheduling"] == [("resume_scheduling", 1)]
+
+
+def test_pods_that_are_not_supported_or_cannot_be_read_are_counted_with_their_reason() -> None:
+    scene = begun(make_node("n0").node())
+    for name in ("claims", "more-claims"):
+        pod = make_pod(name).cpu("1")
+        pod.json["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+        scene.add_pod(pod.pod())
+    broken = make_pod("broken").cpu("much")
+    scene.add_pod(broken.pod())
+    scene.run()
+    scene.now += 7
+    found = picture(scene)
+    assert found.pods == 3
+    assert {one.reason: one.pods for one in found.by_reason} == {"NotSupported": 2, "SchedulerError": 1}
+    group = next(group for group in found.groups if group.reason == "NotSupported")
+    assert (group.pods, group.places, group.oldest_s >= 7, group.helps) == (2, {"unsupported": 2}, True, [])
+    assert group.message.startswith("Conclave does not support spec.resourceClaims")
+    assert queue_counts(scene.core)["unsupported"] == 3
+    scene.add_pod(make_pod("claims").cpu("1").set(resourceVersion="2").pod())
+    scene.run()
+    assert picture(scene).pods == 2
 
 
 def test_without_nodes_and_without_agents_the_reason_says_so() -> None:

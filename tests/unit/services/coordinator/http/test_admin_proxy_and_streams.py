@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from services.coordinator.core.decisions import PastDecision
 from services.coordinator.http.routes import members, overview
 from services.coordinator.http.table import ROUTES
-from services.coordinator.inspect.decisions import PastDecision
 from shared.election.record import LeaderRecord
 from shared.runtime.http import streaming
 from shared.runtime.http.callers import PROXIED, Role
@@ -260,3 +260,9 @@ async def test_a_dump_holds_every_part_and_no_secret(world: ApiWorld) -> None:
         assert len(dump["nodes"]) == 3
         assert len(dump["decisions"]) == 3
         assert not [token for token in TOKENS.values() if token in answered.text]
+
+
+async def test_a_leader_checks_itself_when_a_dump_asks_for_it(world: ApiWorld) -> None:
+    for at in ("c0", "c1"):
+        dump = json.loads((await world.ask("GET", "/v1/dump?check=true", at=at)).text)
+        assert dump["check"] == []

@@ -118,6 +118,25 @@ async def test_a_refusal_is_one_line_for_people(world: ApiWorld) -> None:
     assert broken.json["message"] == "body: Expected `str` without control characters or line breaks - at `$.reason`"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        (
+            "GET", "/v1/nodes?state=asleep", None,
+            "at `$.state`; it is one of cordoned, drained, not_ready, pressure, ready, unowned",
+        ),
+        ("PUT", "/v1/log-level", {"level": "loud"}, "debug, error, info, warning"),
+        ("POST", "/v1/policies/activate", {"name": "fgd", "goal": "x"}, "balance, neutral, packing, room"),
+    ],
+)  # fmt: skip
+async def test_a_value_that_is_none_of_the_choices_is_told_the_choices(
+    world: ApiWorld, method: str, path: str, body: Any, message: str
+) -> None:
+    answered = await world.ask(method, path, json=body)
+    assert answered.code == "invalid_request"
+    assert answered.json["message"].endswith(message)
+
+
 async def test_responses_carry_the_request_id_and_are_not_kept(world: ApiWorld) -> None:
     for at in ("c0", "c1"):
         for path in ("/healthz", "/v1/leader", "/v1/nothing"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.experiments.evaluation.suites.thesis import CONDITIONS, run
+from shared.experiments.evaluation.suites.suites import SuiteInput
+from shared.experiments.evaluation.suites.thesis import CONDITIONS, run_suite
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.policy import NAME, MarlDqn
 from shared.policy.weights import shipped
@@ -18,11 +19,11 @@ def test_the_card_names_inputs_seeds_and_command() -> None:
     assert min(card.trained["seeds"]["training"]) >= 1000
     assert not set(card.trained["seeds"]["training"]) & set(range(42, 52))
     assert card.trained["command"].startswith("python -m services.learner train marl-dqn")
-    assert MarlDqn.from_shipped().version == card.version
+    assert MarlDqn(shipped(NAME)).version == card.version
 
 
 def test_it_balances_far_better_than_kube_default_and_about_as_the_greedy_that_sees_true_use() -> None:
-    result = run(VALIDATION, policies=(NAME, "kube-default", "greedy"), conditions=CONDITIONS[:1])
+    result = run_suite(SuiteInput(VALIDATION, "", (NAME, "kube-default", "greedy")), conditions=CONDITIONS[:1])
     for workload in ("uniform", "random"):
         ours, kube, greedy = (
             result.policies[name][f"{workload}/imbalance"].mean for name in (NAME, "kube-default", "greedy")

@@ -1,0 +1,132 @@
+"""Why a learned policy chose as it did: Q-values, the features that moved the choice most, and what lost.
+
+By *ablation*: a feature of the chosen node is put at what the other candidates have on average, everything else
+staying; the change of the node's score is what the feature moved (the occlusion of Zeiler and Fergus 2014, section 3.2,
+with the other candidates as the reference, so that it answers why this node and not those). Effects of features that
+act together do not add up to the score; they are not claimed to. Pure; a function of a lens and an observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.policy.networks import Floats
+from shared.policy.observation import Observation, Policy
+
+MOST = 5
+"""Features told by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lens:
+    """What of a learned policy can be looked into, to explain its decisions and to learn from them.
+
+    ``features``: observation to float32 [candidates, len(names)]; ``q_values``: these to float32 [candidates, 2],
+    Q(reject) and Q(accept). The score is their difference.
+    """
+
+    names: Sequence[str]
+    features: Callable[[Observation], Floats]
+    q_values: Callable[[Floats], Floats]
+
+
+def lens_of(policy: Policy) -> Lens | None:
+    """Of a policy that has ``feature_names``, ``features`` and ``q_values``; None: it decides all the same, and is
+    neither explained nor trained while running."""
+    names, features, q_values = (getattr(policy, name, None) for name in ("feature_names", "features", "q_values"))
+    if names is None or features is None or q_values is None:
+        return None
+    return Lens(tuple(names), features, q_values)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One feature of the chosen node: its ``value``, what the others have on average (``reference``), and by how much
+    its being so raised (above 0) or lowered the node's score."""
+
+    feature: str
+    value: float
+    reference: float
+    effect: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One feasible node as the policy saw it. ``score`` = ``q_accept`` - ``q_reject``; accepted above 0."""
+
+    row: int
+    score: float
+    q_accept: float
+    q_reject: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """``moved``: strongest first. ``runner_up``: the best other candidate, None where there is none; ``lost_by``: how
+    far it was behind, and ``decisive``: the features without whose difference it would have been closest."""
+
+    chosen: Candidate
+    moved: tuple[Moved, ...]
+    runner_up: Candidate | None
+    lost_by: float
+    decisive: tuple[Moved, ...]
+
+
+def attribute(lens: Lens, observation: Observation, row: int | None = None, *, most: int = MOST) -> Attribution:
+    """Explain the choice of ``row``, None: of the best-scored candidate. Raises ``ValueError``: it was no candidate."""
+    features = lens.features(observation)
+    candidates = _candidates(lens.q_values(features), observation.rows)
+    if not candidates:
+        raise ValueError("no candidate: there is no choice to explain")
+    place = _place(observation.rows, row) if row is not None else int(np.argmax([c.score for c in candidates]))
+    chosen = candidates[place]
+    others = [index for index in range(len(candidates)) if index != place]
+    reference = features[others].mean(axis=0) if others else np.zeros(features.shape[1], np.float32)
+    moved = _ablate(lens, features, place, reference)[:most]
+    if not others:
+        return Attribution(chosen, tuple(moved), None, 0.0, ())
+    second = max(others, key=lambda index: candidates[index].score)
+    decisive = _ablate(lens, features, place, features[second])[:most]
+    lost_by = chosen.score - candidates[second].score
+    return Attribution(chosen, tuple(moved), candidates[second], lost_by, tuple(decisive))
+
+
+def _ablate(lens: Lens, features: Floats, place: int, reference: Floats) -> list[Moved]:
+    """What each feature of the candidate at ``place`` moved against ``reference`` [features], strongest first.
+
+    All ablations are one batch; the other candidates' rows are not part of a score of this kind of policy.
+    """
+    mine = features[place]
+    ablated = np.repeat(mine[None], len(mine) + 1, axis=0)
+    np.fill_diagonal(ablated[1:], reference)
+    scores = _scores(lens.q_values(ablated))
+    effects = scores[0] - scores[1:]
+    found = [
+        Moved(name, float(mine[index]), float(reference[index]), float(effects[index]))
+        for index, name in enumerate(lens.names)
+        if effects[index] != 0.0
+    ]
+    return sorted(found, key=lambda moved: -abs(moved.effect))
+
+
+def _scores(q_values: Floats) -> Floats:
+    difference: Floats = q_values[:, 1] - q_values[:, 0]
+    return difference
+
+
+def _candidates(q_values: Floats, rows: Sequence[int] | np.ndarray) -> list[Candidate]:
+    scores = _scores(q_values)
+    return [
+        Candidate(int(row), float(score), float(q[1]), float(q[0]))
+        for row, score, q in zip(rows, scores, q_values, strict=True)
+    ]
+
+
+def _place(rows: np.ndarray, row: int) -> int:
+    places = np.flatnonzero(rows == row)
+    if not len(places):
+        raise ValueError(f"row {row} was no candidate of this decision")
+    return int(places[0])

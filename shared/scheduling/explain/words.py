@@ -1,0 +1,69 @@
+"""What rules and amounts are called before people, and what would help where it takes no numbers to say. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shared.model.constraints import PodClass, Taint
+from shared.scheduling.explain.rule_numbers import term_text
+from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, tolerated
+
+CHANGES = {
+    "NodeName": "add the node that spec.nodeName names",
+    "ConclaveGpuDevices": "free GPU devices on one of them, or ask for less of conclave.io/gpu-milli",
+    "PodTopologySpread": "take pods that its constraints select from a fuller domain, add a node to an emptier one, "
+    "raise maxSkew, or set whenUnsatisfiable to ScheduleAnyway",
+    "InterPodAffinity": "start the pod that it must be near, delete the one that it must not be near, "
+    "or prefer instead of require",
+    "NodeVolumeLimits": "detach volumes of the driver from one of them, or add a node",
+    "SchedulingGates": "remove its scheduling gates",
+}
+"""What would help, by plugin, where it takes no numbers to say."""
+
+
+VOLUME_CHANGES = (
+    ("non-existent", "bring back the volume, or delete the claim and what it stood for"),
+    ("waiting for ephemeral volume controller", "wait: the claim is made for it; see whether that controller runs"),
+    ("persistentvolumeclaim", "create the claim that it names, or name one that can be used"),
+    ("unbound immediate", "wait for its claims to be bound: create their storage class, or volumes that fit them"),
+    ("was not created for pod", "delete the claim that has the name of its ephemeral volume"),
+    ("persistentvolume ", "bring back the volume, or delete the claim and what it stood for"),
+    ("find available persistent volumes", "create a volume that fits its claim, or name a class that can make one"),
+    ("no available disk", "delete the pod that uses the disk, or wait for it to end"),
+    ("ReadWriteOncePod", "delete the pod that uses the claim, or wait for it to end"),
+)
+"""What would help by a part of the reason; else a node that reaches the volume."""
+
+
+def volume_change(reasons: Sequence[str]) -> str:
+    """What would help a pod that a volume rule refuses for these reasons."""
+    text = "; ".join(reasons)
+    return next((change for part, change in VOLUME_CHANGES if part in text), "add a node that reaches its volume")
+
+
+def selection_text(pod_class: PodClass) -> str:
+    """What the class selects nodes by."""
+    parts = [f"{key}={value}" for key, value in pod_class.node_selector]
+    if pod_class.affinity_terms:
+        parts.append(" or ".join(filter(None, map(term_text, pod_class.affinity_terms))))
+    return ", ".join(filter(None, parts)) or "its required node affinity"
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """As people write quantities: ``1500m``, ``2``, ``64Mi``; exact."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+            if amount and amount % size == 0:
+                return f"{amount // size}{unit}"
+    return str(amount)
+
+
+def refusing_taints(pod_class: PodClass, taints: Sequence[Taint]) -> list[str]:
+    """``key=value:effect`` of the taints that keep the class away."""
+    return [
+        f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
+        for taint in taints
+        if taint.effect != PREFER_NO_SCHEDULE and not tolerated(pod_class.tolerations, taint)
+    ]
