@@ -1,9 +1,10 @@
 """The agents there are: which nodes each decides for, its view, its one request in flight, and whether it can be asked.
 
-A change of agents deals all nodes anew by ``partition.assign`` (stable: most stay). A single new node goes to the agent
-that it prefers among those with room, without disturbing the others; when the partitions have drifted too far apart,
-all are dealt anew. An agent that is silent or fails is *suspect*: left out of cycles, asked again with a whole view now
-and then, trusted again once it answers. It stays the owner of its nodes until its lease ends; that is for etcd to say.
+A change of agents assigns all nodes anew by ``partition.assign`` (stable: most stay). A single new node goes to the
+agent that it prefers among those with room, without disturbing the others; when the partitions have drifted too far
+apart, all are assigned anew. An agent that is silent or fails is *suspect*: left out of cycles, asked again with a
+whole view now and then, trusted again once it answers. It stays the owner of its nodes until its lease ends; that is
+for etcd to say.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class AgentView:
     """One agent and its view.
 
     ``pending``: names to be looked at (sent, or removed from the view) with the next piece. ``stamp``: the table's
-    counter when the last piece was built. ``suspect``: did not answer in time or failed; left out of rounds until it
+    counter when the last piece was built. ``suspect``: did not answer in time or failed; left out of cycles until it
     answers; ``retry_at``: when it is asked again. ``moves`` counts nodes that came into the view or left it; ``sent``:
     by node its row, the node as sent, and the move by which it came; ``heard``: what it knows of who stands there.
     """

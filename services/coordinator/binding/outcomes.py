@@ -2,7 +2,7 @@
 
 BOUND and ELSEWHERE stay assumed where they are until the watch confirms; CONFLICT gives back at once (another node
 will do), REFUSED after a backoff with its reason; GONE is for the API server to tell, UNRESOLVED for the binder, which
-is asked again, or at last for the API server. It refuses to drop a pod on the binder's word alone: only the watch or a
+is asked again, or at last for the API server. No pod is dropped on the binder's word alone: only the watch or a
 GET ends a pod's place here (I3).
 """
 

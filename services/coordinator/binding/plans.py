@@ -56,7 +56,7 @@ class OpenPlan:
     opened_at: float = 0.0
     """When it was made, seconds of the clock."""
     tried: list[tuple[float, float, int]] = field(default_factory=list)
-    """Per placement: when its pod was first seen, when taken off the queue, and the how-manieth attempt it is."""
+    """Per placement: when its pod was first seen, when taken off the queue, and which attempt it is, from 1."""
     again: bool = False
     """It only asks for the end of units that an earlier plan handed over."""
 

@@ -1,9 +1,9 @@
 """The coordinator as a pure machine: events in, instructions out. One ``Core`` is one term of leadership.
 
-    watch -> Intake -> queue -> Rounds (offer, merge, assume) -> Ledger (plan) -> Outcomes -> watch confirms
-                 ^                 |                                  |
-                 |                 +-- given back <-------------------+
-                 +---- Takeover: lists first, inherited intents
+    watch -> PodIntake -> queue -> Cycle (offer, assign, assume) -> Ledger (plan) -> Outcomes -> watch confirms
+                    ^                |                                 |
+                    |                +--> FailureHandler <-------------+
+                    +---- Takeover: lists first, inherited intents
 
 Invariants kept here (reliability.md 3): I2 nothing assumed above allocatable · I3 every pending pod of ours is in
 exactly one of active, backoff, unschedulable, in flight, assumed, intent · I9 an event delivered twice changes
@@ -64,7 +64,7 @@ EVENTS_PER_TURN = 1000
 """Events that the shell hands over at once: more (a first list, a watch that was cut) take several turns."""
 
 STARTS_PER_TURN = 4
-"""Rounds in which no agent needs to be asked (no node takes any unit) before the loop turns."""
+"""Cycles in which no agent needs to be asked (no node takes any unit) before the loop turns."""
 
 
 class Core:

@@ -86,7 +86,7 @@ class Stats:
     attempts_s: list[tuple[str, float]] = field(default_factory=list)
     """Of attempts ended since then: result (scheduled, unschedulable, error), and from taking the pod off the queue."""
     scheduled_s: list[tuple[int, float]] = field(default_factory=list)
-    """Of pods bound since then: the how-manieth attempt it was, and from first seeing the pod to its Binding."""
+    """Of pods bound since then: which attempt it was, from 1, and from first seeing the pod to its Binding."""
     victims_s: list[int] = field(default_factory=list)
     """Of nominations made since then: how many pods are to leave."""
 

@@ -201,7 +201,7 @@ class ClusterIntake:
             self._requeuer.budgets_changed()
 
     def settle(self) -> None:
-        """After a batch of events: deal the new nodes, offer what nominated pods gave up."""
+        """After a batch of events: assign the new nodes to agents, offer what nominated pods gave up."""
         if self.new_nodes:
             names, self.new_nodes = self.new_nodes, []
             self._registry.add_nodes(names)

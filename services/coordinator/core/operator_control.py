@@ -1,13 +1,13 @@
 """What operators told the mesh, as the core obeys it: scheduling paused, nodes drained, settings changed. Pure.
 
-    etcd --watch--> ControlSeen --> paused: no round begins, no eviction is planned; what is under way finishes
+    etcd --watch--> ControlSeen --> paused: no cycle begins, no eviction is planned; what is under way finishes
                                     drained: the node counts as cordoned, for us alone, until it is resumed
-                                    settings: the next round, window or eviction goes by the new ones
+                                    settings: the next cycle, window or eviction goes by the new ones
 
 Levels, not edges: every event holds all there is, so one that comes twice or late changes nothing (I9). A new leader
 begins nothing before the first (``Takeover``): a pause survives a failover.
 
-Refuses to do: writing any of it (the admin API does), touching pods that run on a drained node.
+The admin API writes all of it. Pods that run on a drained node stay.
 """
 
 from __future__ import annotations

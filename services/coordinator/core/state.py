@@ -1,7 +1,7 @@
 """What the parts of the core share: the accounting, the queue, the numbers, and the list of instructions.
 
 One term of leadership is one ``State``: a new leader begins with an empty one, because nothing in memory is trusted
-across terms (ADR 0006). It refuses to decide anything; the parts beside it do.
+across terms (ADR 0006). It holds; the parts beside it decide.
 """
 
 from __future__ import annotations
@@ -76,14 +76,8 @@ class CoreSettings:
     """True: disruption budgets are never violated; False: they are where no other victims would do."""
     objects_grace_s: float = 5.0
     """How long a new leader waits for lists of other kinds than pods, nodes, agents and intents; then it begins."""
-    judge_again: bool = True
-    """False deals answers by the rules as they were when offered: only the ablation test does that."""
-    check_fits: bool = True
-    """False switches the conflict check of the merge off: only the ablation test does that."""
     speed: float = 1.0
     """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
-    await_control: bool = True
-    """False begins before it is known whether scheduling is paused: only the ablation test does that."""
     validate: bool = False
     """True: every invariant is checked after each batch of events, and the term ends where one is broken."""
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
@@ -134,7 +128,7 @@ class State:
     now: float = 0.0
     started: bool = False
     paused: Paused | None = None
-    """By whom and why no round begins; None: scheduling goes on."""
+    """By whom and why no cycle begins; None: scheduling goes on."""
     drained: dict[str, Drained] = field(default_factory=dict)
     """By node name, also of nodes that are not there (any more)."""
     unwell: dict[str, Unwell] = field(default_factory=dict)

@@ -103,11 +103,9 @@ def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: _Head) -
     """Whether the head's node is still the one meant, may be used, and takes the class as accounted now."""
     table = state.cache.table
     row = table.row_of.get(head.name)
-    if row is None or row != head.answer.slot:
-        return False
-    if not state.settings.check_fits:
-        return True
-    return bool(allowed[row]) and fits(state.feasibility, pod_class, row)
+    return (
+        row is not None and row == head.answer.slot and bool(allowed[row]) and fits(state.feasibility, pod_class, row)
+    )
 
 
 def _assume(state: State, unit: Unit, answer: Answer, node: str) -> None:
@@ -203,7 +201,7 @@ def assign_guided(
     choices: list[Choice] = []
     left: list[Unit] = []
     for unit in units:
-        guidance = state.constraints.judge(unit.pod) if state.settings.judge_again else offered
+        guidance = state.constraints.judge(unit.pod)
         ranked = [] if guidance.rejection is not None else _ranked(state, conflicts, unit, guidance, offered, nodes)
         pod_class = unit.pod.pod_class
         allowed = state.feasibility.static_verdict(pod_class).mask

@@ -10,7 +10,7 @@ alike and in queue order. A pod is roused only for room that takes it, and no mo
 the cost of an event does not grow with the number of pods that wait. Everything that may change a verdict must be noted
 here, since a pod is parked on the verdict of the moment.
 
-Refuses to do: place anybody, decide who is evicted.
+Nobody is placed here; who is evicted is decided by ``preemption/search.py``.
 """
 
 from __future__ import annotations

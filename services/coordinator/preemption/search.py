@@ -9,7 +9,7 @@ crash in between leaves either no victim touched or a nomination that the next l
 priority is still leaving the nominated node, no second victim is chosen. Only pods of lower priority are victims, and
 none that opted out by annotation.
 
-Refuses to do: evict (the binder's), wait for anything while it searches.
+The binder evicts. A search waits for nothing: it goes on turn by turn.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The policy pointer for a leading coordinator: seeded where there is none, followed, and written under the term.
 
-Refuses to do: deciding about it (``evaluation.py``).
+What it should be is decided in ``evaluation.py``.
 """
 
 from __future__ import annotations

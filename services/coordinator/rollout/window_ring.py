@@ -3,7 +3,7 @@
     core --KeepWindow--> ring in memory --every 10 s at most--> one transaction under the term --> policies/windows/
 
 Slots are used again, so etcd holds no more than the ring. A window that could not be written by the end of a term is
-lost, and nothing depends on it. Refuses to do: judging (``policy.rollout``).
+lost, and nothing depends on it. Windows are judged elsewhere (``policy.rollout``).
 """
 
 from __future__ import annotations

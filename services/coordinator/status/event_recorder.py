@@ -7,7 +7,7 @@
 An event of a bound pod costs the API server as much as its Binding does; so those wait until there is nothing more
 urgent, and every pod still gets its own while fewer than ``CAPACITY`` wait. Pure: ``now`` is monotonic seconds.
 
-Refuses to do: keep anybody waiting, I/O, keep events over a change of leader (they are hints).
+Nobody waits for an event, and none is kept over a change of leader: events are hints.
 """
 
 from __future__ import annotations
@@ -96,15 +96,15 @@ class Recorder:
     def add(self, event: EmitEvent, now: float) -> bool:
         """Take an event in. False: there is no room for it; it is counted together with its like."""
         key = (event.uid, event.reason, event.kind)
-        lane = self._told if event.type == "Warning" or event.reason != "Scheduled" else self._bound
-        known = lane.get(key) or self._kept.get(key) or (self._out[key][0] if key in self._out else None)
+        queue = self._told if event.type == "Warning" or event.reason != "Scheduled" else self._bound
+        known = queue.get(key) or self._kept.get(key) or (self._out[key][0] if key in self._out else None)
         if known is not None:
             known.count += 1
             known.last_at = now
             self._continue(known, now)
             return True
-        if len(lane) < CAPACITY:
-            lane[key] = Series(event, now, now)
+        if len(queue) < CAPACITY:
+            queue[key] = Series(event, now, now)
             return True
         self.combined += 1
         group = self._groups.get((event.namespace, event.reason))
@@ -139,9 +139,9 @@ class Recorder:
                 series.count = 1
                 return series
             break  # they are in the order in which they began
-        for lane in (self._told, self._bound):
-            if lane:
-                return lane.pop(next(iter(lane)))
+        for queue in (self._told, self._bound):
+            if queue:
+                return queue.pop(next(iter(queue)))
         return None
 
     def wake_at(self) -> float | None:

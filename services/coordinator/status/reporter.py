@@ -10,7 +10,7 @@ plan gives it up. A message of the same kind (reason and plugins' words; its cou
 ``notice_repeat_s`` have passed, and then it goes with what it is by then. Everything is bounded by the pending pods,
 and an event costs the same however many wait.
 
-Refuses to do: I/O, dropping anything that was told, writing of a pod what it says already.
+Nothing that was told is dropped, and nothing is written that the pod says already.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REPEATS_PER_S = 20
 """Patches per second of messages whose counts alone changed; where thousands wait they would be most of all."""
 
 NOMINATION, FIRST, REASON, COUNTS = range(4)
-"""The lanes, most urgent first."""
+"""The tiers, most urgent first."""
 
 
 class _News(NamedTuple):
@@ -70,7 +70,7 @@ class _Notice:
     nominated: str | None = None
     announced: _News | None = None
     """The news of the newest event about it."""
-    lane: int | None = None
+    tier: int | None = None
     due: float = 0.0
     """Not before."""
     timer: float = 0.0
@@ -97,7 +97,7 @@ class StatusReporter:
     _state: State
     notices: dict[str, _Notice] = field(default_factory=dict)
     """What each pending pod was told, or is to be told, by uid."""
-    _lanes: tuple[dict[str, None], ...] = field(default_factory=lambda: ({}, {}, {}, {}))
+    _tiers: tuple[dict[str, None], ...] = field(default_factory=lambda: ({}, {}, {}, {}))
     _out: dict[str, _Out] = field(default_factory=dict)
     _timers: list[tuple[float, str]] = field(default_factory=list)
     _room: int = 0
@@ -185,10 +185,10 @@ class StatusReporter:
                 notice.timer = 0.0
                 self._file(notice)
         self._room = self._room or settings.notices_in_flight
-        for lane, waiting in enumerate(self._lanes):
-            room = self._room + (NOMINATIONS_MORE if lane == NOMINATION else 0)
+        for tier, waiting in enumerate(self._tiers):
+            room = self._room + (NOMINATIONS_MORE if tier == NOMINATION else 0)
             while waiting and len(self._out) < room:
-                if lane == COUNTS:
+                if tier == COUNTS:
                     if now < self._counts_at:
                         break
                     self._counts_at = max(self._counts_at + 1 / REPEATS_PER_S, now)
@@ -197,39 +197,39 @@ class StatusReporter:
     def wake_at(self) -> float | None:
         """When something is due by itself."""
         times = [self._timers[0][0]] if self._timers else []
-        if self._lanes[COUNTS] and len(self._out) < self._room:
+        if self._tiers[COUNTS] and len(self._out) < self._room:
             times.append(self._counts_at)
         return min(times, default=None)
 
     @property
     def waiting(self) -> int:
         """Pods whose news are not written yet, those on their way included; not those whose counts alone changed."""
-        return len(self._out) + sum(len(lane) for lane in self._lanes[:COUNTS])
+        return len(self._out) + sum(len(tier) for tier in self._tiers[:COUNTS])
 
     def backlog(self, now: float) -> tuple[int, float]:
         """(``waiting``, seconds for which the oldest of them has waited, as near as their order tells)."""
-        first = [self.notices[uid].since for lane in self._lanes[:COUNTS] for uid in islice(lane, 1)]
+        first = [self.notices[uid].since for tier in self._tiers[:COUNTS] for uid in islice(tier, 1)]
         first += [out.since for out in islice(self._out.values(), 1)]
         return self.waiting, now - min(first, default=now)
 
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _file(self, notice: _Notice) -> None:
-        """Into the lane where its news belong (what waits there already keeps its place), or the timer, or nowhere."""
-        lane, due = self._lane_of(notice)
-        if lane is not None and due > self._state.now:
+        """Into the tier where its news belong (what waits there already keeps its place), or the timer, or nowhere."""
+        tier, due = self._tier_of(notice)
+        if tier is not None and due > self._state.now:
             if notice.timer != due:
                 notice.timer = due
                 heapq.heappush(self._timers, (due, notice.pod.uid))
-            lane = None
-        if lane != notice.lane:
-            notice.since = notice.since if notice.lane is not None else self._state.now
+            tier = None
+        if tier != notice.tier:
+            notice.since = notice.since if notice.tier is not None else self._state.now
             self._unfile(notice)
-            notice.lane = lane
-            if lane is not None:
-                self._lanes[lane][notice.pod.uid] = None
+            notice.tier = tier
+            if tier is not None:
+                self._tiers[tier][notice.pod.uid] = None
 
-    def _lane_of(self, notice: _Notice) -> tuple[int | None, float]:
+    def _tier_of(self, notice: _Notice) -> tuple[int | None, float]:
         """Where it belongs, and from when on."""
         shown, news = notice.shown, notice.news
         if notice.placed or notice.pod.uid in self._out:
@@ -245,9 +245,9 @@ class StatusReporter:
         return None, 0.0
 
     def _unfile(self, notice: _Notice) -> None:
-        if notice.lane is not None:
-            self._lanes[notice.lane].pop(notice.pod.uid, None)
-            notice.lane = None
+        if notice.tier is not None:
+            self._tiers[notice.tier].pop(notice.pod.uid, None)
+            notice.tier = None
 
     def _send(self, notice: _Notice) -> None:
         self._unfile(notice)

@@ -8,7 +8,7 @@ those known, and offers carry some 12 bytes per stay. Else nothing here runs, an
 it. A stay has a number that is never given twice in a term, so that telling it again changes nothing. Pods that stood
 before anybody looked are taken to be old. What workloads use is learned here, where all nodes are seen, and told.
 
-Refuses to do: accounting (``cache.py``), learning (``policy/utilisation.py``), sending names to agents (ADR 0008).
+Amounts are accounted in ``cache.py``, use is learned in ``policy/usage``; agents get numbers, no names (ADR 0008).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What nodes use, read from the metrics API as long as a policy wants to know; posted to the core.
 
 A cluster without that API, or one that does not let us read it, is asked rarely and told once: policies then go by
-requests. It refuses to keep anything; samples carry their age, since clocks of machines differ.
+requests. Nothing is kept here; samples carry their age, since clocks of machines differ.
 """
 
 from __future__ import annotations

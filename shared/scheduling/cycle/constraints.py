@@ -70,7 +70,7 @@ def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -
 
 
 def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
-    """Whether anything beyond the nodes themselves may decide about the pod. Cheap: asked for every unit of a round."""
+    """Whether anything beyond the nodes themselves may decide about the pod. Cheap: asked for every unit of a cycle."""
     if pod.relations is not None or pod.nominated_node:
         return True
     if state.nominated and must_yield(state, feasibility, pod):

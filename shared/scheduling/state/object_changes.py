@@ -1,7 +1,7 @@
 """From the objects beside pods and nodes to a ``ClusterState``: what came, changed or went, by kind and key.
 
 Keys are ``namespace/name``, or the name of a kind without namespaces; kinds are plurals, as the API server serves them.
-It refuses to judge: what a change may help is the queue's business.
+What a change may help is judged by the coordinator's ``requeueing.py``.
 """
 
 from __future__ import annotations

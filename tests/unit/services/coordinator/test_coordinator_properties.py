@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 
 from services.coordinator.core.events import AgentsChanged, BinderChanged, PlanFailed
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.cycle import assign as assigning
 from services.coordinator.cycle.requeueing import Requeuer
 from shared.model.cluster_events import NodeDeleted, NodeUpserted, PodUpserted
 from shared.scheduling.cycle.conflicts import check_placement
@@ -220,9 +221,10 @@ TestCoordinator = CoordinatorMachine.TestCase
 TestCoordinator.settings = PROFILE
 
 
-def test_without_the_conflict_check_the_checker_sees_overcommitment() -> None:
-    """Ablation of the merge's check: I2 must be seen to fail."""
-    scene = Scene(settings=CoreSettings(check_fits=False))
+def test_without_the_conflict_check_the_checker_sees_overcommitment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ablation of the check of each choice: I2 must be seen to fail."""
+    monkeypatch.setattr(assigning, "fits", lambda table, pod_class, row: True)
+    scene = Scene()
     scene.add_node(make_node("n0").node())
     scene.begin()
     scene.run()

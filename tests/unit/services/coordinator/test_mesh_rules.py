@@ -12,6 +12,9 @@ import pytest
 
 from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.cycle import cycle as scheduling_cycle
+from services.coordinator.cycle.assign import assign_guided
+from services.coordinator.cycle.constraints import Constraints
 from shared.kube.cluster_objects import ClusterDump
 from shared.kube.convert import node_from_api
 from shared.kube.convert_relations import node_images
@@ -74,9 +77,16 @@ def test_pods_that_keep_apart_never_share_a_node_however_many_are_in_flight() ->
     assert not check_bound_once(scene)
 
 
-def test_answers_dealt_by_the_rules_of_the_offer_alone_break_them() -> None:
+def test_answers_taken_by_the_rules_of_the_offer_alone_break_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation of judging each unit anew."""
-    scene = zoned(10, settings=CoreSettings(judge_again=False))
+
+    def by_the_offer(state, conflicts, offered, units, lists):  # type: ignore[no-untyped-def]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Constraints, "judge", lambda self, pod: offered)
+            return assign_guided(state, conflicts, offered, units, lists)
+
+    monkeypatch.setattr(scheduling_cycle, "assign_guided", by_the_offer)
+    scene = zoned(10)
     for number in range(20):
         scene.add_pod(apart(f"p{number}").pod())
     scene.run(batch=30)

@@ -90,9 +90,11 @@ def test_a_new_leader_that_finds_a_pause_offers_nothing() -> None:
     assert scene.bindings == [("uid-p", "n0")]
 
 
-def without_control(settings: CoreSettings) -> Scene:
+def without_control(*, waits: bool = True) -> Scene:
     """A leader that has listed everything but what operators said, which comes late: a pause."""
-    scene = Scene(settings=settings)
+    scene = Scene()
+    if not waits:
+        scene.core.takeover.synced("control")
     scene.add_node(make_node("n0").node())
     scene.add_pod(make_pod("p").pod())
     scene.begin()
@@ -104,13 +106,13 @@ def without_control(settings: CoreSettings) -> Scene:
 
 
 def test_nothing_is_offered_before_it_is_known_whether_scheduling_is_paused() -> None:
-    scene = without_control(CoreSettings())
+    scene = without_control()
     assert scene.core.state.started
     assert not scene.of(SendOffer)
 
 
 def test_ablation_a_leader_that_does_not_wait_offers_into_a_pause() -> None:
-    assert without_control(CoreSettings(await_control=False)).of(SendOffer)
+    assert without_control(waits=False).of(SendOffer)
 
 
 def test_a_paused_mesh_does_not_spin_while_backoffs_end() -> None:
