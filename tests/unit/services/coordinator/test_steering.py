@@ -94,7 +94,7 @@ def without_control(*, waits: bool = True) -> Scene:
     """A leader that has listed everything but what operators said, which comes late: a pause."""
     scene = Scene()
     if not waits:
-        scene.core.takeover.synced("control")
+        scene.core.takeover.listed("control")
     scene.add_node(make_node("n0").node())
     scene.add_pod(make_pod("p").pod())
     scene.begin()
