@@ -37,7 +37,7 @@ from shared.experiments.evaluation.results import SuiteResult, from_json, silent
 from shared.experiments.evaluation.seeds import TEST_SEEDS, parse_seeds
 from shared.experiments.evaluation.suites import deepsets, openb, thesis
 from shared.experiments.evaluation.suites.suites import SuiteInput
-from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
+from shared.policy.deepsets.policy import DEEP_SETS_POLICIES
 from shared.policy.frag.value import NAME as FRAG
 from shared.policy.weights import WeightsFile, shipped
 
@@ -70,8 +70,8 @@ def measure(policy: str, weights: WeightsFile, command: str, length: Length) -> 
         all_of_them = deepsets.experiments(length.nodes, share=length.share, objectives=[policy])
         promised = [one for one in all_of_them if one.promised]
         planned = [replace(one, deciders=(policy, "oracle")) for one in promised]
-        made, digests = {policy: DeepSetsPolicy(weights)}, {policy: weights.sha256}
-        return deepsets.run(TEST_SEEDS, made, planned=planned, command=command, digests=digests)
+        given = SuiteInput(TEST_SEEDS, command, (policy,), weights={policy: weights})
+        return deepsets.run_suite(given, planned=planned)
     if policy == FRAG:
         folder = data_folder()
         files = {name: (folder / name).read_text() for name in (openb.NODE_LIST, POD_LIST.format(TRACE))}
@@ -79,8 +79,8 @@ def measure(policy: str, weights: WeightsFile, command: str, length: Length) -> 
         found, more = openb.run_suite(given, silent), gains(weights, TEST_SEEDS)
         return replace(found, policies={FRAG: {**found.policies[FRAG], **more}}, goals=(*found.goals, *goals_of(more)))
     compared = tuple(dict.fromkeys((policy, *BASELINES)))
-    as_fixed = thesis.CONDITIONS[:1]
-    return thesis.run(TEST_SEEDS, command=command, policies=compared, conditions=as_fixed, weights={policy: weights})
+    given = SuiteInput(TEST_SEEDS, command, compared, weights={policy: weights})
+    return thesis.run_suite(given, conditions=thesis.CONDITIONS[:1])
 
 
 def result_of(policy: str, name: str, file: Path, weights: WeightsFile, length: Length) -> SuiteResult:

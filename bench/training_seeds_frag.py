@@ -16,7 +16,7 @@ from services.learner.frag.cases import Case
 from services.learner.frag.trainer import data_folder, read_lists
 from services.learner.frag.training import check_cases
 from shared.experiments.evaluation.results import Goal, Metric
-from shared.experiments.evaluation.suites.published_fgd import NOT_BELOW_FGD
+from shared.experiments.evaluation.suites.openb import NOT_BELOW_FGD
 from shared.policy.frag.value import LAYERS, PRICES
 from shared.policy.weights import WeightsFile
 

@@ -10,6 +10,8 @@ Jepsen's etcd tests call this ``definite?``; Patroni answers it with False again
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class ConclaveError(Exception):
     """Base of every error Conclave raises on purpose. ``code`` is stable: logs, metrics and 4xx bodies use it."""
@@ -173,3 +175,34 @@ class ObjectError(ConclaveError):
     def __init__(self, message: str, *, field: str) -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
+
+
+class InvalidTransition(ConclaveError):
+    """A unit was to go from ``start`` to ``finish`` on ``cause``, and its transition table does not lead there.
+
+    What the core remembers cannot be trusted any more, and placements are made from it: the error ends the term, the
+    process exits, and a leader that begins anew reads the truth from the API server and etcd. No pod is lost by that;
+    going on with the move refused could leave one where nobody looks for it. ``story``: the unit's lines so far.
+    """
+
+    code = "invalid_transition"
+
+    def __init__(self, uid: str, start: str, finish: str, cause: str, story: Sequence[str] = ()) -> None:
+        told = "".join(f"\n  {line}" for line in story)
+        super().__init__(
+            f"{uid} cannot go from {start} to {finish} on {cause}; what happened to it:{told or ' nothing'}"
+        )
+        self.uid = uid
+        self.start = start
+        self.finish = finish
+        self.cause = cause
+
+
+class InvalidState(ConclaveError):
+    """A core's invariants do not hold between two turns. One line each, the invariant's name first, then the stories of
+    the pods that they name."""
+
+    code = "invalid_state"
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("\n  ".join(lines))

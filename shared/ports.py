@@ -1,8 +1,8 @@
 """Protocols that the core and the services are written against; the adapters fulfil them.
 
-``Store`` is the coordination store: etcd in production (``adapters/etcd_store.py``), memory in tests
-(``adapters/memory_store.py``); both pass ``tests/contract/test_store*.py``. ``KubeApi`` is the hot path to the
-Kubernetes API (``adapters/kube_api.py``).
+``Store`` is the coordination store: etcd in production (``adapters/etcd/store.py``), memory in tests
+(``tests/memory_store.py``); both pass ``tests/contract/test_store*.py``. ``KubeApi`` is the hot path to the
+Kubernetes API (``adapters/kube/api.py``).
 
 Errors of every call are split as in ``shared.errors``: *refused* (had no effect) or *unknown* (may have had).
 """

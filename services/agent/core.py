@@ -251,6 +251,15 @@ class AgentCore:
         reasons = {reason[:REASON_CHARS]: count for reason, count in commonest}
         return Refusal(class_id, diagnosis.nodes, reasons, sorted(diagnosis.plugins))
 
+    def validate(self) -> list[str]:
+        """Every invariant that does not hold between two messages, its name first; empty while all is well."""
+        broken = list(self.replica.validate())
+        if len(self._classes) > CLASS_LIMIT:
+            broken.append(f"agent-classes: {len(self._classes)} classes are remembered")
+        if self.lanes.feasibility.table is not self.replica.table:
+            broken.append("agent-table: nodes are judged by a table that is not the replica's")
+        return broken
+
     def _admit(self, term: int) -> None:
         if term < self.term:
             self.stale_terms += 1

@@ -9,7 +9,7 @@ Refuses to do: accounting. Amounts and generations are taken over as they come; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -85,6 +85,19 @@ class Replica:
         places: IntArray = self._places[slots[slots < len(self._places)]]
         found: IntArray = places[places != ABSENT]
         return found
+
+    def validate(self) -> Iterator[str]:
+        """What is broken between slots, rows and nodes; nothing while all is well. A gap (revision 0) may be anything:
+        a full view begins from nothing."""
+        if not self.revision:
+            return
+        yield from self.table.validate()
+        if self._slots != {row: slot for slot, row in self.row_of_slot.items()}:
+            yield "agent-slots: a slot and its row do not name each other"
+        if set(self._slots) != set(self.table.row_of.values()):
+            yield "agent-slots: the rows that have a slot are not those that have a node"
+        if not self.epoch:
+            yield f"agent-view: revision {self.revision} of no epoch"
 
     def _restart(self) -> None:
         self.table = NodeTable()

@@ -17,10 +17,11 @@ import structlog
 
 from services.agent.core import AgentCore
 from shared.errors import ConfigError, StoreError, WireError
+from shared.model.unit import cause_id
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import PeerRoute
 from shared.runtime.http.refusals import Refused
-from shared.runtime.observe.hops import Hops, cause_id
+from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
 from shared.wire.messages import Decisions, Offer, ViewUpdate
@@ -85,7 +86,7 @@ class AgentShell:
         if self._core.term != term:
             log.info("coordinator_changed", term=self._core.term)
         if not decisions.revision:
-            log.info("view_wanted", term=self._core.term, message_id=decisions.cause_id)
+            log.info("view_wanted", term=self._core.term, message_id=decisions.follows)
         return answer
 
     def _tell(self, offer: Offer, decisions: Decisions, spent_s: float) -> None:

@@ -73,7 +73,7 @@ class Admin:
             answer |= {
                 "accepting": core.takeover.accepting,
                 "missing": core.takeover.missing,
-                "in_transit": len(core.state.transits),
+                "in_transit": len(core.state.in_flight),
                 "nodes": len(core.state.cache.table.row_of),
                 "accounts": len(core.state.cache.accounts),
             }
@@ -86,8 +86,8 @@ class Admin:
         if self.shell is not None:
             core = self.shell.core
             figures |= dataclasses.asdict(core.stats)
-            figures["in_transit"] = len(core.state.transits)
-            figures["bindings_in_flight"] = core.passage.bindings_in_flight
+            figures["in_transit"] = len(core.state.in_flight)
+            figures["bindings_in_flight"] = core.cycle.bindings_in_flight
             figures["coordinator_term"] = core.coordinator_term
         return figures
 
@@ -95,4 +95,4 @@ class Admin:
         return int(getattr(self.shell.core.stats, name)) if self.shell is not None else 0
 
     def _in_transit(self) -> int:
-        return len(self.shell.core.state.transits) if self.shell is not None else 0
+        return len(self.shell.core.state.in_flight) if self.shell is not None else 0

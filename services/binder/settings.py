@@ -37,6 +37,9 @@ class BinderSettings(ProcessSettings):
     """How often intents in etcd and late confirmations are looked at."""
     compare_every_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 300.0
     """How often the cache is compared with a full list of pods."""
+    validate: bool = False
+    """Check every invariant of the core after each batch of events, and end the term where one is broken, with the
+    stories of the pods it names. For tests and for hunting a bug: it costs as much as all pods, each time."""
 
     def core(self) -> CoreSettings:
         """What the core is told."""
@@ -46,4 +49,5 @@ class BinderSettings(ProcessSettings):
             volumes_wait_s=self.volumes_wait_s,
             sweep_every_s=self.sweep_every_s,
             compare_every_s=self.compare_every_s,
+            validate=self.validate,
         )

@@ -1,7 +1,7 @@
 """Where the installed programs begin: while commands load, Ctrl-C just ends us.
 
 Why apart from ``__main__``: loading takes most of a second on a busy machine, and an interrupt in it would show a
-traceback of imports. It refuses to import anything of ours before that is settled.
+traceback of imports. So nothing of ours is imported before that is settled.
 """
 
 from __future__ import annotations

@@ -74,6 +74,9 @@ class CoordinatorSettings(ProcessSettings):
     """Who takes a candidate to its next step: an operator, or good windows. ``activate`` may say otherwise of one."""
     rollout_goal: Literal["neutral", "balance", "packing", "room"] = "neutral"
     """By which goal a candidate is compared with the active policy. ``activate`` may say otherwise of one."""
+    validate: bool = False
+    """Check every invariant of the core after each batch of events, and end the term where one is broken, with the
+    stories of the pods it names. For tests and for hunting a bug: it costs as much as all pods, each time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,6 +100,7 @@ class CoordinatorSettings(ProcessSettings):
             # an answer that the round still waits for must not be cut off on its way
             request_timeout_s=max(LEAST_REQUEST_TIMEOUT_S, 2 * self.offer_deadline_ms / 1000),
             speed=self.workload_speed,
+            validate=self.validate,
             rollout=RolloutSettings(
                 window_s=self.rollout_window_s,
                 min_samples=self.rollout_min_samples,

@@ -8,7 +8,7 @@ One thing at a time: what is trained on, gated and published is one set of weigh
 the pointer nothing is published over it, so nothing is trained for nothing either. Whatever fails, the learner goes on
 from the active weights with the next transitions; the mesh never waits for it.
 
-Refuses to do: torch, I/O, clocks.
+No torch, no I/O, no clock here: the shell has them.
 """
 
 from __future__ import annotations

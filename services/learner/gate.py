@@ -16,8 +16,6 @@ from shared.errors import ConfigError
 from shared.experiments.evaluation.deciders.thesis import Tally, policy_decider
 from shared.experiments.evaluation.worlds.thesis_session import Session
 from shared.policy.marl.policy import MarlDqn
-from shared.policy.observation import Policy
-from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile
 
 GateFunction = Callable[[WeightsFile, WeightsFile, Sequence[int]], float]
@@ -50,13 +48,9 @@ def gate_of(policy: str) -> GateFunction:
 
 def imbalance(file: WeightsFile, workload: str, seed: int) -> float:
     """Of one episode placed by these weights. Raises ``ConfigError`` when they cannot be used in it."""
-
-    def make(store: UtilisationStore) -> Policy:
-        return MarlDqn(file, store)
-
     tally, rng = Tally(), random.Random(seed)
     session = Session.of(workload, seed)
-    decide = policy_decider(make, tally)
+    decide = policy_decider(MarlDqn(file, session.store), tally)
     while not session.over:
         session.place(decide(session, rng))
     if tally.unusable:

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
-from services.learner.marl.networks import LinearStack
+from services.learner.marl.networks import SingleNetwork
 from services.learner.training.dqn import DqnLearner, DqnSettings
 from services.learner.training.replay import ReplayBuffer, transition_fields
 from shared.errors import ConfigError
@@ -25,19 +24,6 @@ from shared.wire.messages import Transition
 
 EQUAL = 1e-5
 """How far numpy may be from torch, relative to the largest Q-value where that is above 1."""
-
-
-class NodeNetwork(nn.Module):
-    """Q-values [batch, 2] of one node's agent."""
-
-    def __init__(self, sizes: Sequence[int]) -> None:
-        super().__init__()
-        self.stack = LinearStack(sizes)
-
-    def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """``s`` [batch, features] to [batch, 2]."""
-        q: Tensor = self.stack(s)
-        return q
 
 
 class OnlineTrainer:
@@ -84,7 +70,7 @@ class OnlineTrainer:
                 " has trained"
             )
         sizes.append(base.arrays[f"l{layers - 1}.w"].shape[1])
-        network = NodeNetwork(sizes)
+        network = SingleNetwork(sizes)
         network.stack.load(base.arrays)
         learner = DqnLearner(network, self._settings)
         losses = [learner.update(self._sample(self._settings.batch_size)).loss for _ in range(updates)]
@@ -104,7 +90,7 @@ class OnlineTrainer:
         with self._alone:
             return self.replay.sample(size)
 
-    def _check_equal(self, network: NodeNetwork, file: WeightsFile, layers: int) -> None:
+    def _check_equal(self, network: SingleNetwork, file: WeightsFile, layers: int) -> None:
         sample = self._sample(64)["s_tm1"]
         with torch.no_grad():
             expected = network(torch.from_numpy(sample)).numpy()

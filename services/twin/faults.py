@@ -1,7 +1,7 @@
 """Faults that the server injects on purpose: delays, 429, 403, 500, and replies that never come.
 
 A plan is a list of rules, tried in order; the first whose method, path and probability fit decides. A rule with a
-``count`` is used up. Pure: randomness comes in, so a seeded run repeats. It refuses to touch sockets.
+``count`` is used up. Pure: randomness comes in, so a seeded run repeats. It does not touch sockets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The audit: recompute from the API server's file alone what the mesh claims of itself.
 
 In: entries of ``audit_log``. Out: one ``AuditReport``. It trusts neither the scheduler nor its figures, shares no code
-with it, and refuses to look at anything but the file. What is counted:
+with it, and looks at nothing but the file. What is counted:
 
 - ``pods_bound``: pods (uids) that got a node by a bind; ``double_bound``: those that got one more than once;
 - ``overcommitted_nodes``: nodes that at any time got a pod beyond their allocatable;
@@ -61,14 +61,8 @@ class AuditReport:
     @property
     def ok(self) -> bool:
         """Whether every invariant held."""
-        return not (
-            self.double_bound
-            or self.overcommitted_nodes
-            or self.gpu_violations
-            or self.misplaced
-            or self.schedulable_but_unbound
-            or self.lost
-        )
+        wrong = (self.double_bound, self.overcommitted_nodes, self.gpu_violations, self.misplaced, self.lost)
+        return not (any(wrong) or self.schedulable_but_unbound)
 
     def to_json(self) -> dict[str, Any]:
         """The figures by name, with ``ok``."""

@@ -1,7 +1,7 @@
 """The audit's book of one cluster: which pods count on which node, and which rules an addition breaks.
 
 Pure and slow on purpose (see ``audit_rules``). It keeps usage by node *name*: pods stay counted while a node is deleted
-and comes back. It refuses to repair: a device named twice is booked twice and reported.
+and comes back. Nothing is repaired: a device named twice is counted twice and reported.
 """
 
 from __future__ import annotations

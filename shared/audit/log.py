@@ -1,7 +1,7 @@
 """Reading the audit file: one JSON object per line, in the order in which the API server accepted the changes.
 
-Pure: lines in, entries out. It refuses to skip what it cannot read: a malformed line is a ``ConfigError`` naming the
-file, the line and the remedy, because an audit with a hole proves nothing.
+Pure: lines in, entries out. No line is skipped, because an audit with a hole proves nothing: a malformed one is a
+``ConfigError`` naming the file, the line and the remedy.
 """
 
 from __future__ import annotations

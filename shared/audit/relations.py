@@ -14,14 +14,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from shared.audit.ledger import ELIGIBILITY_GRACE_S as GRACE_S
 from shared.audit.ledger import NodeBook
-from shared.audit.rules import NodeFacts, selected_by, taint_in_the_way
+from shared.audit.rules import Json, NodeFacts, selected_by, taint_in_the_way
 from shared.twin.plain_selectors import is_empty, selects
-
-Json = dict[str, Any]
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"

@@ -2,7 +2,7 @@
 
 Why it exists beside ``shared.scheduling``: the audit judges the scheduler, so it shares no code with it. It works on
 plain JSON as the API server accepted it, with exact fractions for quantities, and prefers plain to fast.
-It refuses to rank: every answer is yes, or the first rule that says no.
+It does not rank: every answer is yes, or the first rule that says no.
 
 Sources: kube-scheduler 1.36 (``component-helpers/resource``, ``nodeaffinity``, ``tainttoleration``, ``nodeports``).
 Requests are those of the spec; the allocation of a container resize under way is not counted.

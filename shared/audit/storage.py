@@ -1,7 +1,7 @@
 """The audit's rules for volumes: claims bound before their pod, volumes in reach, one pod per claim, attach limits.
 
-Claims, volumes and limits as the API server had them when a Binding arrived. It shares no code with the scheduler, and
-refuses to judge in-tree disks, storage capacity, and VolumeAttachments that no pod needs.
+Claims, volumes and limits as the API server had them when a Binding arrived. It shares no code with the scheduler.
+In-tree disks, storage capacity, and VolumeAttachments that no pod needs are not judged.
 
 Sources: kube-scheduler 1.36 ``plugins/volumebinding``, ``volumerestrictions``, ``nodevolumelimits/csi.go``.
 """
@@ -9,13 +9,10 @@ Sources: kube-scheduler 1.36 ``plugins/volumebinding``, ``volumerestrictions``, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from shared.audit.ledger import ELIGIBILITY_GRACE_S as GRACE_S
 from shared.audit.relations import FOREVER, Stander
-from shared.audit.rules import NodeFacts, selector_holds
-
-Json = dict[str, Any]
+from shared.audit.rules import Json, NodeFacts, selector_holds
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"

@@ -2,7 +2,7 @@
 
 Pure. A pod with a usage profile counts by what it really uses from the moment it runs; a pod without one counts by its
 requests from the moment it is bound, so that a trace without usage (openb) still has a picture. Times are those of the
-entries; ``speed`` scales a profile's virtual seconds to them. It refuses to judge: the audit does.
+entries; ``speed`` scales a profile's virtual seconds to them. It judges nothing; the audit does.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from shared.errors import ObjectError
 from shared.twin.usage import (
     LIMITS_ANNOTATION,
     NO_LIMITS,
+    NO_USAGE,
     USAGE_ANNOTATION,
     Limits,
     Profile,
+    Usage,
     Utilisation,
     imbalance,
     limits_from_json,
@@ -48,8 +50,9 @@ class _Span:
 
     node: str
     start_s: float
-    profile: Profile | None
-    requests: dict[str, int]
+    profile: Profile
+    """What it uses from ``start_s`` on; its requests where nothing tells."""
+    gpu_milli: int
     end_s: float | None = None
 
 
@@ -84,8 +87,10 @@ class Timeline:
                 return
             profile = _profile(entry.object)
             if profile is None or phase == "Running":
-                requests = pod_facts(entry.object).requests
-                self._spans[entry.uid] = _Span(node, entry.time_s, profile, requests)
+                facts = pod_facts(entry.object)
+                asked = Usage(facts.requests.get("cpu", 0), facts.requests.get("memory", 0))
+                believed = profile or Profile(((0.0, asked),))
+                self._spans[entry.uid] = _Span(node, entry.time_s, believed, facts.gpu_milli)
         elif span.end_s is None and (entry.verb == "delete" or phase in ("Succeeded", "Failed")):
             span.end_s = entry.time_s
 
@@ -115,31 +120,13 @@ class Timeline:
 
     def _at(self, node: str, spans: Sequence[_Span], at_s: float) -> tuple[Utilisation, float]:
         facts, limits = self._nodes[node]
-        cpu = memory = disk = network = gpu = 0
+        used, gpu = NO_USAGE, 0
         for span in spans:
-            if span.start_s > at_s or (span.end_s is not None and span.end_s <= at_s):
-                continue
-            if span.profile is None:
-                cpu += span.requests.get("cpu", 0)
-                memory += span.requests.get("memory", 0)
-            else:
-                usage = span.profile.at((at_s - span.start_s) * self._speed)
-                cpu += usage.cpu_millis
-                memory += usage.memory_bytes
-                disk += usage.disk_write_bytes_per_s
-                network += usage.network_bits_per_s
-            gpu += span.requests.get(GPU_MILLI, 0)
-        used = Utilisation(
-            _share(cpu, limits.cpu_millis),
-            _share(memory, limits.memory_bytes),
-            _share(disk, limits.disk_write_bytes_per_s),
-            _share(network, limits.network_bits_per_s),
-        )
-        return used, _share(gpu, facts.allocatable.get(GPU_MILLI, 0))
-
-
-def _share(used: int, limit: int) -> float:
-    return used / limit if limit > 0 else 0.0
+            if span.start_s <= at_s and (span.end_s is None or at_s < span.end_s):
+                used = used.plus(span.profile.at((at_s - span.start_s) * self._speed))
+                gpu += span.gpu_milli
+        gpus = facts.allocatable.get(GPU_MILLI, 0)
+        return limits.utilisation(used), gpu / gpus if gpus else 0.0
 
 
 def _limits(node: Json, facts: NodeFacts) -> Limits:

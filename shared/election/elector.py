@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from shared.election.events import (
@@ -81,6 +81,10 @@ class Phase(enum.Enum):
     STOPPED = "stopped"
 
 
+HOLDS_NO_LEASE = frozenset({Phase.NEW, Phase.FOLLOWING, Phase.CLEARING, Phase.GRANTING})
+WAITS_FOR_AN_ANSWER = frozenset({Phase.CLEARING, Phase.GRANTING, Phase.CLAIMING})
+
+
 @dataclass(frozen=True, slots=True)
 class ElectorState:
     phase: Phase = Phase.NEW
@@ -107,6 +111,22 @@ class ElectorState:
     def is_valid(self, now: float) -> bool:
         """Whether leading is allowed at ``now``."""
         return self.phase is Phase.LEADING and now < self.valid_until
+
+    def validate(self) -> Iterator[str]:
+        """What is broken between two steps, the invariant's name first; nothing while all is well."""
+        leads, ended = self.phase is Phase.LEADING, self.phase in {Phase.NEW, Phase.STOPPED}
+        if leads != (self.term > 0):
+            yield f"elector-term: {self.phase.value} with term {self.term}"
+        if leads and (not self.lease_id or math.isinf(self.valid_until)):
+            yield "elector-lease: leading without a lease or an end of it"
+        if self.phase in HOLDS_NO_LEASE and self.lease_id:
+            yield f"elector-lease: {self.phase.value} with lease {self.lease_id}"
+        if math.isfinite(self.valid_until) and self.phase not in {Phase.CLAIMING, Phase.READING, Phase.LEADING}:
+            yield f"elector-validity: {self.phase.value} is valid until {self.valid_until}"
+        if not (ended or self.in_flight or math.isfinite(self.wake_at)):
+            yield f"elector-goes-on: {self.phase.value} waits for no answer and for no time"
+        if self.phase in WAITS_FOR_AN_ANSWER and not self.in_flight:
+            yield f"elector-goes-on: {self.phase.value} without a request"
 
 
 Step = tuple[ElectorState, list[Instruction]]

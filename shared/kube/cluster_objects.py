@@ -6,13 +6,23 @@ object only (``ObjectError``).
 
 from __future__ import annotations
 
-from msgspec import field
+from msgspec import Struct, field
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert import owner_of, requirements_of
 from shared.kube.convert_relations import selector_from_api
-from shared.kube.objects import Json, LabelSelector, NodeSelector, ObjectMeta, Quantities, ResourceRequirements
+from shared.kube.objects import (
+    Json,
+    LabelSelector,
+    Node,
+    NodeSelector,
+    ObjectMeta,
+    PartialObject,
+    Pod,
+    Quantities,
+    ResourceRequirements,
+)
 from shared.model import cluster_objects as model
 from shared.model.constraints import SelectorTerm
 from shared.model.labels import selector_of_labels
@@ -248,3 +258,28 @@ def _storage(amounts: Quantities, where: str) -> int:
         return parse_amount("storage", quantity)
     except ValueError as error:
         raise ObjectError(str(error), field=where) from error
+
+
+class ClusterDump(Json, frozen=True):
+    """``pod`` is the one asked about; ``pods`` are all others, in whatever state."""
+
+    pod: Pod
+    nodes: list[Node] | None = None
+    pods: list[Pod] | None = None
+    pdbs: list[PodDisruptionBudget] | None = None
+    namespaces: list[PartialObject] | None = None
+    services: list[ByLabels] | None = None
+    replication_controllers: list[ByLabels] | None = None
+    replica_sets: list[BySelector] | None = None
+    stateful_sets: list[BySelector] | None = None
+    persistent_volumes: list[PersistentVolume] | None = None
+    persistent_volume_claims: list[PersistentVolumeClaim] | None = None
+    storage_classes: list[StorageClass] | None = None
+    csi_nodes: list[CsiNode] | None = None
+
+
+class Question(Struct, frozen=True):
+    """One line of a batch."""
+
+    id: str
+    input: ClusterDump

@@ -13,8 +13,13 @@ from collections.abc import Iterable
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
-from shared.kube.convert_features import declared_features, needed_features, unsupported_fields
-from shared.kube.convert_latency import latency_limits, node_latency
+from shared.kube.convert_demands import (
+    declared_features,
+    latency_limits,
+    needed_features,
+    node_latency,
+    unsupported_fields,
+)
 from shared.kube.convert_relations import images_of, relations_of
 from shared.model.constraints import (
     HostPort,

@@ -1,7 +1,7 @@
 """Bytes of lists, watch lines and Status answers into structs; what does not decode becomes a ``MalformedObject``.
 
 The whole page or line is decoded typed in one pass (3.6 us for a pod). Only when that fails is it taken apart with
-``msgspec.Raw``, so that one bad object costs itself and its neighbours nothing. It refuses to guess: an object whose
+``msgspec.Raw``, so that one bad object costs itself and its neighbours nothing. It does not guess: an object whose
 metadata cannot be read either keeps empty fields and its error.
 """
 

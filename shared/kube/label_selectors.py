@@ -2,7 +2,7 @@
 
 Why own code: clients see these messages, and a watch evaluates a selector twice for every change of every watcher.
 Read by the twin's API server, by the admin API and by the command line. Source: apimachinery
-``pkg/labels/selector.go`` (lexer, parser). Pure. It refuses field selectors.
+``pkg/labels/selector.go`` (lexer, parser). Pure. It does not take field selectors.
 """
 
 from __future__ import annotations

@@ -1,23 +1,30 @@
-"""The scheduling unit: what is placed together."""
+"""The scheduling unit: what is placed together, and the name of its way through the services."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+from dataclasses import dataclass
 
 from shared.model.pod import Pod
 
 
-class SchedulingUnit(Struct, frozen=True, gc=False):
-    """One pod, or a gang of which at least ``min_member`` are committed or none.
+def cause_id(term: int, unit: int) -> str:
+    """The name of a unit's way, ``1a-3f``: the coordinator's term and the unit's number within it, in hex. The one
+    form of it in every service's log, annotation, trace and event."""
+    return f"{term:x}-{unit:x}"
 
-    ``number`` counts up within a coordinator's term and identifies the unit on the wire; with the term it is the
-    ``cause_id`` that every hop logs.
-    """
+
+@dataclass(slots=True)
+class Unit:
+    """A scheduling unit: pods that are placed together, today always one. ``number`` counts up within a coordinator's
+    term and names it on the wire; ``since``: seconds of the coordinator's clock at which it was first seen, or woken
+    last if no node took it before."""
 
     number: int
-    pods: tuple[Pod, ...]
-    min_member: int = 1
+    members: tuple[Pod, ...]
+    since: float
 
-    def cause_id(self, term: int) -> str:
-        """The id under which every service logs this unit."""
-        return f"{term:x}-{self.number:x}"
+    @property
+    def pod(self) -> Pod:
+        """The only member."""
+        [pod] = self.members
+        return pod

@@ -7,7 +7,7 @@ whether ten pods wait or ten thousand. Only groups that pass it are looked at on
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, KeysView
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -98,6 +98,10 @@ class Waiting:
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._of
+
+    def uids(self) -> KeysView[str]:
+        """All pods that wait."""
+        return self._of.keys()
 
     # --- members ------------------------------------------------------------------------------------------------
 

@@ -14,22 +14,29 @@ of its backoff when nobody of its priority or above is active (kube-scheduler: w
 parked only when no node takes it at that moment, and whatever changes that rouses it (the coordinator's
 ``requeueing.py``): no wake-up is lost. Parked pods are held by group (``parked_groups.py``), so an event costs by whom
 it may help, not by how many wait.
+
+``TRANSITIONS`` says the same exactly: which cause takes a pod from which place to which; any other move raises
+``InvalidTransition``. A pod that is given back and is not in flight any more is late news, and stays where it is (I9).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from shared.errors import InvalidTransition
 from shared.model.pod import Pod
 from shared.scheduling.parked_groups import Waiting, group_key
+from shared.scheduling.story import Story
 
 
 class Place(Enum):
     """Where a pending pod is."""
+
+    __hash__ = object.__hash__  # looked up at every move
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -39,6 +46,8 @@ class Place(Enum):
 
 class OwnEvent(Enum):
     """Why a pod came into a place, where that was no event of the cluster."""
+
+    __hash__ = object.__hash__  # looked up at every move
 
     SEEN = "seen"
     CHANGED = "changed"
@@ -51,6 +60,8 @@ class OwnEvent(Enum):
 
 class ClusterEvent(Enum):
     """What happened in the cluster that may make a pod schedulable."""
+
+    __hash__ = object.__hash__  # looked up at every move
 
     NODE_ADDED = "node_added"
     NODE_ALLOCATABLE = "node_allocatable"
@@ -68,6 +79,27 @@ class ClusterEvent(Enum):
     NAMESPACE_LABELS = "namespace_labels"
     AGENT_JOINED = "agent_joined"
 
+
+Cause = OwnEvent | ClusterEvent | None
+"""Why a pod goes to another place; None: ``pop`` takes it."""
+
+_HELPED = {Place.UNSCHEDULABLE: {Place.ACTIVE, Place.BACKOFF}}
+
+TRANSITIONS: Mapping[Cause, Mapping[Place, set[Place]]] = {
+    OwnEvent.SEEN: {Place.ACTIVE: {Place.ACTIVE}},  # a new pod begins there
+    OwnEvent.CHANGED: {place: {Place.ACTIVE} for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)},
+    None: {Place.ACTIVE: {Place.IN_FLIGHT}, Place.BACKOFF: {Place.IN_FLIGHT}},
+    OwnEvent.ATTEMPT_FAILED: {Place.IN_FLIGHT: {Place.BACKOFF, Place.UNSCHEDULABLE}},
+    OwnEvent.RACE_LOST: {Place.IN_FLIGHT: {Place.ACTIVE, Place.UNSCHEDULABLE}},
+    OwnEvent.BACKOFF_COMPLETE: {Place.BACKOFF: {Place.ACTIVE}},
+    **dict.fromkeys((OwnEvent.TIMEOUT, OwnEvent.ROUSED, *ClusterEvent), _HELPED),
+}
+"""By cause, and from where: where a pod may go. ``remove`` takes it out from anywhere."""
+
+LEGAL = frozenset(
+    (cause, start, to) for cause, moves in TRANSITIONS.items() for start, ends in moves.items() for to in ends
+)
+"""The same as single moves."""
 
 READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
 """Plugins for which a pod's own labels decide: selectors of others mean it, and its own may mean itself."""
@@ -115,6 +147,8 @@ class PodQueue:
     """Uids of those of them that were parked because nobody could judge them: no nodes, or no agents."""
     incoming: Counter[tuple[Place, OwnEvent | ClusterEvent]] = field(default_factory=Counter)
     """Pods that came into a place, by what brought them there; only ever counts up."""
+    story: Story = field(default_factory=Story)
+    """What happened to each pod; the core that has this queue writes the rest of it."""
     _active: list[tuple[int, int, int, str]] = field(default_factory=list)
     _eager: list[tuple[int, int, int, str]] = field(default_factory=list)
     _backoff: list[tuple[float, int, str]] = field(default_factory=list)
@@ -166,7 +200,9 @@ class PodQueue:
         entry = self.entries.pop(uid, None)
         if entry is not None:
             self._count[entry.place] -= 1
-            self._unpark(entry)
+            if entry.place is Place.UNSCHEDULABLE:
+                self._unpark(entry)
+            self.story.add(uid, "{} -> not pending any more", entry.place)
         return entry
 
     def pop(self, count: int, now: float) -> list[Pod]:
@@ -180,7 +216,7 @@ class PodQueue:
             if entry is None:
                 break
             heapq.heappop(self._eager if early else self._active)
-            self._move(entry, Place.IN_FLIGHT, now)
+            self._move(entry, Place.IN_FLIGHT, now, None)
             pods.append(entry.pod)
         return pods
 
@@ -277,25 +313,55 @@ class PodQueue:
             heapq.heappop(heap)
         return None
 
-    def _move(self, entry: Entry, place: Place, now: float) -> None:
-        self._unpark(entry)
+    def validate(self) -> Iterator[str]:
+        """What is broken between entries, heaps, groups and counts; nothing while all is well. Costs as all pods."""
+        counted = Counter(entry.place for entry in self.entries.values())
+        for place, count in self._count.items():
+            if counted[place] != count:
+                yield f"queue-count: {count} pods are counted as {place.value}, {counted[place]} are there"
+        active, backoff = {item[2:] for item in self._active}, {item[1:] for item in self._backoff}
+        for uid, entry in self.entries.items():
+            heap = {Place.ACTIVE: active, Place.BACKOFF: backoff}.get(entry.place)
+            if entry.pod.uid != uid:
+                yield f"queue-key: {entry.pod.uid} is kept under {uid}"
+            if heap is not None and (entry.version, uid) not in heap:
+                yield f"queue-heap: {uid} is {entry.place.value} and will never be taken"
+            group, parked = self.waiting.group_of(uid), entry.place is Place.UNSCHEDULABLE
+            if parked != (uid in self._parked_at) or parked != (group is not None):
+                yield f"parked: {uid} is {entry.place.value}, which its group and the sweep do not know"
+            if group is not None and (uid not in group.members or group.key != group_key(entry.pod)):
+                yield f"parked: {uid} waits in a group of other pods"
+        for uid in {*self._parked_at, *self.unjudged, *self.waiting.uids()} - self.entries.keys():
+            yield f"parked: {uid} is not pending any more, and its group or the sweep keeps it"
+
+    def _move(self, entry: Entry, place: Place, now: float, cause: Cause) -> None:
+        uid, story = entry.pod.uid, self.story
+        if (cause, entry.place, place) not in LEGAL:
+            why = "taken" if cause is None else cause.value
+            raise InvalidTransition(uid, entry.place.value, place.value, why, story.lines(uid))
+        if cause is None:
+            story.add(uid, "{} -> {} (taken)", entry.place, place)
+        else:
+            story.add(uid, "{} -> {} ({})", "new" if cause is OwnEvent.SEEN else entry.place, place, cause)
+        if entry.place is Place.UNSCHEDULABLE:
+            self._unpark(entry)
         self._count[entry.place] -= 1
         self._count[place] += 1
         entry.place, entry.since, entry.version = place, now, entry.version + 1
 
     def _activate(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
-        self._move(entry, Place.ACTIVE, now)
+        self._move(entry, Place.ACTIVE, now, event)
         self.incoming[Place.ACTIVE, event] += 1
         heapq.heappush(self._active, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
 
     def _back_off(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
-        self._move(entry, Place.BACKOFF, now)
+        self._move(entry, Place.BACKOFF, now, event)
         self.incoming[Place.BACKOFF, event] += 1
         heapq.heappush(self._backoff, (entry.ready_at, entry.version, entry.pod.uid))
 
     def _park(self, entry: Entry, plugins: frozenset[str], now: float, event: OwnEvent) -> None:
         uid = entry.pod.uid
-        self._move(entry, Place.UNSCHEDULABLE, now)
+        self._move(entry, Place.UNSCHEDULABLE, now, event)
         self.incoming[Place.UNSCHEDULABLE, event] += 1
         entry.plugins = plugins
         self.waiting.add(entry.pod, entry.arrival, plugins)
@@ -305,9 +371,9 @@ class PodQueue:
 
     def _unpark(self, entry: Entry) -> None:
         uid = entry.pod.uid
-        if self._parked_at.pop(uid, None) is not None:
-            self.waiting.discard(uid)
-            self.unjudged.pop(uid, None)
+        del self._parked_at[uid]
+        self.waiting.discard(uid)
+        self.unjudged.pop(uid, None)
 
     def _backoff_s(self, entry: Entry) -> float:
         doublings = min(max(entry.attempts - 1, 0), 32)

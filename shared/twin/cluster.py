@@ -2,7 +2,7 @@
 
 In: events (``shared.twin.events``) and ``now_s``. Out: instructions. It never reads a clock, draws no randomness and
 does no I/O; ``services/twin/controllers/kubelet.py`` carries the instructions out, the training environment reads them
-directly. It refuses to schedule: a pod without a node waits for ever. Only nodes that are ``managed`` are played.
+directly. It does not schedule: a pod without a node waits for ever. Only nodes that are ``managed`` are played.
 
 A pod on a managed node::
 

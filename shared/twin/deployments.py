@@ -1,8 +1,8 @@
 """What a Deployment controller makes of a deployment and its ReplicaSets, as the twin plays it.
 
 Pure: API JSON in, the next steps out. Steps are levels: they are asked for again after every change, and there are none
-when all is as it should be. Source: ``pkg/controller/deployment`` of Kubernetes 1.36. It refuses to spread a change of
-size over several sets in proportion, and to give up after ``progressDeadlineSeconds``.
+when all is as it should be. Source: ``pkg/controller/deployment`` of Kubernetes 1.36. It does not spread a change of
+size over several sets in proportion, nor give up after ``progressDeadlineSeconds``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a Job controller makes of a job and its pods, as the twin plays it.
 
 Pure: API JSON in, the next step out; asked again after every change of the job or of one of its pods. Source:
-``pkg/controller/job`` of Kubernetes 1.36. It refuses what nobody asked of it: pod failure policies, success policies,
+``pkg/controller/job`` of Kubernetes 1.36. Left out is what nobody asked for: pod failure policies, success policies,
 back-off limits per index.
 """
 

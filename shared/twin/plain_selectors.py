@@ -1,7 +1,7 @@
 """Label selectors over plain JSON, for those who must not share code with the scheduler: audit, invariants, the twin.
 
-Source: ``apimachinery/pkg/apis/meta/v1/helpers.go``, ``pkg/labels/selector.go``. It refuses node selectors, which know
-Gt, Lt and fields (``audit_rules``), and operators that the API server would not have accepted match nothing.
+Source: ``apimachinery/pkg/apis/meta/v1/helpers.go``, ``pkg/labels/selector.go``. It does not take node selectors, which
+know Gt, Lt and fields (``audit_rules``), and operators that the API server would not have accepted match nothing.
 """
 
 from __future__ import annotations

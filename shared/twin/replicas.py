@@ -1,7 +1,7 @@
 """What a ReplicaSet controller makes of a set and its pods, as the twin plays it; and what every owner of pods needs.
 
 Pure: API JSON in, JSON out. Source: ``pkg/controller/replicaset`` and ``pkg/controller/controller_utils.go`` of
-Kubernetes 1.36. It refuses to adopt pods that it did not make.
+Kubernetes 1.36. It does not adopt pods that it did not make.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Pure: API JSON in, the next step for one claim or one volume out. Steps are leve
 
 Sources: ``pkg/controller/volume/persistentvolume`` (``pv_controller.go``, ``index.go``), ``.../ephemeral``,
 ``.../pvcprotection`` and sig-storage-lib-external-provisioner of Kubernetes 1.36. It shares no code with the
-scheduler's own volume rules, which are tested against it. It refuses to enlarge volumes, and to look at storage
+scheduler's own volume rules, which are tested against it. It does not enlarge volumes, nor look at storage
 capacity.
 """
 

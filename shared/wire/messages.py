@@ -1,11 +1,11 @@
-"""Every message between services, as msgpack arrays: kind, version, message_id, cause_id, term, then the body.
+"""Every message between services, as msgpack arrays: kind, version, message_id, follows, term, then the body.
 
 Rules (docs/checklist-new-message.md): kinds and field order never change; fields are appended with a default, so an old
 reader skips what it does not know and a new one fills in what is missing; durations, never timestamps; every list,
 string and number is bounded. HTTP messages are hints or requests: losing one costs latency, never correctness.
 
-``message_id`` counts up per sender; ``cause_id`` is the message_id of the message that this one answers or follows
-(0: none); ``term`` is the sender's (coordinator) or the one it answers under. A unit's own cause_id in logs is
+``message_id`` counts up per sender; ``follows`` is the message_id of the message that this one answers or follows
+(0: none); ``term`` is the sender's (coordinator) or the one it answers under. A unit's ``cause_id`` in logs is
 ``term-unit`` in hex, which every message carries.
 """
 
@@ -40,7 +40,7 @@ class Message(Struct, frozen=True, array_like=True, gc=False):
 
     version: int
     message_id: Count
-    cause_id: Count
+    follows: Count
     term: Count
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from shared.adapters.etcd.channel import EtcdSettings
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.adapters.etcd.store import EtcdStore
 from shared.ports import Store
 from tests.contract.store_world import World
 from tests.faults.etcd_process import EtcdProcess
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 _numbers = itertools.count()
 

@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from shared.adapters.etcd.channel import EtcdSettings
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.adapters.etcd.store import EtcdStore
 from shared.errors import Conflict, InvalidValue, StoreFenced
 from shared.ports import Compare, Delete, KeyValue, Op, Put, Store, TxnResult
@@ -23,6 +21,8 @@ from shared.runtime.records.control import read_control, set_drained, set_paused
 from shared.runtime.records.settings import Value, change_settings, read_settings, read_settings_history
 from shared.wire.keys import Keys
 from shared.wire.records import Drained, encode_record
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 NOW = dt.datetime(2026, 11, 22, 3, 4, 5, 678_000, tzinfo=dt.UTC)
 LATER = NOW + dt.timedelta(seconds=1)

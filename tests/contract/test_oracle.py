@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from services.cli.explain.offline import answers
-from shared.kube.cluster_dump import ClusterDump
+from shared.kube.cluster_objects import ClusterDump
 from shared.scheduling.cycle import prefilter
-from shared.scheduling.cycle.evaluation import Evaluator
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.filtering import run_filters
+from shared.scheduling.cycle.scoring import score_nodes
 from shared.scheduling.filters import (
     interpod_affinity,
     topology_spread,
@@ -102,16 +103,19 @@ def test_preemption_chooses_as_kube_scheduler_does(pairs: list[Pair]) -> None:
     assert chosen >= 100
 
 
-def test_the_fast_evaluation_gives_kube_schedulers_totals(corpus: list[dict[str, Any]]) -> None:
-    """What a scheduling loop uses (masks and totals over all nodes) against the same expectations."""
+def test_masks_and_scores_over_all_nodes_give_kube_schedulers_totals(corpus: list[dict[str, Any]]) -> None:
+    """What a scheduling cycle uses, without the explanations, against the same expectations."""
     compared = 0
     for case in corpus:
         if case["expect"].get("preEnqueue"):
             continue
         dump = msgspec.convert(case["input"], ClusterDump)
         state = load_cluster(dump)
-        found = Evaluator(state, FeasibilityCache(state.table)).evaluate(incoming_pod(dump.pod))
-        totals = {state.table.names[row]: int(found.totals[row]) for row in np.flatnonzero(found.mask)}
+        pod = incoming_pod(dump.pod)
+        prepared = prefilter.prefilter(state, pod)
+        rows = np.flatnonzero(run_filters(state, FeasibilityCache(state.table), prepared, explain=False).mask)
+        sums = sum(score_nodes(state, pod, rows).values()) + np.zeros(len(rows), np.int64)
+        totals = {state.table.names[row]: int(total) for row, total in zip(rows, sums, strict=True)}
         assert totals == {name: s["total"] for name, s in case["expect"].get("scores", {}).items()}, case["id"]
         compared += len(totals)
     assert compared >= 4000

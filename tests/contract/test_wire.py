@@ -83,7 +83,7 @@ def as_plain(body: bytes) -> Any:
 def test_msgpack_reads_what_we_write_and_we_read_what_msgpack_writes(message: Message) -> None:
     plain = as_plain(encode(message))
     assert KINDS[plain[0]] is type(message)
-    assert plain[1:5] == [message.version, message.message_id, message.cause_id, message.term]
+    assert plain[1:5] == [message.version, message.message_id, message.follows, message.term]
     assert decode(msgpack.packb(plain, use_bin_type=True), type(message)) == message
 
 

@@ -93,7 +93,7 @@ class MeshWorld(World):
         """A new coordinator leads: it lists everything."""
         term = self.lead_coordinator()
         core = Core(term=term, scheduler_name="conclave", policy="kube-default", rng=Random(term),
-                    settings=CoordinatorSettings())  # fmt: skip
+                    settings=CoordinatorSettings(validate=self.settings.validate))  # fmt: skip
         self.coordinator = coordinator = Coordinator(core)
         self.look(coordinator)
         stored = {KEYS.intent(key): kv.intent for key, kv in self.stored().items()}
@@ -261,6 +261,7 @@ class MeshWorld(World):
         if agent is not None and happens:
             try:
                 decisions = decode(encode(agent.decide(decode(encode(effect.offer), Offer))), Decisions)
+                assert agent.validate() == []
             except WireError as error:
                 code = error.code
         if decisions is not None and heard:
@@ -274,6 +275,7 @@ class MeshWorld(World):
         if agent is not None and happens:
             try:
                 ack = decode(encode(agent.update(decode(encode(effect.update), ViewUpdate))), ViewAck)
+                assert agent.validate() == []
             except WireError as error:
                 code = error.code
         if ack is not None and heard:

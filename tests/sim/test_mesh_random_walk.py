@@ -20,6 +20,7 @@ from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.queue import Place
 from tests.builders import make_node, make_pod
 from tests.sim.mesh_world import MeshWorld
+from tests.unit.services.binder.ablations import without_compares
 from tests.unit.services.binder.binder_checks import check_all
 from tests.unit.services.binder.binder_world import random_fault
 
@@ -251,11 +252,13 @@ def test_the_walk_reaches_what_it_is_for() -> None:
     assert all(totals.values()), totals
 
 
-def test_ablation_without_the_compares_a_deposed_process_still_writes() -> None:
+def test_ablation_without_the_compares_a_deposed_process_still_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_compares(monkeypatch)
+
     def found() -> str:
         for seed in range(40):
             try:
-                walk(seed, settings=CoreSettings(compare_terms=False))
+                walk(seed, settings=CoreSettings())
             except Violation as violation:
                 return str(violation)
         return ""

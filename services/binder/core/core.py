@@ -41,13 +41,15 @@ from services.binder.core.events import (
     Synced,
     Tick,
 )
+from services.binder.core.in_flight import InFlightBinding, Stage
 from services.binder.core.instructions import Evict, Instruction, LookUp, Refuse, Stop
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
-from services.binder.core.state import CoreSettings, Stage, State, Stats, Transit, newer
+from services.binder.core.state import CoreSettings, State, Stats, newer
 from services.binder.core.takeover import Takeover, adopt, judge
-from services.binder.cycle.binding_cycle import Passage
+from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
+from shared.errors import InvalidState
 from shared.model.pod import Pod
 from shared.scheduling.state.object_changes import drop_object, put_object
 from shared.wire.keys import Keys
@@ -67,14 +69,12 @@ class BinderCore:
             shard=shard,
             term=term,
             linger_s=settings.clear_linger_s,
-            compare_terms=settings.compare_terms,
-            compare_creation=settings.compare_creation,
         )
         self.plans = Plans(self.state)
         self.takeover = Takeover(self.state, kinds)
         self.reconciler = Reconciler(self.state)
         self.coordinator_term = 0
-        self.passage = Passage(self.state, self.committer, self.plans, self.takeover, self.reconciler)
+        self.cycle = BindingCycle(self.state, self.committer, self.plans, self.takeover, self.reconciler)
         self._lookup_at: float | None = None
         self._stopped = False
 
@@ -99,7 +99,7 @@ class BinderCore:
     @property
     def busy(self) -> bool:
         """Whether a unit is on its way, or a finished intent still in etcd."""
-        return bool(self.state.transits or self.committer.backlog or self.committer.in_flight is not None)
+        return bool(self.state.in_flight or self.committer.backlog or self.committer.sent is not None)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event; what is to be done now."""
@@ -108,12 +108,31 @@ class BinderCore:
     def handle_all(self, events: Iterable[Event], now: float) -> list[Instruction]:
         """Take in what came together (one read of a watch); what is to be done now."""
         state = self.state
-        state.now = now
+        state.now = state.story.now = now
         for event in events:
+            state.cause = type(event)
             self._take(event)
+        state.cause = Tick
         self._advance()
+        if state.settings.validate and (problems := self.validate()):
+            raise InvalidState(state.story.told(problems))
         out, state.out = state.out, []
         return out
+
+    def validate(self) -> list[str]:
+        """Every invariant that does not hold between two turns, its name first; empty while all is well."""
+        state = self.state
+        return [
+            *state.cluster.validate(),
+            *self.cycle.validate(),
+            *self.committer.validate(state.in_flight),
+            *self.plans.validate(),
+            *self.takeover.validate(),
+        ]
+
+    def story(self, uid: str) -> list[str]:
+        """One unit's life in this term, oldest line first; as far back as the ring goes."""
+        return self.state.story.lines(uid)
 
     # --- events -------------------------------------------------------------------------------------------------
 
@@ -125,22 +144,22 @@ class BinderCore:
                 self._pod_gone(event.uid)
             case NodeUpserted():
                 self.state.cache.upsert_node(event.node)
-                self.passage.recall(event.node.name)
+                self.cycle.recall(event.node.name)
             case ObjectChanged():
                 if event.item is None:
                     drop_object(self.state.cluster, event.kind, event.key)
                 else:
                     put_object(self.state.cluster, event.kind, event.key, event.item)
                 if event.kind in ("persistentvolumeclaims", "persistentvolumes") and self.state.await_volumes:
-                    self.passage.volumes_changed()
+                    self.cycle.volumes_changed()
             case NodeDeleted():
                 self.state.cache.remove_node(event.name)
-                self.passage.recall(event.name)
+                self.cycle.recall(event.name)
             case PlanReceived():
                 self._plan(event)
             case Committed():
                 for key in self.committer.succeeded(event.batch, event.revision, self.state.now):
-                    self.passage.to_binding(key)
+                    self.cycle.to_binding(key)
             case CommitRefused() | CommitUnknown():
                 self._commit_failed(event)
             case LookedUp():
@@ -148,15 +167,15 @@ class BinderCore:
             case LookUpFailed():
                 self._lookup_at = self.state.now + self.state.settings.retry_s
             case BindingAccepted() | BindingRefused() | BindingUnknown():
-                self.passage.binding_ended(event)
+                self.cycle.binding_ended(event)
             case PodRead():
-                self.passage.pod_read(event.uid, event.pod)
+                self.cycle.pod_read(event.uid, event.pod)
             case PodReadFailed():
-                self.passage.pod_unread(event.uid)
+                self.cycle.pod_unread(event.uid)
             case Evicted():
                 self.plans.evicted(event.plan, event.result)
             case PodMarked():
-                self.passage.pod_marked(event)
+                self.cycle.pod_marked(event)
             case Synced():
                 self.takeover.synced(event.source)
             case KindSynced():
@@ -174,14 +193,14 @@ class BinderCore:
         if due is not None:
             for key, stored in due.items():
                 self._inherit(key, stored)
-        self.passage.wake()
+        self.cycle.wake()
         self.takeover.step()
         self.plans.step()
         self.reconciler.step()
         if self._lookup_at is not None and self._lookup_at <= self.state.now:
             self._look_up()
         if not self._stopped:
-            self.passage.bind()
+            self.cycle.bind()
             commit = self.committer.next_commit(self.state.now)
             if commit is not None:
                 self.stats.transactions += 1
@@ -189,13 +208,13 @@ class BinderCore:
                 self.state.emit(commit)
 
     def _pod_seen(self, pod: Pod) -> None:
-        state, transit = self.state, self.state.transits.get(pod.uid)
+        state, binding = self.state, self.state.in_flight.get(pod.uid)
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)
             state.observe(pod)
             self.reconciler.confirmed(pod.uid)
-            if transit is not None:
-                self.passage.bound_or_gone(transit, pod)
+            if binding is not None:
+                self.cycle.bound_or_gone(binding, pod)
             return
         account = state.cache.accounts.get(pod.uid)
         known = state.pending.get(pod.uid)
@@ -205,20 +224,20 @@ class BinderCore:
             return
         if pod.scheduler_name == state.settings.scheduler_name:
             state.pending[pod.uid] = pod
-        if transit is None:
+        if binding is None:
             return
-        if transit.stage is Stage.AWAITED:
-            self.passage.check_if_known(transit)
-        elif pod.terminating and transit.stage is Stage.CHECKED:
-            self.passage.settle(transit, Outcome.GONE, reason="the pod is terminating")
+        if binding.stage is Stage.AWAITED:
+            self.cycle.check_if_known(binding)
+        elif pod.terminating and binding.stage is Stage.CHECKED:
+            self.cycle.settle(binding, Outcome.GONE, reason="the pod is terminating")
 
     def _pod_gone(self, uid: str) -> None:
         self.state.pending.pop(uid, None)
         self.state.cluster.forget(uid)
         self.reconciler.confirmed(uid)
-        transit = self.state.transits.get(uid)
-        if transit is not None:
-            self.passage.settle(transit, Outcome.GONE, reason="the pod was deleted")
+        binding = self.state.in_flight.get(uid)
+        if binding is not None:
+            self.cycle.settle(binding, Outcome.GONE, reason="the pod was deleted")
 
     def _plan(self, event: PlanReceived) -> None:
         state, plan = self.state, event.plan
@@ -235,7 +254,7 @@ class BinderCore:
         if len({p.uid for p in plan.placements}) + len({p.unit for p in plan.placements}) != 2 * len(plan.placements):
             state.emit(Refuse(event.request, "wire_invalid", "a pod or unit is in the plan twice", 400))
             return
-        if len(state.transits) + len(plan.placements) > state.settings.max_units:
+        if len(state.in_flight) + len(plan.placements) > state.settings.max_units:
             state.emit(Refuse(event.request, "overloaded", "too many units are on their way", 429, 1.0))
             return
         opened = self.plans.open(event.request, plan)
@@ -251,21 +270,21 @@ class BinderCore:
         self.coordinator_term = term
         self.plans.refuse_stale(term)
         for key in self.committer.drop_stale(term):
-            transit = self.state.transits.get(key)
-            if transit is not None:
-                self.passage.settle(transit, Outcome.CONFLICT, reason="the coordinator's term is over")
+            binding = self.state.in_flight.get(key)
+            if binding is not None:
+                self.cycle.settle(binding, Outcome.CONFLICT, reason="the coordinator's term is over")
 
     def _place(self, term: int, plan_id: int, placement: Placement) -> None:
         state, uid = self.state, placement.uid
         account = state.cache.accounts.get(uid)
-        transit = state.transits.get(uid)
-        if transit is None and account is not None:
+        binding = state.in_flight.get(uid)
+        if binding is None and account is not None:
             outcome = Outcome.BOUND if account.node_name == placement.node else Outcome.ELSEWHERE
             self.plans.settle(uid, outcome, node=account.node_name)
             return
-        if transit is not None:
+        if binding is not None:
             return
-        transit = state.transits[uid] = Transit(
+        binding = state.in_flight[uid] = InFlightBinding(
             uid=uid,
             namespace=placement.namespace,
             name=placement.name,
@@ -278,14 +297,16 @@ class BinderCore:
             arrived=state.now,
             placement=placement,
         )
-        self.passage.check_if_known(transit)
+        state.story.add(uid, "plan {} wants it on {} as unit {}", plan_id, placement.node, binding.cause_id)
+        state.move(binding, Stage.AWAITED)
+        self.cycle.check_if_known(binding)
 
     def _intents_listed(self, event: IntentsListed) -> None:
         """The first list is the takeover's; later ones are the sweep's."""
         if not self.takeover.intents_known:
             self.takeover.list_intents(event.intents)
             return
-        known = self.state.transits
+        known = self.state.in_flight
         idle = {k: i for k, i in event.intents.items() if k not in known and not self.committer.waits(k)}
         for key, stored in self.reconciler.orphans(idle).items():
             self.stats.intents_orphaned += 1
@@ -295,30 +316,30 @@ class BinderCore:
 
     def _inherit(self, key: str, stored: StoredIntent) -> None:
         """Take over an intent that an earlier leader, or a late transaction of ours, left in etcd."""
-        transit = adopt(self.state, key, stored.intent) if stored.intent is not None else None
-        if transit is None:
+        binding = adopt(self.state, key, stored.intent) if stored.intent is not None else None
+        if binding is None:
             self.stats.intents_unreadable += 1
             self.state.log("intent_unreadable", level="error", key=key)
             return
         self.stats.intents_inherited += 1
         self.committer.adopt(key, stored.created)
-        transit.stage = Stage.COMMITTED
-        self.state.transits[key] = transit
+        self.state.move(binding, Stage.COMMITTED)
+        self.state.in_flight[key] = binding
         self.takeover.opened(key)
-        judged = judge(self.state, transit)
+        judged = judge(self.state, binding)
         if judged is None:
-            self.passage.queue(key)
+            self.cycle.queue(key)
             return
         outcome, said = judged
         if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
-            self.passage.settle(transit, outcome, node=said)
+            self.cycle.settle(binding, outcome, node=said)
         elif outcome is Outcome.GONE:
-            self.passage.read(transit)
+            self.cycle.read(binding)
         else:
-            self.passage.withdraw(transit, said)
+            self.cycle.withdraw(binding, said)
 
     def _commit_failed(self, event: CommitRefused | CommitUnknown) -> None:
-        batch = self.committer.in_flight
+        batch = self.committer.sent
         if batch is None or batch.number != event.batch:
             return
         if isinstance(event, CommitUnknown):
@@ -329,12 +350,12 @@ class BinderCore:
 
     def _look_up(self) -> None:
         self._lookup_at = None
-        batch = self.committer.in_flight
+        batch = self.committer.sent
         if batch is not None:
             self.state.emit(LookUp(batch.number, (*batch.puts, *batch.renewals, *batch.clears)))
 
     def _looked_up(self, event: LookedUp) -> None:
-        batch = self.committer.in_flight
+        batch = self.committer.sent
         diagnosis = self.committer.failed(event, self.state.now)
         if diagnosis is None or batch is None:
             return
@@ -343,7 +364,7 @@ class BinderCore:
             self.state.emit(Stop(f"the shard's leader has term {event.own_term}, we have {self.state.term}"))
             return
         for key in diagnosis.committed:
-            self.passage.to_binding(key)
+            self.cycle.to_binding(key)
         if diagnosis.stale:
             # etcd knows who leads: a term that never led, once named in a plan, must not lock the true one out
             self.coordinator_term = event.coordinator_term or self.coordinator_term
@@ -351,11 +372,9 @@ class BinderCore:
         for key, stored in diagnosis.foreign.items():
             self._foreign(key, stored)
         for key in diagnosis.exhausted:
-            transit = self.state.transits.get(key)
-            if transit is not None:
-                self.passage.settle(
-                    transit, Outcome.CONFLICT, node=transit.node, reason="etcd does not take the intent"
-                )
+            binding = self.state.in_flight.get(key)
+            if binding is not None:
+                self.cycle.settle(binding, Outcome.CONFLICT, node=binding.node, reason="etcd does not take the intent")
 
     def _stale(self, keys: list[str], term: int) -> None:
         """The coordinator whose plans these are leads no more."""
@@ -364,15 +383,15 @@ class BinderCore:
             for opened in self.plans.waiting_for(key):
                 if opened.plan.term <= term:
                     self.plans.refuse(opened, "stale_term", f"term {term} is over", 409)
-            transit = self.state.transits.get(key)
-            if transit is not None:
-                self.passage.settle(transit, Outcome.CONFLICT, reason="the coordinator's term is over")
+            binding = self.state.in_flight.get(key)
+            if binding is not None:
+                self.cycle.settle(binding, Outcome.CONFLICT, reason="the coordinator's term is over")
 
     def _foreign(self, key: str, stored: StoredIntent) -> None:
         """Another intent of the pod is in etcd: that one is resolved, and the plans hear its end."""
-        transit = self.state.transits.pop(key, None)
+        binding = self.state.in_flight.pop(key, None)
         self.state.cluster.forget(key)
         self.stats.intents_orphaned += 1
         self._inherit(key, stored)
-        if transit is not None and key not in self.state.transits:
-            self.plans.settle(key, Outcome.CONFLICT, node=transit.node, reason="another intent of this pod is in etcd")
+        if binding is not None and key not in self.state.in_flight:
+            self.plans.settle(key, Outcome.CONFLICT, node=binding.node, reason="another intent of this pod is in etcd")

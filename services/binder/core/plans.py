@@ -8,6 +8,7 @@ anew that the old one had planned.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from services.binder.core.instructions import Answer, Refuse
@@ -130,9 +131,9 @@ class Plans:
         due = self._state.now - self._state.settings.answer_after_s
         for opened in [opened for opened in self._open.values() if opened.arrived <= due]:
             for uid, placement in opened.waiting.items():
-                transit = self._state.transits.get(uid)
+                binding = self._state.in_flight.get(uid)
                 self._state.stats.unresolved += 1
-                node, bind_us = (transit.node, transit.bind_us) if transit is not None else (placement.node, 0)
+                node, bind_us = (binding.node, binding.bind_us) if binding is not None else (placement.node, 0)
                 opened.results[placement.unit] = PlacementResult(
                     placement.unit, int(Outcome.UNRESOLVED), node, bind_us=bind_us
                 )
@@ -146,6 +147,21 @@ class Plans:
         """When the oldest open plan is due."""
         oldest = next(iter(self._open.values()), None)
         return None if oldest is None else oldest.arrived + self._state.settings.answer_after_s
+
+    def validate(self) -> Iterator[str]:
+        """Open plans that wait for nothing, or for units that are not on their way."""
+        for key, opened in self._open.items():
+            if opened.done and (opened.results or opened.evicting):
+                yield f"plan-open: plan {key} has all its results and is open"
+            for uid in opened.waiting:
+                if uid not in self._state.in_flight:
+                    yield f"plan-units: plan {key} waits for {uid}, which is not on its way"
+                if key not in self._by_uid.get(uid, ()):
+                    yield f"plan-units: {uid} would not tell plan {key} its end"
+        for uid, keys in self._by_uid.items():
+            for key in keys:
+                if key not in self._open or uid not in self._open[key].waiting:
+                    yield f"plan-units: {uid} would tell its end to plan {key}, which does not wait for it"
 
     def _close(self, opened: OpenPlan) -> None:
         key = (opened.plan.term, opened.plan.plan_id)

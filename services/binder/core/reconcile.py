@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.binder.core.events import BoundPod, StoredIntent
+from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.instructions import ListIntents, ListPods, ReadPod
-from services.binder.core.state import State, Transit
+from services.binder.core.state import State
 from shared.model.pod import Pod
 from shared.scheduling.state.cache import recount
 
@@ -35,11 +36,11 @@ class Reconciler:
         self._suspects: set[str] = set()
         self._idle: Mapping[str, StoredIntent] = {}
 
-    def bound(self, transit: Transit) -> None:
+    def bound(self, binding: InFlightBinding) -> None:
         """A unit was bound; its account waits for the watch."""
-        account = self._state.cache.accounts.get(transit.uid)
+        account = self._state.cache.accounts.get(binding.uid)
         if account is not None and account.assumed_at is not None:
-            self._names[transit.uid] = (transit.namespace, transit.name)
+            self._names[binding.uid] = (binding.namespace, binding.name)
 
     def confirmed(self, uid: str) -> None:
         """The watch has shown the pod on its node, finished or gone."""
@@ -116,7 +117,7 @@ class Reconciler:
         reads = 0
         for account in late:
             name = self._names.get(account.uid)
-            if account.uid in state.transits or name is None or reads >= MAX_READS:
+            if account.uid in state.in_flight or name is None or reads >= MAX_READS:
                 continue
             reads += 1
             state.stats.late_confirmations += 1

@@ -1,33 +1,21 @@
 """What the parts of the core share in one term of leadership: accounting, pods, and the units on their way.
 
-A unit's way through the binder is its ``Transit``; its key is the pod's uid, also the key of its intent in etcd::
-
-    plan --> AWAITED --(pod known)--> CHECKED --(intent committed)--> COMMITTED --> BINDING --> settled
-                |  checked, assumed       |                             ^  |  409, unknown |
-                v                         v                             |  v               v
-             settled                   settled              RENEWING <--+ READING <--------+
-          (no candidate)            (refused, stale)     (newer resourceVersion)   |
-                                                                                   v
-    takeover --> COMMITTED (inherited)                                          MARKING --> READING --> settled
-
-An intent is in etcd from COMMITTED until after the unit is settled, and a settled unit is never touched again: late
-answers find no transit. One term is one ``State``: nothing in memory is trusted across terms.
+One term is one ``State``: nothing in memory is trusted across terms. A unit's way is in ``in_flight.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
+from services.binder.core import events
+from services.binder.core.in_flight import LEGAL, InFlightBinding, Stage
 from services.binder.core.instructions import Instruction, Log
-from shared.model.constraints import PodClass
-from shared.model.node import Node
+from shared.errors import InvalidTransition
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
-from shared.wire.messages import Outcome, Placement
-from shared.wire.records import Intent, IntentPod
+from shared.scheduling.story import Story
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,85 +55,8 @@ class CoreSettings:
     """A unit that waits for its volumes longer than that says so on its pod."""
     volumes_wait_s: float = 600.0
     """So long a Binding waits for volumes (kube-scheduler's bindTimeoutSeconds); then the unit is given back."""
-    check_placements: bool = True
-    """False leaves out the check against the node as it is now: only an ablation test does that."""
-    compare_terms: bool = True
-    """False leaves every compare out of the transactions: only an ablation test does that."""
-    compare_creation: bool = True
-    """False renews and deletes intents without comparing their creation: only an ablation test does that."""
-    mark_before_withdrawing: bool = True
-    """False gives units up at once: only an ablation test does that."""
-
-
-class Stage(Enum):
-    """Where a unit is on its way; see the module's diagram."""
-
-    AWAITED = "awaited"
-    CHECKED = "checked"
-    COMMITTED = "committed"
-    BINDING = "binding"
-    READING = "reading"
-    RENEWING = "renewing"
-    MARKING = "marking"
-
-
-@dataclass(slots=True)
-class Transit:
-    """One unit on its way. ``node``: where it is to go; ``rv``: the resourceVersion its Binding names.
-
-    ``loose``: a Binding of it may be under way that we do not know the end of (an earlier leader's, or one of ours
-    that got no answer); then it may be given up only after its pod has been marked. ``withdrawing``: as what it is
-    given up, once that is decided.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    rv: str
-    node: str
-    unit: int
-    coordinator_term: int
-    plan_id: int
-    policy: str
-    arrived: float
-    placement: Placement | None = None
-    devices: tuple[int, ...] = ()
-    pod_class: PodClass | None = None
-    checked_node: Node | None = None
-    """The node as it was when it was found to take the unit."""
-    stage: Stage = Stage.AWAITED
-    inherited: bool = False
-    loose: bool = False
-    withdrawing: Outcome | None = None
-    asking: bool = False
-    attempts: int = 0
-    failures: int = 0
-    conflicts: int = 0
-    reason: str = ""
-    bind_us: int = 0
-    told: bool = False
-    """Its pod says that it waits for its volumes."""
-    selected: set[str] = field(default_factory=set)
-    """Claims of its pod that were seen to select its node."""
-
-    @property
-    def cause_id(self) -> str:
-        """The id under which every service logs this unit."""
-        return f"{self.coordinator_term:x}-{self.unit:x}"
-
-    def intent(self, term: int) -> Intent:
-        """What is written to etcd for it under the binder's ``term``."""
-        pod = IntentPod(
-            uid=self.uid, ns=self.namespace, name=self.name, rv=self.rv, node=self.node, devices=self.devices
-        )
-        return Intent(
-            plan_id=self.plan_id,
-            coordinator_term=self.coordinator_term,
-            unit=self.unit,
-            pods=(pod,),
-            term=term,
-            policy=self.policy,
-        )
+    validate: bool = False
+    """True: every invariant is checked after each event, and the term ends where one is broken: for tests and bugs."""
 
 
 @dataclass(slots=True)
@@ -217,12 +128,15 @@ class State:
     cluster: ClusterState = field(default_factory=ClusterState)
     feasibility: FeasibilityCache = field(init=False)
     pending: dict[str, Pod] = field(default_factory=dict)
-    transits: dict[str, Transit] = field(default_factory=dict)
+    in_flight: dict[str, InFlightBinding] = field(default_factory=dict)
     paused: dict[str, float] = field(default_factory=dict)
     await_volumes: set[str] = field(default_factory=set)
     stats: Stats = field(default_factory=Stats)
     out: list[Instruction] = field(default_factory=list)
+    story: Story = field(default_factory=Story)
     now: float = 0.0
+    cause: type[events.Event] = events.Tick
+    """What is being handled: the cause of every move."""
 
     def __post_init__(self) -> None:
         self.feasibility = FeasibilityCache(self.cluster.table)
@@ -246,6 +160,15 @@ class State:
         if relations is not None and (relations.claims or relations.disks):
             self.cluster.index.place(pod, node_name)
 
+    def move(self, binding: InFlightBinding, to: Stage) -> None:
+        """The unit goes on. ``InvalidTransition``: nothing leads from its stage to ``to`` on what is being handled."""
+        if (self.cause, binding.stage, to) not in LEGAL:
+            raise InvalidTransition(
+                binding.uid, binding.stage.value, to.value, self.cause.__name__, self.story.lines(binding.uid)
+            )
+        self.story.add(binding.uid, "{} -> {} on {}", binding.stage, to, self.cause)
+        binding.stage = to
+
     def emit(self, instruction: Instruction) -> None:
         """Ask the shell for something."""
         self.out.append(instruction)
@@ -254,12 +177,12 @@ class State:
         """A line for the operator."""
         self.out.append(Log(event, tuple(facts.items()), level))
 
-    def pause(self, transit: Transit, *, at_least_s: float = 0.0) -> None:
+    def pause(self, binding: InFlightBinding, *, at_least_s: float = 0.0) -> None:
         """Let a failed request of the unit wait, longer each time."""
         settings = self.settings
-        pause_s = min(settings.retry_s * 2.0 ** min(transit.failures, 16), settings.retry_max_s)
-        transit.failures += 1
-        self.paused[transit.uid] = self.now + max(pause_s, at_least_s)
+        pause_s = min(settings.retry_s * 2.0 ** min(binding.failures, 16), settings.retry_max_s)
+        binding.failures += 1
+        self.paused[binding.uid] = self.now + max(pause_s, at_least_s)
 
 
 def newer(rv: str, than: str) -> bool:

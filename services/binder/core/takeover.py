@@ -12,21 +12,22 @@ Refuses to do: accept plans early, trust anything a former leader held in memory
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from services.binder.core.events import Source, StoredIntent
-from services.binder.core.state import State, Transit
+from services.binder.core.in_flight import InFlightBinding
+from services.binder.core.state import State
 from services.binder.cycle.check import hold, may_bind, still_fits
 from shared.wire.messages import Outcome
 from shared.wire.records import Intent
 
 
-def adopt(state: State, key: str, intent: Intent) -> Transit | None:
+def adopt(state: State, key: str, intent: Intent) -> InFlightBinding | None:
     """The unit of an intent found in etcd, as one on its way; None if it is of a shape that is not ours to judge."""
     if len(intent.pods) != 1 or intent.pods[0].uid != key:
         return None
     [entry] = intent.pods
-    return Transit(
+    return InFlightBinding(
         uid=entry.uid,
         namespace=entry.ns,
         name=entry.name,
@@ -122,6 +123,11 @@ class Takeover:
         )
         self._open.clear()
 
+    def validate(self) -> Iterator[str]:
+        """Inherited units that plans wait for in vain."""
+        for key in self._open - self._state.in_flight.keys():
+            yield f"inherited: {key} holds plans up, and is not on its way"
+
     def wake_at(self) -> float | None:
         """When the grace is over."""
         since = self._judged_at if self._judged_at is not None else self._complete_at
@@ -130,22 +136,22 @@ class Takeover:
         return since + self._state.settings.takeover_grace_s
 
 
-def judge(state: State, transit: Transit) -> tuple[Outcome, str] | None:
+def judge(state: State, binding: InFlightBinding) -> tuple[Outcome, str] | None:
     """What becomes of an inherited intent: None = finish it (now assumed, COMMITTED), else outcome, and node or reason.
 
     CONFLICT means that it is to be withdrawn, which needs its pod marked first; GONE that the list did not show the
     pod, which must be read to be sure (it may have another scheduler's name by now).
     """
-    account = state.cache.accounts.get(transit.uid)
+    account = state.cache.accounts.get(binding.uid)
     if account is not None and account.assumed_at is None:
-        if account.node_name == transit.node:
-            return Outcome.BOUND, transit.node
+        if account.node_name == binding.node:
+            return Outcome.BOUND, binding.node
         return Outcome.ELSEWHERE, account.node_name
-    pod = state.pending.get(transit.uid)
+    pod = state.pending.get(binding.uid)
     if pod is None:
         return Outcome.GONE, "not in the list"
     verdict = may_bind(state, pod)
-    reason = verdict.reason if verdict is not None else still_fits(state, transit, pod)
+    reason = verdict.reason if verdict is not None else still_fits(state, binding, pod)
     # Counted in any case: until the pod is marked, its old leader's Binding may still come.
-    hold(state, transit, pod)
+    hold(state, binding, pod)
     return (Outcome.CONFLICT, reason) if reason else None

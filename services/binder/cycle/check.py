@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.binder.core.state import State, Transit
+from services.binder.core.in_flight import InFlightBinding
+from services.binder.core.state import State
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import MILLI_PER_DEVICE
@@ -75,76 +76,75 @@ def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
     return None
 
 
-def choose(state: State, transit: Transit, pod: Pod) -> Verdict | None:
+def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     """Assume the pod on the first candidate that takes it, devices picked; None when one did.
 
     Candidates are the placement's node, then its alternatives. The reason of a refusal is the first candidate's.
     """
-    placement = transit.placement
-    candidates = (placement.node, *placement.alternatives) if placement is not None else (transit.node,)
-    transit.conflicts, transit.reason = 0, ""
+    placement = binding.placement
+    candidates = (placement.node, *placement.alternatives) if placement is not None else (binding.node,)
+    binding.conflicts, binding.reason = 0, ""
     for node in candidates:
-        rejection = check_node(state, pod, node) if state.settings.check_placements else None
+        rejection = check_node(state, pod, node)
         if rejection is None:
             account = state.cache.assume(pod.uid, node, pod.pod_class, state.now)
             state.hold_volumes(pod, node)
-            transit.node, transit.devices, transit.pod_class = node, account.devices, pod.pod_class
-            transit.rv = pod.resource_version
-            transit.checked_node = _node(state, node)
+            binding.node, binding.devices, binding.pod_class = node, account.devices, pod.pod_class
+            binding.rv = pod.resource_version
+            binding.checked_node = _node(state, node)
             return None
-        transit.conflicts += 1
-        transit.reason = transit.reason or f"{node}: {', '.join(rejection.reasons)}"[:512]
-    return Verdict(Outcome.CONFLICT, candidates[0], transit.reason)
+        binding.conflicts += 1
+        binding.reason = binding.reason or f"{node}: {', '.join(rejection.reasons)}"[:512]
+    return Verdict(Outcome.CONFLICT, candidates[0], binding.reason)
 
 
-def still_fits(state: State, transit: Transit, pod: Pod) -> str:
+def still_fits(state: State, binding: InFlightBinding, pod: Pod) -> str:
     """Whether the node takes the pod on the devices the intent names, nothing of it being assumed: "" or why not.
 
     For an inherited intent, and for a pod that changed after it was committed.
     """
-    if state.settings.check_placements:
-        rejection = check_node(state, pod, transit.node)
-        if rejection is not None:
-            return f"{transit.node}: {', '.join(rejection.reasons)}"[:512]
+    rejection = check_node(state, pod, binding.node)
+    if rejection is not None:
+        return f"{binding.node}: {', '.join(rejection.reasons)}"[:512]
     milli = gpu_milli_of(pod.pod_class)
     if not milli:
         return ""
-    row = state.cache.table.row_of.get(transit.node)
+    row = state.cache.table.row_of.get(binding.node)
     free = state.cache.table.device_free[row] if row is not None else []
     share = min(milli, MILLI_PER_DEVICE)
-    enough = len(transit.devices) == max(1, milli // MILLI_PER_DEVICE)
-    if enough and all(0 <= device < len(free) and free[device] >= share for device in transit.devices):
+    enough = len(binding.devices) == max(1, milli // MILLI_PER_DEVICE)
+    if enough and all(0 <= device < len(free) and free[device] >= share for device in binding.devices):
         return ""
-    return f"{transit.node}: the GPU devices {list(transit.devices)} are taken"
+    return f"{binding.node}: the GPU devices {list(binding.devices)} are taken"
 
 
-def outdated(state: State, transit: Transit) -> str:
+def outdated(state: State, binding: InFlightBinding) -> str:
     """Why the node takes the assumed unit no longer, having changed since it was checked: "" where it still does.
 
     Asked right before each Binding: a unit may wait for that as long as the API server asks it to, and the node may be
     cordoned, tainted, shrunk or filled by others meanwhile. Cheap while the node is the one that was checked and holds
     no more than it has; otherwise the whole check is made again, the unit itself not counted.
     """
-    table, pod = state.cache.table, state.pending.get(transit.uid)
-    row, pod_class = table.row_of.get(transit.node), transit.pod_class
+    table, pod = state.cache.table, state.pending.get(binding.uid)
+    row, pod_class = table.row_of.get(binding.node), binding.pod_class
     if row is None:
-        return f"{transit.node}: node does not exist"
-    if pod is None or pod_class is None or not state.settings.check_placements:
+        return f"{binding.node}: node does not exist"
+    if pod is None or pod_class is None:
         return ""  # the Binding itself will tell what became of the pod
-    if table.nodes[row] is transit.checked_node and within(table, pod_class, row):
+    if table.nodes[row] is binding.checked_node and within(table, pod_class, row):
         return ""
-    state.cluster.forget(transit.uid)
-    reason = still_fits(state, transit, pod)
-    hold(state, transit, pod)
+    state.cluster.forget(binding.uid)
+    reason = still_fits(state, binding, pod)
+    hold(state, binding, pod)
     return reason
 
 
-def hold(state: State, transit: Transit, pod: Pod) -> None:
+def hold(state: State, binding: InFlightBinding, pod: Pod) -> None:
     """Assume the unit exactly as its intent says."""
-    state.cache.assume(pod.uid, transit.node, pod.pod_class, state.now, devices=transit.devices)
-    state.hold_volumes(pod, transit.node)
-    transit.pod_class = pod.pod_class
-    transit.checked_node = _node(state, transit.node)
+    state.cache.assume(pod.uid, binding.node, pod.pod_class, state.now, devices=binding.devices)
+    state.hold_volumes(pod, binding.node)
+    binding.pod_class = pod.pod_class
+    binding.checked_node = _node(state, binding.node)
 
 
 def _node(state: State, name: str) -> Node | None:

@@ -15,7 +15,7 @@ Refuses to do: talk to etcd, decide what becomes of a unit (``core.py``).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from services.binder.core.events import LookedUp, StoredIntent
@@ -56,23 +56,12 @@ class Diagnosis:
 class Committer:
     """What waits for etcd in one term of one shard."""
 
-    def __init__(
-        self,
-        keys: Keys,
-        *,
-        shard: str,
-        term: int,
-        linger_s: float,
-        compare_terms: bool = True,
-        compare_creation: bool = True,
-    ) -> None:
-        self.in_flight: Batch | None = None
+    def __init__(self, keys: Keys, *, shard: str, term: int, linger_s: float) -> None:
+        self.sent: Batch | None = None
         self._keys = keys
         self._leader_key = keys.binder_leader(shard)
         self._term = term
         self._linger_s = linger_s
-        self._compare_terms = compare_terms
-        self._compare_creation = compare_creation
         self._puts: OrderedDict[str, Intent] = OrderedDict()
         self._renewals: OrderedDict[str, Intent] = OrderedDict()
         self._clears: OrderedDict[str, int] = OrderedDict()
@@ -104,15 +93,26 @@ class Committer:
             if not self._clears:
                 self._clear_since = now
             self._clears[key] = created
-        elif self.in_flight is not None and key in self.in_flight.puts:
+        elif self.sent is not None and key in self.sent.puts:
             self._unwanted.add(key)
 
     def waits(self, key: str) -> bool:
         """Whether the key is in, or waits for, a transaction."""
-        batch = self.in_flight
+        batch = self.sent
         if batch is not None and (key in batch.puts or key in batch.renewals or key in batch.clears):
             return True
         return key in self._puts or key in self._renewals or key in self._clears
+
+    def holds(self, key: str) -> bool:
+        """Whether the key's intent is in etcd, as far as is known."""
+        return key in self._created
+
+    def validate(self, units: Collection[str]) -> Iterator[str]:
+        """Intents in etcd that are of no unit on its way (``units``), and wait for no deletion either."""
+        for key in self._created.keys() - set(units):
+            yield f"intent-owned: the intent of {key} is kept for nobody"
+        for key in self._created.keys() & self._clears.keys():
+            yield f"intent-owned: the intent of {key} is kept and waits to be deleted"
 
     def drop_stale(self, coordinator_term: int) -> list[str]:
         """Forget units that wait under an older coordinator's term and were never sent; their keys."""
@@ -132,11 +132,11 @@ class Committer:
 
     def wake_at(self) -> float | None:
         """When clears that wait for company go alone."""
-        return self._clear_since + self._linger_s if self._clears and self.in_flight is None else None
+        return self._clear_since + self._linger_s if self._clears and self.sent is None else None
 
     def next_commit(self, now: float) -> Commit | None:
         """The next transaction, if there is something to do and none is in flight."""
-        if self.in_flight is not None or not self.backlog:
+        if self.sent is not None or not self.backlog:
             return None
         if not self._puts and not self._renewals and now < self._clear_since + self._linger_s:
             return None
@@ -163,29 +163,29 @@ class Committer:
             self._sends[key] = self._sends.get(key, 0) + 1
         self._clear_since = now
         self._numbers += 1
-        self.in_flight = Batch(self._numbers, coordinator_term, puts, renewals, clears)
-        return self._transaction(self.in_flight)
+        self.sent = Batch(self._numbers, coordinator_term, puts, renewals, clears)
+        return self._transaction(self.sent)
 
     def succeeded(self, batch: int, revision: int, now: float) -> list[str]:
         """The batch was applied: the keys that are committed or renewed by it; none where it is told twice."""
-        done = self.in_flight
+        done = self.sent
         if done is None or done.number != batch:
             return []
-        self.in_flight = None
+        self.sent = None
         for key in done.puts:
             self._written(key, revision, now)
         return [*done.puts, *done.renewals]
 
     def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
         """The batch was refused or got no answer, and ``seen`` is what etcd holds. Requeues what goes again."""
-        batch = self.in_flight
+        batch = self.sent
         if batch is None or batch.number != seen.batch:
             return None
-        diagnosis = Diagnosis(fenced=self._compare_terms and seen.own_term != self._term)
+        diagnosis = Diagnosis(fenced=seen.own_term != self._term)
         if diagnosis.fenced:
             return diagnosis
-        self.in_flight = None
-        stale = self._compare_terms and seen.coordinator_term != batch.coordinator_term
+        self.sent = None
+        stale = seen.coordinator_term != batch.coordinator_term
         for key, intent in reversed(tuple(batch.puts.items())):
             found = seen.intents.get(key)
             if found is not None and found.intent is not None and _same(found.intent, intent):
@@ -227,15 +227,7 @@ class Committer:
 
     def _transaction(self, batch: Batch) -> Commit:
         names = {key: self._keys.intent(key) for key in (*batch.puts, *batch.renewals, *batch.clears)}
-        compares: list[Compare] = []
-        if self._compare_terms:
-            compares.append(CreateRevisionIs(self._leader_key, self._term))
-            if batch.puts:
-                compares.append(CreateRevisionIs(self._keys.coordinator_leader, batch.coordinator_term))
-            compares += [CreateRevisionIs(names[key], 0) for key in batch.puts]
-        if self._compare_terms and self._compare_creation:
-            compares += [CreateRevisionIs(names[key], self._created[key]) for key in batch.renewals]
-            compares += [CreateRevisionIs(names[key], created) for key, created in batch.clears.items()]
+        compares = self._terms_and_absence(batch, names) + self._creations(batch, names)
         ops: list[Op] = [
             Put(names[key], encode_record(intent))
             for intents in (batch.puts, batch.renewals)
@@ -244,6 +236,18 @@ class Committer:
         ops += [Delete(names[key]) for key in batch.clears]
         units = tuple((intent.coordinator_term, intent.unit) for intent in batch.puts.values())
         return Commit(batch.number, tuple(compares), tuple(ops), units)
+
+    def _terms_and_absence(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
+        """That we lead, that the plans' coordinator does, and that no new intent has a predecessor."""
+        compares: list[Compare] = [CreateRevisionIs(self._leader_key, self._term)]
+        if batch.puts:
+            compares.append(CreateRevisionIs(self._keys.coordinator_leader, batch.coordinator_term))
+        return compares + [CreateRevisionIs(names[key], 0) for key in batch.puts]
+
+    def _creations(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
+        """That what is renewed or deleted is still the same intent."""
+        compares: list[Compare] = [CreateRevisionIs(names[key], self._created[key]) for key in batch.renewals]
+        return compares + [CreateRevisionIs(names[key], created) for key, created in batch.clears.items()]
 
 
 def _same(found: Intent, wanted: Intent) -> bool:

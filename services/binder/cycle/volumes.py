@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.instructions import PatchObject
-from services.binder.core.state import State, Transit
+from services.binder.core.state import State
 from shared.kube.cluster_objects import SELECTED_NODE
 from shared.model.cluster_objects import Claim, PersistentVolume
 from shared.model.pod import Pod
@@ -45,29 +46,29 @@ def unbound_claims(state: State, pod: Pod) -> list[Claim]:
     return sorted((c for c in known if c is not None and not c.bound), key=lambda claim: claim.storage_bytes)
 
 
-def in_vain(state: State, transit: Transit, pod: Pod) -> str:
+def in_vain(state: State, binding: InFlightBinding, pod: Pod) -> str:
     """Why the pod cannot have its volumes on the unit's node any more: "" while it can (``checkBindings``).
 
     A claim was deleted, another took the only volume, the provisioner took the selected node back. A class or a volume
     that is not seen yet is no reason: its watch may lag.
     """
     relations = pod.relations
-    if relations is None or not relations.claims or not state.settings.check_placements:
+    if relations is None or not relations.claims:
         return ""
     for claim in unbound_claims(state, pod):
-        if claim.selected_node == transit.node:
-            transit.selected.add(claim.key)
-        elif claim.key in transit.selected and not claim.volume_name:
-            return f'{transit.node}: provisioning failed for PVC "{claim.name}"'
+        if claim.selected_node == binding.node:
+            binding.selected.add(claim.key)
+        elif claim.key in binding.selected and not claim.volume_name:
+            return f'{binding.node}: provisioning failed for PVC "{claim.name}"'
     rule = volume_binding.prepare(state.cluster, pod)
     if isinstance(rule, Rejection):
         reasons = rule.reasons
     else:
-        verdict = rule.verdict(state.cache.table.row_of[transit.node]) if rule is not None else None
+        verdict = rule.verdict(state.cache.table.row_of[binding.node]) if rule is not None else None
         reasons = verdict[1] if verdict is not None else ()
     if not reasons or reasons in ((volume_binding.UNBOUND,), (volume_binding.VOLUME_GONE,)):
         return ""
-    return f"{transit.node}: {', '.join(reasons)}"[:512]
+    return f"{binding.node}: {', '.join(reasons)}"[:512]
 
 
 def writes_for(state: State, claims: list[Claim], node_name: str) -> list[PatchObject]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -114,28 +115,6 @@ def state_of(pod: api.Pod) -> str:
 PLAIN_EVERY_S = 2.0
 
 
-@dataclass(slots=True)
-class Snapshot:
-    """What is shown. ``rate``: pods bound per second over the last seconds."""
-
-    phase: str = "starting"
-    elapsed_s: float = 0.0
-    submitted: int = 0
-    planned: int = 0
-    pending: int = 0
-    bound: int = 0
-    running: int = 0
-    finished: int = 0
-    unschedulable: int = 0
-    rate: float = 0.0
-    leader: str = ""
-    term: int = 0
-    binder: str = ""
-    agents: int = 0
-    restarts: int = 0
-    notes: list[str] = field(default_factory=list)
-
-
 class Progress:
     """Context manager; call ``show`` as often as you like."""
 
@@ -159,48 +138,26 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, snapshot: Snapshot) -> None:
-        """Draw it, or print a line when there is no terminal and it is time."""
+    def show(self, phase: str, elapsed_s: float, figures: Mapping[str, str], notes: Sequence[str]) -> None:
+        """Draw it, or print a line when there is no terminal and it is time. ``notes``: all so far."""
         if self._quiet:
             return
         if self._live is not None:
-            self._live.update(_table(snapshot))
+            self._live.update(_table(f"conclave demo: {phase}, {elapsed_s:.0f} s", figures, notes))
             return
-        for note in snapshot.notes[self._noted :]:
-            print(f"[{snapshot.elapsed_s:6.1f} s] {note}", flush=True)
-        self._noted = len(snapshot.notes)
+        for note in notes[self._noted :]:
+            print(f"[{elapsed_s:6.1f} s] {note}", flush=True)
+        self._noted = len(notes)
         if time.monotonic() - self._last_plain_s >= PLAIN_EVERY_S:
             self._last_plain_s = time.monotonic()
-            print(line_of(snapshot), flush=True)
+            told = ", ".join(f"{name} {value}" for name, value in figures.items())
+            print(f"[{elapsed_s:6.1f} s] {phase}{': ' if told else ''}{told}", flush=True)
 
 
-def line_of(s: Snapshot) -> str:
-    """One line with everything that matters."""
-    return (
-        f"[{s.elapsed_s:6.1f} s] {s.phase}: submitted {s.submitted}/{s.planned}, pending {s.pending}, bound {s.bound}, "
-        f"running {s.running}, finished {s.finished}, unschedulable {s.unschedulable}, {s.rate:.0f} pods/s, "
-        f"leader {s.leader or 'nobody'} (term {s.term}), agents {s.agents}, restarts {s.restarts}"
-    )
-
-
-def _table(s: Snapshot) -> Table:
+def _table(title: str, figures: Mapping[str, str], notes: Sequence[str]) -> Table:
     from rich.table import Table
 
-    table = Table(title=f"conclave demo: {s.phase}, {s.elapsed_s:.0f} s", show_header=False, min_width=60)
-    rows = (
-        ("submitted", f"{s.submitted} of {s.planned}"),
-        ("pending", str(s.pending)),
-        ("bound", f"{s.bound} ({s.rate:.0f} pods/s)"),
-        ("running", str(s.running)),
-        ("finished", str(s.finished)),
-        ("unschedulable", str(s.unschedulable)),
-        ("coordinator", f"{s.leader or 'nobody leads'} (term {s.term})"),
-        ("binder", s.binder or "nobody leads"),
-        ("agents", str(s.agents)),
-        ("restarts", str(s.restarts)),
-    )
-    for name, value in rows:
+    table = Table(title=title, show_header=False, min_width=60)
+    for name, value in (*figures.items(), *(("", note) for note in notes[-5:])):
         table.add_row(name, value)
-    for note in s.notes[-5:]:
-        table.add_row("", note)
     return table

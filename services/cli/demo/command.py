@@ -80,6 +80,7 @@ def demo(
     from services.cli.demo.result import DemoSettings
     from services.cli.demo.run import run_demo
     from services.cli.demo.workload import load_workload
+    from services.cli.local.mesh import MeshSettings
     from shared.policy.registry import make_policy
     from shared.runtime.observe.logging import configure
     from shared.twin.clock import ScaledClock
@@ -96,8 +97,9 @@ def demo(
     for flag, file in (("--json", json_file), ("--audit", audit_file), ("--picture", picture)):
         check_writable(flag, file)
     with state_dir("demo", keep) as folder:
-        settings = DemoSettings(
-            workload=load,
+        mesh = MeshSettings(
+            etcd="",
+            kubeconfig=folder.path / "kubeconfig",
             coordinators=coordinators,
             agents=agents or DEFAULT_AGENTS[workload],
             binders=binders,
@@ -105,12 +107,10 @@ def demo(
             learner=learns,
             seed=seed,
             speed=speed,
-            kills=tuple(planned),
-            audit_file=audit_file or folder.path / "audit.jsonl",
-            port=port,
             state_dir=folder.path,
-            quiet=quiet,
         )
+        audit = audit_file or folder.path / "audit.jsonl"
+        settings = DemoSettings(load, mesh, tuple(planned), audit, port, quiet)
         result = asyncio.run(until_signal(run_demo(settings)))
         figures = {**result.figures, "picture": str(picture)}
         _report(figures, result.picture, picture, json_file, quiet=quiet)

@@ -17,6 +17,7 @@ from typing import Any
 from services.cli.audit import entries_of
 from services.cli.demo.kills import Kill
 from services.cli.demo.workload import EXTRA_PREFIX, Workload
+from services.cli.local.mesh import MeshSettings
 from services.cli.local.supervisor import ProcessUsage
 from shared.audit.audit import Audit, AuditReport
 from shared.audit.log import Entry
@@ -131,23 +132,16 @@ def problems(report: AuditReport, failovers: list[dict[str, Any]]) -> list[str]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """What ``conclave demo`` was asked for."""
+    """What ``conclave demo`` was asked for. ``mesh``: its etcd and admin ports are known once it runs."""
 
     workload: Workload
-    coordinators: int
-    agents: int
-    binders: int
-    policy: str
-    seed: int
-    speed: float
+    mesh: MeshSettings
     kills: tuple[Kill, ...]
     audit_file: Path
     port: int
-    state_dir: Path
     quiet: bool = False
-    learner: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +167,7 @@ def build_result(
     learning: Mapping[str, Any] = NO_LEARNING,
 ) -> DemoResult:
     """The figures. ``stuck``: why the run was given up, if it was. ``ConfigError``: the audit file is damaged."""
-    audit, timing, timeline = Audit("conclave"), Timing(), Timeline(speed=settings.speed)
+    audit, timing, timeline = Audit("conclave"), Timing(), Timeline(speed=settings.mesh.speed)
     placed: dict[str, str] = {}
     for entry in entries_of(settings.audit_file):
         _note_policy(entry, placed)
@@ -186,15 +180,15 @@ def build_result(
     rss_mb, cpu_ms = costs(usage, report.pods_bound)
     figures = {
         "workload": settings.workload.name,
-        "policy": settings.policy,
+        "policy": settings.mesh.policy,
         "placed_by": dict(sorted(Counter(placed.values()).items())),
         "learning": dict(learning),
-        "seed": settings.seed,
-        "speed": settings.speed,
+        "seed": settings.mesh.seed,
+        "speed": settings.mesh.speed,
         "nodes": len(settings.workload.nodes),
-        "coordinators": settings.coordinators,
-        "agents": settings.agents,
-        "binders": settings.binders,
+        "coordinators": settings.mesh.coordinators,
+        "agents": settings.mesh.agents,
+        "binders": settings.mesh.binders,
         **{name: value for name, value in report.to_json().items() if name != "ok"},
         "pods_per_s": round(timing.pods_per_s(), 2),
         "schedule_latency_ms": stats.latency_ms(),

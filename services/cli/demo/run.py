@@ -11,27 +11,29 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
-from pathlib import Path
+from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
-from services.cli.demo.board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard, Progress, Snapshot
+from services.cli.demo.board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard, Progress
 from services.cli.demo.kills import Kills
 from services.cli.demo.result import DemoResult, DemoSettings, StatsBook, build_result
-from services.cli.demo.workload import Submission, TokenAccess
+from services.cli.demo.workload import submit
 from services.cli.local.etcd_keeper import EtcdKeeper
-from services.cli.local.mesh import Mesh, MeshSettings, free_ports, write_secret, write_tokens
+from services.cli.local.mesh import Mesh, free_ports, write_secret, write_tokens
 from services.cli.local.supervisor import Child, ProcessUsage, Spec, Supervisor
 from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
 from shared.errors import ConfigError, StoreError
 from shared.kube.resources import PODS, Deleted, Upserted
 from shared.runtime.kube.reflector import Reflector
 from shared.runtime.process.process import ProcessSettings, store_opener
 from shared.runtime.records.policies import read_pointer
 from shared.twin.clock import ScaledClock
-from shared.wire.keys import DEFAULT_PREFIX
+
+T = TypeVar("T")
 
 START_TIMEOUT_S = 30.0
 REFRESH_S = 0.25
@@ -57,7 +59,8 @@ class Demo:
     def __init__(self, settings: DemoSettings) -> None:
         self.settings = settings
         self.board = PodBoard()
-        self.snapshot = Snapshot(planned=len(settings.workload.pods))
+        self.planned = len(settings.workload.pods)
+        self.notes: list[str] = []
         self.stats = StatsBook()
         self._started_s = time.monotonic()
         self._first_pod_s: float | None = None
@@ -69,22 +72,24 @@ class Demo:
 
     def note(self, text: str) -> None:
         """A line for the person watching."""
-        self.snapshot.notes.append(text)
+        self.notes.append(text)
 
     async def run(self) -> DemoResult:
         """Everything. ``ConfigError``: something could not be started."""
         settings = self.settings
         with Progress(quiet=settings.quiet) as progress:
             async with AsyncExitStack() as stack:
-                etcd = EtcdKeeper(settings.state_dir / "etcd", on_event=lambda e: self.note(f"etcd: {e}"))
+                etcd = EtcdKeeper(settings.mesh.state_dir / "etcd", on_event=lambda e: self.note(f"etcd: {e}"))
                 stack.push_async_callback(etcd.stop)
                 await etcd.start()
-                supervisor = Supervisor(settings.state_dir / "logs", on_event=self._on_event)
+                supervisor = Supervisor(settings.mesh.state_dir / "logs", on_event=self._on_event)
                 stack.push_async_callback(supervisor.close)
-                url, token, kubeconfig, twin = await self._start_twin(supervisor)
+                twin = await self._start_twin(supervisor)
                 store = store_opener(ProcessSettings(etcd=(etcd.endpoint,)))()
                 stack.push_async_callback(store.close)
-                mesh_settings = self._mesh_settings(etcd.endpoint, kubeconfig)
+                mesh_settings = replace(
+                    settings.mesh, etcd=etcd.endpoint, admin_ports=free_ports(settings.mesh.coordinators)
+                )
                 write_tokens(mesh_settings)
                 mesh = Mesh(mesh_settings, supervisor, store)
                 stack.push_async_callback(mesh.close)
@@ -93,7 +98,7 @@ class Demo:
                 if (leader := mesh.view.coordinator) is not None:
                     self.note(f"admin API and dashboard: {leader.record.admin_url}/ui")
                     self.note(f"its tokens: {mesh_settings.admin_token_file}")
-                kills = await self._submit_and_watch(stack, mesh, etcd, TokenAccess(url, token), progress)
+                kills = await self._submit_and_watch(stack, mesh, etcd, progress)
                 await self._read_stats(mesh)
                 self._learning = await read_learning(mesh)
                 self._take_usage(supervisor, etcd)
@@ -118,63 +123,40 @@ class Demo:
             self.note(f"{child.spec.name} ended with {child.exit_code} and is started again")
 
     def _waiting(self, progress: Progress, missing: str) -> None:
-        self.snapshot.phase = f"starting ({missing})" if missing else "scheduling"
-        self.snapshot.elapsed_s = time.monotonic() - self._started_s
-        progress.show(self.snapshot)
+        phase = f"starting ({missing})" if missing else "scheduling"
+        progress.show(phase, time.monotonic() - self._started_s, {}, self.notes)
 
-    async def _start_twin(self, supervisor: Supervisor) -> tuple[str, str, Path, Child]:
-        settings, kubeconfig = self.settings, self.settings.state_dir / "kubeconfig"
-        token_file = settings.state_dir / "twin-token"
-        token = write_secret(token_file)
-        spec: Spec = twin_spec(
-            port=settings.port,
-            token_file=token_file,
-            kubeconfig=kubeconfig,
-            audit=settings.audit_file,
-            speed=settings.speed,
-        )
-        twin = supervisor.start(spec)
+    async def _start_twin(self, supervisor: Supervisor) -> Child:
+        mesh, token_file = self.settings.mesh, self.settings.mesh.state_dir / "twin-token"
+        write_secret(token_file)
+        argv = (
+            sys.executable, "-m", "services.twin", "--port", str(self.settings.port), "--token-file", str(token_file),
+            "--kubeconfig-out", str(mesh.kubeconfig), "--audit", str(self.settings.audit_file), "--simulate",
+            "--speed", f"{mesh.speed:g}",
+        )  # fmt: skip
+        # it keeps the cluster in memory, so it is never started again
+        twin = supervisor.start(Spec("twin", "twin", argv, restart=False))
         await supervisor.ready(twin, timeout_s=START_TIMEOUT_S)
-        return twin.ready_line.split()[-1], token, kubeconfig, twin
-
-    def _mesh_settings(self, endpoint: str, kubeconfig: Path) -> MeshSettings:
-        settings = self.settings
-        return MeshSettings(
-            etcd=endpoint,
-            etcd_prefix=DEFAULT_PREFIX,
-            kubeconfig=kubeconfig,
-            coordinators=settings.coordinators,
-            agents=settings.agents,
-            binders=settings.binders,
-            policy=settings.policy,
-            learner=settings.learner,
-            speed=settings.speed,
-            seed=settings.seed,
-            state_dir=settings.state_dir,
-            admin_ports=free_ports(settings.coordinators),
-        )
+        return twin
 
     # --- the run itself -------------------------------------------------------------------------------------------
 
-    async def _submit_and_watch(
-        self, stack: AsyncExitStack, mesh: Mesh, etcd: EtcdKeeper, access: TokenAccess, progress: Progress
-    ) -> Kills:
+    async def _submit_and_watch(self, stack: AsyncExitStack, mesh: Mesh, etcd: EtcdKeeper, progress: Progress) -> Kills:
         workload = self.settings.workload
-        client = KubeClient(access)
+        client = KubeClient(await KubeConfig.load(mesh.settings.kubeconfig))
         stack.push_async_callback(client.close)
         kills = Kills(
             self.settings.kills,
             mesh,
             etcd,
             nodes=[node["metadata"]["name"] for node in workload.nodes],
-            rng=Random(self.settings.seed),
+            rng=Random(mesh.settings.seed),
             note=self.note,
             before_kill=lambda: self._read_stats(mesh),
         )
-        submission = await stack.enter_async_context(Submission(access))
-        await submission.create_nodes(workload.nodes)
+        await submit(client, _each(workload.nodes))
         watching = asyncio.create_task(self._watch(Reflector(client, PODS), kills))
-        submitting = asyncio.create_task(self._submit(submission, kills))
+        submitting = asyncio.create_task(self._submit(client, kills))
         killing = asyncio.create_task(self._kill(kills))
         polling = asyncio.create_task(self._poll(mesh))
         tasks = (watching, submitting, killing, polling)
@@ -204,14 +186,14 @@ class Demo:
                 elif isinstance(event, Deleted):
                     self.board.gone(event.object.metadata.name, now_s)
 
-    async def _submit(self, submission: Submission, kills: Kills) -> None:
-        await submission.create_pods(self._due_pods(kills), lambda name: self.board.submitted(name, time.monotonic()))
+    async def _submit(self, client: KubeClient, kills: Kills) -> None:
+        await submit(client, self._due_pods(kills), lambda name: self.board.submitted(name, time.monotonic()))
         self._submitted_all = True
         await asyncio.Event().wait()
 
     async def _due_pods(self, kills: Kills) -> AsyncIterator[dict[str, Any]]:
         """The workload's pods when they are due, then more until the last kill has recovered."""
-        workload, speed = self.settings.workload, self.settings.speed
+        workload, speed = self.settings.workload, self.settings.mesh.speed
         self._first_pod_s = time.monotonic()
         self._submitting.set()
         clock = ScaledClock(self._first_pod_s, speed)
@@ -223,7 +205,7 @@ class Demo:
             if kills.settled:
                 return
             await asyncio.sleep(arrival.at_s / speed if workload.timed else arrival.at_s)
-            self.snapshot.planned += 1
+            self.planned += 1
             yield arrival.pod
 
     async def _kill(self, kills: Kills) -> None:
@@ -254,25 +236,29 @@ class Demo:
             freed = self.settings.workload.timed or self.settings.kills
             return still_s >= (BACKOFF_STABLE_S if freed else UNSCHEDULABLE_STABLE_S)
         # Between two arrivals of a slow run, and while pods run, nothing has to move; while pods wait, something has.
-        patience_s = STUCK_S if waiting or not self.settings.workload.timed else STUCK_S + QUIET_S / self.settings.speed
+        quiet_s = 0.0 if waiting or not self.settings.workload.timed else QUIET_S / self.settings.mesh.speed
+        patience_s = STUCK_S + quiet_s
         if self._first_pod_s is not None and still_s > patience_s:
             self._stuck = f"nothing moved for {patience_s:g} s: {waiting} pods pending, {unfinished} unfinished"
             return True
         return False
 
     def _show(self, progress: Progress, mesh: Mesh, phase: str) -> None:
-        now_s, snapshot, board, view = time.monotonic(), self.snapshot, self.board, mesh.view
-        snapshot.phase = phase
-        snapshot.elapsed_s = now_s - self._started_s
-        snapshot.submitted, snapshot.pending, snapshot.bound = board.total, board.count(PENDING), board.placed
-        snapshot.running, snapshot.finished = board.count(RUNNING), board.count(FINISHED)
-        snapshot.unschedulable, snapshot.rate = board.count(UNSCHEDULABLE), board.rate(now_s)
-        snapshot.leader = view.coordinator.record.identity if view.coordinator else ""
-        snapshot.term = view.coordinator.term if view.coordinator else 0
-        snapshot.binder = ", ".join(leading.record.identity for _, leading in sorted(view.binders.items()))
-        snapshot.agents = len(view.agents)
-        snapshot.restarts = sum(child.restarts for child in mesh.supervisor.children.values())
-        progress.show(snapshot)
+        now_s, board, view = time.monotonic(), self.board, mesh.view
+        leader, binders = view.coordinator, [leading for _, leading in sorted(view.binders.items())]
+        figures = {
+            "submitted": f"{board.total} of {self.planned}",
+            "pending": str(board.count(PENDING)),
+            "bound": f"{board.placed} ({board.rate(now_s):.0f} pods/s)",
+            "running": str(board.count(RUNNING)),
+            "finished": str(board.count(FINISHED)),
+            "unschedulable": str(board.count(UNSCHEDULABLE)),
+            "coordinator": f"{leader.record.identity} (term {leader.term})" if leader else "nobody leads",
+            "binder": ", ".join(leading.record.identity for leading in binders) or "nobody leads",
+            "agents": str(len(view.agents)),
+            "restarts": str(sum(child.restarts for child in mesh.supervisor.children.values())),
+        }
+        progress.show(phase, now_s - self._started_s, figures, self.notes)
 
     # --- the figures ----------------------------------------------------------------------------------------------
 
@@ -305,10 +291,6 @@ async def read_learning(mesh: Mesh) -> dict[str, Any]:
     return found
 
 
-def twin_spec(*, port: int, token_file: Path, kubeconfig: Path, audit: Path, speed: float) -> Spec:
-    """``python -m services.twin`` that plays kubelets. It keeps the cluster in memory: it is never restarted."""
-    argv = (
-        sys.executable, "-m", "services.twin", "--port", str(port), "--token-file", str(token_file),
-        "--kubeconfig-out", str(kubeconfig), "--audit", str(audit), "--simulate", "--speed", f"{speed:g}",
-    )  # fmt: skip
-    return Spec("twin", "twin", argv, restart=False)
+async def _each(items: Iterable[T]) -> AsyncIterator[T]:
+    for item in items:
+        yield item

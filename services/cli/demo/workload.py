@@ -1,26 +1,25 @@
 """What a demo submits: nodes, and pods with the moments at which they are due; and how they are sent.
 
 Nodes go first, then pods by schedule or as fast as the server takes them. Sending is idempotent: every object has a
-name of its own, so a request whose answer was lost is sent again and ``AlreadyExists`` counts as success. Any other 4xx
-ends the run with the server's own words.
+name of its own, so a request whose answer was lost is sent again and ``AlreadyExists`` counts as success. Any other
+refusal ends the run with the server's own words.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import aiohttp
-import msgspec
-
 from services.cli.train.inputs import is_trace, packed_or_not, read_trace
-from shared.errors import ConfigError
+from shared.adapters.kube.api import KubeClient
+from shared.errors import ConfigError, KubeError, KubeRejected
 from shared.experiments.traces.openb import parse_nodes, parse_pods
 from shared.experiments.traces.workload import GAP_S, KINDS, Arrival, arrivals, pod_json, stress_pod, thesis_nodes
+from shared.kube.resources import NODES, PODS, Resource
 
 Json = dict[str, Any]
 
@@ -94,112 +93,51 @@ WORKERS = 8
 ATTEMPTS = 40
 RETRY_S = 0.25
 TIMEOUT_S = 10.0
-
-_encode = msgspec.json.Encoder().encode
-
-
-class TokenAccess:
-    """``KubeAccess`` by a URL and a bearer token: all that the twin's own command needs."""
-
-    server_hostname: str | None = None
-    proxy: str | None = None
-
-    def __init__(self, base_url: str, token: str) -> None:
-        self.base_url = base_url
-        self._headers = {"Authorization": f"Bearer {token}"}
-
-    def tls(self) -> None:
-        """Plain HTTP on loopback."""
-        return
-
-    async def headers(self) -> Mapping[str, str]:
-        """The Authorization header."""
-        return self._headers
-
-    async def renew(self) -> bool:
-        """There is nothing to renew."""
-        return False
+RESOURCES: dict[str, Resource[Any]] = {"Node": NODES, "Pod": PODS}
 
 
-class Submission:
-    """Creates objects on one API server. ``async with``."""
+async def submit(
+    api: KubeClient, objects: AsyncIterator[Json], on_created: Callable[[str], None] = lambda _: None
+) -> None:
+    """Create nodes or pods as they come, ``WORKERS`` at a time; ``on_created(name)`` after each.
 
-    def __init__(self, access: TokenAccess) -> None:
-        self._access = access
-        self._session: aiohttp.ClientSession | None = None
+    ``ConfigError``: the server refuses one for good, or does not answer ``ATTEMPTS`` times.
+    """
+    queue: asyncio.Queue[Json | None] = asyncio.Queue(4 * WORKERS)
 
-    async def __aenter__(self) -> Submission:
-        self._session = aiohttp.ClientSession(
-            headers={**await self._access.headers(), "Content-Type": "application/json"},
-            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
-            connector=aiohttp.TCPConnector(limit=WORKERS),
-        )
-        return self
+    async def work() -> None:
+        while (body := await queue.get()) is not None:
+            await _create(api, body)
+            on_created(body["metadata"]["name"])
 
-    async def __aexit__(self, *_: object) -> None:
-        assert self._session is not None
-        await self._session.close()
+    async def fill() -> None:
+        async for body in objects:
+            await queue.put(body)
+        for _ in range(WORKERS):
+            await queue.put(None)
 
-    async def create_nodes(self, nodes: Sequence[Json]) -> None:
-        """Create all nodes. ``ConfigError``: the server refuses one, or does not answer."""
-        await self._in_parallel(self._node(node) for node in nodes)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fill())
+        for _ in range(WORKERS):
+            group.create_task(work())
 
-    async def _node(self, node: Json) -> None:
-        await self.create("/api/v1/nodes", node)
 
-    async def create_pod(self, pod: Json) -> None:
-        """Create one pod. ``ConfigError``: refused, or no answer after ``ATTEMPTS``."""
-        await self.create(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod)
-
-    async def create_pods(self, pods: AsyncIterator[Json], on_created: Callable[[str], None]) -> None:
-        """Create pods as they come, ``WORKERS`` at a time; ``on_created(name)`` after each."""
-        queue: asyncio.Queue[Json | None] = asyncio.Queue(4 * WORKERS)
-
-        async def work() -> None:
-            while (pod := await queue.get()) is not None:
-                await self.create_pod(pod)
-                on_created(pod["metadata"]["name"])
-
-        async def fill() -> None:
-            async for pod in pods:
-                await queue.put(pod)
-            for _ in range(WORKERS):
-                await queue.put(None)
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(fill())
-            for _ in range(WORKERS):
-                group.create_task(work())
-
-    async def _in_parallel(self, jobs: Iterable[Awaitable[None]]) -> None:
-        gate = asyncio.Semaphore(WORKERS)
-
-        async def one(job: Awaitable[None]) -> None:
-            async with gate:
-                await job
-
-        async with asyncio.TaskGroup() as group:
-            for job in jobs:
-                group.create_task(one(job))
-
-    async def create(self, path: str, body: Json) -> None:
-        """POST until it is there. ``ConfigError``: refused for good, or no answer after ``ATTEMPTS``."""
-        assert self._session is not None
-        data, error = _encode(body), ""
-        for _ in range(ATTEMPTS):
-            try:
-                async with self._session.post(self._access.base_url + path, data=data) as answer:
-                    if answer.status in (200, 201):
-                        await answer.read()
-                        return
-                    said = await answer.text()
-                    if answer.status == 409 and '"AlreadyExists"' in said:
-                        return
-                    error = f"{answer.status} {said[:200]}"
-                    if answer.status < 500 and answer.status != 429:
-                        break
-            except (aiohttp.ClientError, TimeoutError) as failure:
-                error = str(failure) or type(failure).__name__
-            await asyncio.sleep(RETRY_S)
-        name = body["metadata"]["name"]
-        raise ConfigError(f"{self._access.base_url}: the API server does not take {body['kind']} {name}: {error}")
+async def _create(api: KubeClient, body: Json) -> None:
+    metadata, told = body["metadata"], ""
+    for _ in range(ATTEMPTS):
+        try:
+            await api.create(
+                RESOURCES[body["kind"]], namespace=metadata.get("namespace", ""), body=body, timeout_s=TIMEOUT_S
+            )
+        except KubeRejected as error:
+            if error.reason == "AlreadyExists":
+                return
+            told = str(error)
+            if error.status != 429:
+                break
+        except KubeError as error:
+            told = str(error)
+        else:
+            return
+        await asyncio.sleep(RETRY_S)
+    raise ConfigError(f"the API server does not take {body['kind']} {metadata['name']}: {told}")

@@ -39,6 +39,7 @@ POD_WORDS = ("pod", "pods", "po")
 @list_server_options
 @click.option("-n", "--namespace", default="", help="The pod's namespace.  [default: default]")
 @click.option("--kubeconfig", type=FILE, help="Ask no mesh: read this cluster (--context: one of this file's).")
+@click.option("--story", is_flag=True, help="Also what happened to the pod in this leader's term, line by line.")
 @click.option(
     "-o", "--output", default="", help="table (default), json or yaml; with --batch the file to write, - for stdout."
 )
@@ -58,6 +59,7 @@ def explain(
     pod: str | None,
     namespace: str,
     kubeconfig: Path | None,
+    story: bool,
     output: str,
     batch: Path | None,
     **server: Any,
@@ -79,7 +81,9 @@ def explain(
         return 0
     if output not in ("", "table", "wide", *DOCUMENTS):
         raise ConfigError(f"-o: {output!r} is none of table, json and yaml")
-    from services.cli.explain.text import lines_of
+    if story and kubeconfig is not None:
+        raise ConfigError("--story: only a leader remembers it; leave --kubeconfig out, and name a server")
+    from services.cli.explain.text import lines_of, story_of
 
     namespace, name = named_pod(str(pod), namespace)
     try:
@@ -87,7 +91,7 @@ def explain(
     except PodUnknown as error:
         click.echo(f"conclave: {error}", err=True)
         return 1
-    tell(output, answer, list(lines_of(answer)))
+    tell(output, answer, [*lines_of(answer), *(story_of(answer) if story else ())])
     return 0
 
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from services.cli.explain.text import OFFLINE
 from services.cli.server.errors import PodUnknown
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, ObjectError
-from shared.kube.cluster_dump import Question
+from shared.kube.cluster_objects import Question
 from shared.kube.convert import node_from_api, owner_of, pod_from_api
 from shared.kube.convert_relations import images_of, node_images
 from shared.kube.resources import NODES, PODS, ObjectList

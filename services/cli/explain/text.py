@@ -39,6 +39,14 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield from _reasons(answer["reasons"])
 
 
+def story_of(answer: Json) -> Iterator[str]:
+    """What happened to the pod in this leader's term, oldest first."""
+    lines = answer.get("story")
+    yield "  its story in this leader's term:" if lines else "  this leader keeps no story of it (any more)"
+    for line in lines or ():
+        yield f"    {line['ago_s']:10.3f} s ago  {line['text']}"
+
+
 def _reasons(told: Json) -> Iterator[str]:
     """Why the policy chooses as it does, as it sees the nodes now."""
     chosen, second = told["chosen"], told["runner_up"]

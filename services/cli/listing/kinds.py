@@ -1,7 +1,7 @@
 """What a command lists: kinds with their columns. Each kind is declared once, next to the command that shows it.
 
 A kind says what its items are called, where they are, and what their columns show; how they are chosen, sorted and
-printed is the same for all of them (``sorting``, ``wanted``). Pure. It refuses to know any kind.
+printed is the same for all of them (``wanted``). Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.cli.terminal.tables import Column as TableColumn
 from services.cli.terminal.tables import table
 
 Json = Mapping[str, Any]
@@ -74,7 +73,7 @@ class Kind:
             return [self.empty] if self.empty and headers else []
         columns = [column for column in self.columns if _fits(column, items, wide)]
         rows = [[(column.text or column.value)(item) for column in columns] for item in items]
-        found = table([TableColumn(column.title, right=column.right) for column in columns], rows)
+        found = table([(column.title, column.right) for column in columns], rows)
         return found if headers else found[1:]
 
     def object(self, item: Json) -> dict[str, Any]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
 
 F = TypeVar("F", bound=Callable[..., Any])
-NAMES = ("output", "namespace", "all_namespaces", "selector", "sort_by", "no_headers")
+NAMES = ("output", "namespace", "all_namespaces", "selector", "sort_by", "no_headers", "limit")
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 
 
@@ -42,8 +42,8 @@ def options_alone(kind: Kind) -> Callable[[F], F]:
     def add(command: F) -> F:
         @functools.wraps(command)
         def called(*args: Any, **given: Any) -> Any:
-            told = {name: given.pop(name) for name in NAMES}
-            return command(*args, wanted=wanted_of(kind, given.pop("limit", 0), **told), **given)
+            told = {name: given.pop(name) for name in NAMES if name in given}
+            return command(*args, wanted=_wanted(kind, told), **given)
 
         for option in reversed(_options(kind)):
             called = option(called)
@@ -67,28 +67,18 @@ def _options(kind: Kind) -> list[Callable[[Any], Any]]:
     ]  # fmt: skip
 
 
-def wanted_of(
-    kind: Kind,
-    limit: int,
-    *,
-    output: str,
-    namespace: str,
-    all_namespaces: bool,
-    selector: str,
-    sort_by: str,
-    no_headers: bool,
-) -> Wanted:
+def _wanted(kind: Kind, given: dict[str, Any]) -> Wanted:
     """The options as one value; ``-A`` wins over ``-n``, as in kubectl. ``ConfigError``: they cannot be."""
+    selector = given["selector"].strip()
     try:
         selects = parse_label_selector(selector) is not None
     except SelectorError as error:
         raise ConfigError(f"-l: {selector!r}: {error}; write it as a=b,c!=d,e in (f,g),!h") from None
     if selects and not kind.labelled:
         raise ConfigError(f"-l: the server keeps no labels of a {kind.title.lower()}; leave it out")
-    chosen = "" if all_namespaces else namespace
     return Wanted(
-        kind=kind, output=output, namespace=chosen, selector=selector.strip(), sort_by=sort_by, headers=not no_headers,
-        limit=limit,
+        kind=kind, output=given["output"], namespace="" if given["all_namespaces"] else given["namespace"],
+        selector=selector, sort_by=given["sort_by"], headers=not given["no_headers"], limit=given.get("limit", 0),
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from services.cli.etcd import MeshView, read_mesh
 from services.cli.local.supervisor import Child, Spec, Supervisor
 from shared.errors import ConfigError, StoreError
 from shared.ports import Store
-from shared.wire.keys import Keys
+from shared.wire.keys import DEFAULT_PREFIX, Keys
 
 READY_TIMEOUT_S = 60.0
 POLL_S = 0.1
@@ -46,7 +46,7 @@ class MeshSettings:
     """What a mesh is made of."""
 
     etcd: str
-    etcd_prefix: str
+    etcd_prefix: str = DEFAULT_PREFIX
     kubeconfig: Path
     context: str | None = None
     scheduler_name: str = "conclave"

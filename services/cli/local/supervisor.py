@@ -7,7 +7,7 @@ alone. A child is ready when it prints a line beginning with ``ready`` (or ``ser
 
 Rules: a child that ends with code 2 before it was ever ready is a configuration error: its last line is raised. Any
 other end is answered with a restart after ``FIRST_BACKOFF_S``, doubled up to ``MAX_BACKOFF_S`` until it has lived for
-``STABLE_S``. Children die with this process, whatever ends it (PR_SET_PDEATHSIG). It refuses to know what they do.
+``STABLE_S``. Children die with this process, whatever ends it (PR_SET_PDEATHSIG). It does not know what they do.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -33,19 +34,7 @@ from shared.wire.keys import DEFAULT_PREFIX, Keys
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep logs and the private etcd's data here.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 def up(
-    kubeconfig: Path,
-    context: str | None,
-    scheduler_name: str,
-    agents: int,
-    coordinators: int,
-    binders: int,
-    etcd: str | None,
-    etcd_prefix: str,
-    policy: str,
-    learner: bool,
-    seed: int,
-    keep: Path | None,
-    log_level: str,
+    kubeconfig: Path, context: str | None, etcd: str | None, policy: str, learner: bool, keep: Path | None, **mesh: Any
 ) -> int:
     """Run the mesh on this machine against the cluster of KUBECONFIG until SIGTERM; prints ready when it schedules."""
     from services.cli.local.mesh import MeshSettings
@@ -57,24 +46,18 @@ def up(
     configure("cli", level="error")
     make_policy(policy)
     learns = learner and wants_learner(policy, learner)
-    check_scheduler_name(scheduler_name)
-    Keys.under(etcd_prefix)
+    check_scheduler_name(mesh["scheduler_name"])
+    Keys.under(mesh["etcd_prefix"])
     asyncio.run(until_signal(check_cluster(kubeconfig, context)))
     with state_dir("up", keep) as folder:
         settings = MeshSettings(
             etcd=etcd or "",
-            etcd_prefix=etcd_prefix,
             kubeconfig=kubeconfig.absolute(),
             context=context,
-            scheduler_name=scheduler_name,
-            coordinators=coordinators,
-            agents=agents,
-            binders=binders,
             policy=policy,
             learner=learns,
-            seed=seed,
             state_dir=folder.path,
-            log_level=log_level,
+            **mesh,
         )
         asyncio.run(serve(settings))
     return 0

@@ -120,7 +120,7 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
     try:
         await await_store(store, process, timeout_s=CHECK_S)
     except StoreError as error:
-        raise ConfigError(f"--etcd: {settings.etcd}: {error}; start it or mend --etcd") from None
+        raise ConfigError(f"--etcd: {settings.etcd}: {error}; start it, or correct --etcd") from None
     await await_alone(store, Keys.under(settings.etcd_prefix))
     settings = replace(settings, admin_ports=free_ports(settings.coordinators))
     supervisor = Supervisor(settings.state_dir / "logs", on_event=on_event)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,46 +38,25 @@ class Event:
 
     kind: str
     data: str
-    id: str = ""
 
 
-@dataclass(slots=True)
 class EventParser:
     """``feed`` it what arrives; it gives the events that are whole. ``ValueError``: an event beyond all bounds."""
 
-    _rest: bytes = b""
-    _kind: str = ""
-    _id: str = ""
-    _data: list[str] = field(default_factory=list)
-    _held: int = 0
+    def __init__(self) -> None:
+        self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """The events that ``data`` completes. Comments (heartbeats) and unknown fields are left out."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_EVENT_BYTES:
+        """The events that ``data`` completes. Comments (heartbeats) and fields that we do not use are left out."""
+        *blocks, self._rest = (self._rest + data).replace(b"\r\n", b"\n").split(b"\n\n")
+        if max(map(len, (*blocks, self._rest))) > MAX_EVENT_BYTES:
             raise ValueError("an event is longer than any there should be")
-        for line in lines:
-            event = self._line(line.rstrip(b"\r").decode(errors="replace"))
-            if event is not None:
-                yield event
-
-    def _line(self, line: str) -> Event | None:
-        if not line:
-            event = Event(self._kind or "message", "\n".join(self._data), self._id) if self._data else None
-            self._kind, self._data, self._held = "", [], 0
-            return event
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "event":
-            self._kind = value
-        elif name == "id":
-            self._id = value
-        elif name == "data":
-            self._held += len(value)
-            if self._held > MAX_EVENT_BYTES:
-                raise ValueError("an event is longer than any there should be")
-            self._data.append(value)
-        return None
+        for block in blocks:
+            fields = [line.partition(":") for line in block.decode(errors="replace").split("\n")]
+            kinds = [value.removeprefix(" ") for name, _, value in fields if name == "event"]
+            lines = [value.removeprefix(" ") for name, _, value in fields if name == "data"]
+            if lines:
+                yield Event(kinds[-1] if kinds else "message", "\n".join(lines))
 
 
 SHOWN = 3

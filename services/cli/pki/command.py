@@ -2,7 +2,7 @@
 
 Long-lived is the CA alone; everything else holds 90 days and is renewed in place, where services follow the files. A CA
 is replaced in three steps, each of which everybody must have seen before the next: trust both, sign with the new one,
-trust the new one alone. It refuses to keep a list of what it issued: ``show`` reads what is there.
+trust the new one alone. No list is kept of what was issued: ``show`` reads what is there.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from __future__ import annotations
 import datetime as dt
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from services.cli.listing.kinds import Json, Kind, number, text
 from services.cli.pki.certificates import CA_DAYS, DEFAULT_DAYS, KINDS, wanted_of
 from services.cli.pki.etcd_roles import etcd_roles
 from services.cli.pki.files import CERT, AuthorityFolder, HolderFolder, read_certificates
-from services.cli.pki.table import Row, lines_of, row_of
 from shared.adapters.peers import certificates
 from shared.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 Folder = click.Path(path_type=Path)
 ca_option = click.option("--ca", type=Folder, default=Path("pki"), show_default=True, help="The CA's folder.")
@@ -119,16 +123,56 @@ def rotate(ca: Path, finish: bool, days: int) -> None:
 def show(paths: tuple[Path, ...], output: str) -> int:
     """Show the certificates in PATHS (files, or folders with tls.crt or ca.crt). Exit code 1: one does not hold now."""
     rows = [row for path in paths for row in _rows(path, utc_now())]
-    if output == "json":
-        click.echo(json.dumps([row.to_json() for row in rows], indent=2))
-    else:
-        click.echo("\n".join(lines_of(rows)))
-    return 0 if all(row.holds for row in rows) else 1
+    click.echo(json.dumps(rows, indent=2) if output == "json" else "\n".join(CERTIFICATES.lines(rows)))
+    return 0 if all(row["state"] in {OK, SOON} for row in rows) else 1
 
 
-def _rows(path: Path, now: dt.datetime) -> list[Row]:
+OK, SOON = "ok", "renew soon"
+
+CERTIFICATES = Kind(
+    title="Certificate",
+    resource="certificate",
+    columns=(
+        text("NAME", "name"),
+        text("STATE", "state"),
+        text("ENDS", lambda row: f"{dt.datetime.fromisoformat(row['not_after']):%Y-%m-%d %H:%M:%S}"),
+        number("DAYS", "days_left"),
+        text("ISSUER", "issuer"),
+        text("FILE", "file"),
+    ),
+)
+
+
+def _rows(path: Path, now: dt.datetime) -> list[Json]:
     file = path
     if path.is_dir():
         file = path / CERT if (path / CERT).exists() else path / "ca.crt"
     found = read_certificates(file, "give a certificate in PEM, or a folder with tls.crt or ca.crt")
-    return [row_of(file, certificate, now) for certificate in found]
+    return [_row(file, certificate, now) for certificate in found]
+
+
+def _row(file: Path, certificate: x509.Certificate, now: dt.datetime) -> Json:
+    """The certificate as ``-o json`` shows it."""
+    from cryptography.x509.oid import NameOID
+
+    issuer = certificate.issuer.get_attributes_for_oid(NameOID.COMMON_NAME)
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return {
+        "file": str(file),
+        "name": certificates.name_of(certificate),
+        "issuer": str(issuer[0].value) if issuer else "",
+        "san": list(certificates.names_of(certificate)),
+        "not_before": begins.isoformat(),
+        "not_after": ends.isoformat(),
+        "days_left": (ends - now).days,
+        "state": _state(begins, ends, now),
+    }
+
+
+def _state(begins: dt.datetime, ends: dt.datetime, now: dt.datetime) -> str:
+    """``SOON``: less than a third of its time is left."""
+    if now >= ends:
+        return "expired"
+    if now < begins:
+        return "not yet valid"
+    return OK if (ends - now) * 3 > ends - begins else SOON

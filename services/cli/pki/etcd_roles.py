@@ -1,7 +1,7 @@
 """``conclave pki etcd-roles``: a user and a role per service in etcd, and authentication on.
 
 It runs with the certificate of etcd's ``root``, and says so before it changes anything: with authentication on and no
-root at hand, nobody could mend it.
+root at hand, nobody could undo it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def _apply(settings: Any, users: tuple[EtcdUser, ...], wait_s: int) -> lis
             ) from None
         except StoreError as error:
             if loop.time() >= deadline:
-                raise ConfigError(f"--etcd: no answer from {where} ({error}); start it or mend --etcd") from None
+                raise ConfigError(f"--etcd: no answer from {where} ({error}); start it, or correct --etcd") from None
             click.echo(f"{where} does not answer yet ({error})", err=True)
         finally:
             await auth.close()

@@ -1,7 +1,7 @@
 """Reaches a mesh inside a cluster through ``kubectl``: a port-forward for as long as one command runs, and the token.
 
 kubectl does what it is good at (kubeconfigs, login plugins, the connection); this file starts it, reads one line, and
-ends it. The token comes from a Secret that the mesh's installer made, and stays in memory. It refuses to keep a forward
+ends it. The token comes from a Secret that the mesh's installer made, and stays in memory. No forward is left
 open when the command is over.
 """
 

@@ -146,15 +146,7 @@ def _check_url(url: str, source: str) -> None:
 
 def _of_context(flags: Flags, name: str, entry: ContextEntry) -> Target:
     """The context's server; flags for files win over the context's."""
-    stored = Credentials(
-        token_file=_path(entry.token_file), ca=_path(entry.ca), cert=_path(entry.cert), key=_path(entry.key)
-    )
-    merged = Credentials(
-        token_file=flags.token_file or stored.token_file,
-        ca=flags.ca or stored.ca,
-        cert=flags.cert or stored.cert,
-        key=flags.key or stored.key,
-    )
+    merged = _credentials(flags, entry)
     source = f"context {name}"
     if entry.server:
         _no_namespace(flags)
@@ -168,8 +160,10 @@ def _no_namespace(flags: Flags) -> None:
         raise ConfigError("--mesh-namespace: belongs to --kube-context; leave it out, or give --kube-context")
 
 
-def _credentials(flags: Flags) -> Credentials:
-    return Credentials(token_file=flags.token_file, ca=flags.ca, cert=flags.cert, key=flags.key)
+def _credentials(flags: Flags, entry: ContextEntry | None = None) -> Credentials:
+    """What the flags name, else what the context does."""
+    names = ("token_file", "ca", "cert", "key")
+    return Credentials(**{name: getattr(flags, name) or _path(getattr(entry, name, "")) for name in names})
 
 
 def _path(text: str) -> Path | None:

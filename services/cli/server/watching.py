@@ -53,12 +53,14 @@ def show(
 
     Raises as ``with_server``; while watching only where the first look fails.
     """
-    if output not in DOCUMENTS:
-        show_lines(connect, look, lines_of, watch=watch, live=True)
-    elif output == "json" and watch:
-        show_lines(connect, look, lambda found: [json.dumps(found)], watch=True, live=False)
-    else:
-        show_lines(connect, look, lambda found: [document_text(found, output)], watch=watch, live=False)
+    people = output not in DOCUMENTS
+
+    def text(found: Any) -> Sequence[str]:
+        if people:
+            return lines_of(found)
+        return [json.dumps(found) if watch and output == "json" else document_text(found, output)]
+
+    show_lines(connect, look, text, watch=watch, live=people)
 
 
 def show_lines(

@@ -237,16 +237,19 @@ class AgentRegistry:
             update = ViewUpdate(VERSION, view.request.id, 0, self._state.term, piece)
             self._state.out.append(SendView(view.record.id, view.record.url, update))
 
-    def askable(self) -> list[AgentView] | None:
-        """Whom a round may ask now: every owner that is not suspect. None: somebody is still busy, wait."""
-        ready = []
+    def askable(self) -> tuple[list[AgentView], int]:
+        """Whom a cycle may ask now, nobody while some are still busy; and how many owners it goes on without."""
+        ready, suspects = [], 0
         for view in self.views.values():
-            if view.suspect or not self.ownership.sizes.get(view.record.id):
+            if not self.ownership.sizes.get(view.record.id):
                 continue
-            if view.request is not None or view.pending:
-                return None
-            ready.append(view)
-        return ready
+            if view.suspect:
+                suspects += 1
+            elif view.request is not None or view.pending:
+                return [], 0
+            else:
+                ready.append(view)
+        return ready, suspects
 
     def nobody(self) -> str:
         """Why no agent decides for any node, once they are not only late; "" when some do, or may come."""
@@ -254,10 +257,6 @@ class AgentRegistry:
         if not late or any(self.ownership.sizes.values()):
             return ""
         return "no agent decides for any of the nodes" if self.views else "no agents are registered"
-
-    def suspects(self) -> int:
-        """Owners that rounds go on without."""
-        return sum(1 for v in self.views.values() if v.suspect and self.ownership.sizes.get(v.record.id))
 
     def wake_at(self) -> float | None:
         """When an agent is to be asked again or becomes suspect, or is missed where there is none."""

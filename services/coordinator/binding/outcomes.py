@@ -16,6 +16,7 @@ from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.status.reporter import scheduled_event
+from shared.model.unit import cause_id
 from shared.wire.messages import Outcome, PlacementResult, Plan
 
 RETRY_S = 1.0
@@ -94,7 +95,7 @@ class Outcomes:
                 node=result.node or placement.node,
                 outcome=Outcome(result.outcome).name if result.outcome in _OUTCOMES else result.outcome,
                 reason=result.reason,
-                cause_id=f"{state.term:x}-{placement.unit:x}",
+                cause_id=cause_id(state.term, placement.unit),
             )
 
     def failed(self, event: PlanFailed) -> None:

@@ -75,17 +75,18 @@ class Ledger:
 
     # --- plans --------------------------------------------------------------------------------------------------
 
-    def open(self, placements: list[tuple[Placement, Pod]], cause_id: int, *, again: bool = False) -> None:
+    def open(self, placements: list[tuple[Placement, Pod]], follows: int, *, again: bool = False) -> None:
         """A new plan, sent at once if a binder leads."""
         state = self.state
         self._plan_ids += 1
         state.messages += 1
-        plan = Plan(VERSION, state.messages, cause_id, state.term, self._plan_ids, [p for p, _ in placements])
+        plan = Plan(VERSION, state.messages, follows, state.term, self._plan_ids, [p for p, _ in placements])
         tried = []
         for placement, pod in placements:
             uid = placement.uid
             self.placed[uid] = Placed(placement, pod, plan.plan_id, state.now)
-            self.reporter.placing(uid)
+            if uid in self.reporter.notices:
+                self.reporter.placing(uid)
             entry = state.queue.entries.get(uid)
             tried.append((entry.first_seen, entry.since, entry.attempts + 1) if entry else (state.now, state.now, 1))
         self.plans[plan.plan_id] = OpenPlan(plan, opened_at=state.now, tried=tried, again=again)
@@ -188,7 +189,7 @@ class Ledger:
 
     def settle(self, uid: str) -> None:
         """The pod is bound, gone or given back."""
-        if self.placed.pop(uid, None) is not None:
+        if self.placed.pop(uid, None) is not None and uid in self.reporter.notices:
             self.reporter.unplaced(uid)
 
     def step(self) -> None:

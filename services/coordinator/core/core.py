@@ -51,7 +51,9 @@ from services.coordinator.core.instructions import Instruction, SetTimer
 from services.coordinator.core.intake import ClusterIntake, PodIntake
 from services.coordinator.core.operator_control import OperatorControl
 from services.coordinator.core.state import CoreSettings, State
+from services.coordinator.core.story import tell_event, tell_instruction
 from services.coordinator.core.takeover import Takeover
+from services.coordinator.core.validate import validate
 from services.coordinator.cycle.cycle import Cycle
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
@@ -59,6 +61,7 @@ from services.coordinator.preemption.search import Preemptor
 from services.coordinator.rollout.evaluation import RolloutEvaluation
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.status.reporter import StatusReporter
+from shared.errors import InvalidState
 from shared.scheduling.queue import Place
 
 SWEEP_QUEUE_S = 30.0
@@ -106,14 +109,20 @@ class Core:
     def handle(self, events: Sequence[Event], now: float) -> list[Instruction]:
         """Take in a batch of events, in order, and say what follows. ``now``: monotonic seconds."""
         state = self.state
-        state.now = now
+        state.now = state.queue.story.now = now
         for event in events:
+            tell_event(state, self.ledger, event)
             self._take(event)
-        self.intake.settle()
+        if self.intake.new_nodes or state.cluster.given_up:
+            self.intake.settle()
         self._advance()
         if self.variants.comparing:
             self.variants.inventory.follow()
         out, state.out = state.out, []
+        for instruction in out:
+            tell_instruction(state, instruction)
+        if state.settings.validate and (problems := self.validate()):
+            raise InvalidState(state.queue.story.told(problems))
         return out
 
     def _take(self, event: Event) -> None:
@@ -121,7 +130,8 @@ class Core:
             case PodUpserted():
                 self.pods.upsert(event.pod)
             case DecisionsReceived():
-                self.evaluation.heard(event.decisions)
+                if self.variants.pointer is not None:
+                    self.evaluation.heard(event.decisions)
                 self.cycle.decided(event)
             case PlanAnswered():
                 if (plan := self.ledger.plans.get(event.plan_id)) is not None:
@@ -238,6 +248,14 @@ class Core:
             state.out.append(SetTimer(at))
 
     # --- what others may look at --------------------------------------------------------------------------------
+
+    def validate(self) -> list[str]:
+        """Every invariant that does not hold between two turns, its name first; empty while all is well."""
+        return validate(self)
+
+    def story(self, uid: str) -> list[str]:
+        """One pod's life in this term, oldest line first; as far back as the ring goes."""
+        return self.state.queue.story.lines(uid)
 
     @property
     def inherits_intents(self) -> bool:

@@ -125,10 +125,12 @@ class PodIntake:
 
     def _drop(self, uid: str) -> None:
         """The pod is not pending any more, or not ours."""
-        if self._state.queue.remove(uid) is not None:
-            self._state.cluster.withdraw_nomination(uid)
-        self._ledger.settle(uid)
-        if self._takeover.held or not self._state.started:
+        state = self._state
+        if state.queue.remove(uid) is not None and uid in state.cluster.nominated_to:
+            state.cluster.withdraw_nomination(uid)
+        if uid in self._ledger.placed:
+            self._ledger.settle(uid)
+        if self._takeover.held or not state.started:
             self._takeover.settle(uid)
         self._failures.forget(uid)
 
@@ -140,7 +142,8 @@ class ClusterIntake:
         self._state = state
         self._registry = registry
         self._requeuer = requeuer
-        self._new_nodes: list[str] = []
+        self.new_nodes: list[str] = []
+        """Those that no agent decides for yet."""
 
     def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
         """A node was added or changed. Heartbeats and other changes that decide nothing are dropped here."""
@@ -163,7 +166,7 @@ class ClusterIntake:
         known = state.cache.table.nodes[row] if row is not None else None
         events = [ClusterEvent.NODE_ADDED] if known is None else changes_of(known, node)
         if known is None:
-            self._new_nodes.append(node.name)
+            self.new_nodes.append(node.name)
         elif not events and known.latency_us == node.latency_us:
             return
         elif known.uid != node.uid:
@@ -178,8 +181,8 @@ class ClusterIntake:
         if name in self._state.cache.table.row_of:
             self._state.cluster.remove_node(name)
             self._requeuer.node_changed(name, ClusterEvent.NODE_DELETED)
-            if name in self._new_nodes:
-                self._new_nodes.remove(name)
+            if name in self.new_nodes:
+                self.new_nodes.remove(name)
             self._registry.remove_node(name)
 
     def change_object(self, kind: str, key: str, item: object | None) -> None:
@@ -199,11 +202,12 @@ class ClusterIntake:
 
     def settle(self) -> None:
         """After a batch of events: deal the new nodes, offer what nominated pods gave up."""
-        if self._new_nodes:
-            names, self._new_nodes = self._new_nodes, []
+        if self.new_nodes:
+            names, self.new_nodes = self.new_nodes, []
             self._registry.add_nodes(names)
-        for node_name in self._state.cluster.nominations_given_up():
-            # pods that yielded to the nominated one may have its room
+        cluster = self._state.cluster
+        given_up, cluster.given_up = sorted(cluster.given_up), set()
+        for node_name in given_up:  # pods that yielded to the nominated one may have its room
             self._requeuer.node_changed(node_name, ClusterEvent.POD_DELETED)
 
 

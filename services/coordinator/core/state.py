@@ -81,6 +81,8 @@ class CoreSettings:
     """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
     await_control: bool = True
     """False begins before it is known whether scheduling is paused: only the ablation test does that."""
+    validate: bool = False
+    """True: every invariant is checked after each batch of events, and the term ends where one is broken."""
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
     """How much proof a candidate policy needs at each step."""
 

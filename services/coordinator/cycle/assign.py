@@ -20,10 +20,11 @@ from random import Random
 from typing import NamedTuple
 
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import AgentAnswers, Unit
+from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
 from services.coordinator.inspect.decisions import Considered
 from shared.model.constraints import PodClass
+from shared.model.unit import Unit
 from shared.scheduling.cycle.conflicts import fits
 from shared.scheduling.cycle.constraints import Guidance
 from shared.scheduling.state.node_table import BoolArray, IntArray
@@ -54,21 +55,26 @@ class _Head(NamedTuple):
 
 
 def assign(
-    state: State, conflicts: ConflictTracker, pod_class: PodClass, units: Sequence[Unit], lists: Sequence[AgentAnswers]
+    state: State,
+    conflicts: ConflictTracker,
+    pod_class: PodClass,
+    units: Sequence[Unit],
+    lists: Sequence[AgentAnswers],
 ) -> tuple[list[Choice], list[Unit], bool]:
     """For units that their nodes alone decide about: choices in queue order, each assumed; the units for which no head
     was left; whether that is because a list that was cut ran out: then what comes next is not known, and nothing worse
     is taken instead."""
     merged = _Merged(lists, state.rng)
-    allowed = state.feasibility.static_mask(pod_class)
+    allowed = state.feasibility.static_verdict(pod_class).mask
     taken: list[tuple[Unit, int]] = []
     left: list[Unit] = []
     place, kept = 0, list[int]()
     for unit in units:
         found, uid = -1, unit.pod.uid
+        raced = uid in conflicts.races
         for index in kept:
             head = merged.at(index)
-            if head and _takes(state, pod_class, allowed, head) and not conflicts.avoids(uid, head.name):
+            if head and _takes(state, pod_class, allowed, head) and not (raced and conflicts.avoids(uid, head.name)):
                 found = index
                 kept.remove(index)
                 break
@@ -79,7 +85,7 @@ def assign(
             place += 1
             if not _takes(state, pod_class, allowed, head):
                 state.stats.misfits += 1
-            elif conflicts.avoids(uid, head.name):
+            elif raced and conflicts.avoids(uid, head.name):
                 kept.append(place - 1)
             else:
                 found = place - 1
@@ -178,7 +184,11 @@ class _Node:
 
 
 def assign_guided(
-    state: State, conflicts: ConflictTracker, offered: Guidance, units: Sequence[Unit], lists: Sequence[AgentAnswers]
+    state: State,
+    conflicts: ConflictTracker,
+    offered: Guidance,
+    units: Sequence[Unit],
+    lists: Sequence[AgentAnswers],
 ) -> tuple[list[Choice], list[Unit]]:
     """Choices in queue order, each assumed; and the units for which none of the answered nodes is right any more.
 
@@ -196,7 +206,7 @@ def assign_guided(
         guidance = state.constraints.judge(unit.pod) if state.settings.judge_again else offered
         ranked = [] if guidance.rejection is not None else _ranked(state, conflicts, unit, guidance, offered, nodes)
         pod_class = unit.pod.pod_class
-        allowed = state.feasibility.static_mask(pod_class)
+        allowed = state.feasibility.static_verdict(pod_class).mask
         chosen = next((node for node in ranked if _takes(state, pod_class, allowed, node.head)), None)
         if chosen is None:
             state.stats.misfits += bool(nodes)
@@ -215,7 +225,12 @@ def assign_guided(
 
 
 def _ranked(
-    state: State, conflicts: ConflictTracker, unit: Unit, guidance: Guidance, offered: Guidance, nodes: list[_Node]
+    state: State,
+    conflicts: ConflictTracker,
+    unit: Unit,
+    guidance: Guidance,
+    offered: Guidance,
+    nodes: list[_Node],
 ) -> list[_Node]:
     """The nodes that the unit may have, best first: accepted ones, then by score, then the least taken."""
     mask, uid = guidance.mask, unit.pod.uid

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shared.model.constraints import PodClass
-from shared.model.pod import Pod
+from shared.model.unit import Unit
 from shared.scheduling.cycle.constraints import Guidance
 from shared.wire.messages import Answer
 
@@ -43,15 +43,6 @@ class KnownClass:
     def widen(self) -> None:
         """A list that was cut ran dry: ask for more next time."""
         self.share = min(2 * self.share, MAX_WIDENING)
-
-
-@dataclass(slots=True)
-class Unit:
-    """One pod of a cycle. ``since``: seconds at which it was first seen, or woken last if no node took it before."""
-
-    number: int
-    pod: Pod
-    since: float
 
 
 @dataclass(slots=True)

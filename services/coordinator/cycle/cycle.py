@@ -20,13 +20,14 @@ from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
 from services.coordinator.cycle.assign import Choice, assign, assign_guided
-from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, AgentAnswers, Classes, Group, Unit
+from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, AgentAnswers, Classes, Group
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.inspect.decisions import PastDecision
 from services.coordinator.rollout.variants import Variants, judged_by
 from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE
 from shared.model.pod import Pod
+from shared.model.unit import Unit
 from shared.scheduling.cycle.feasibility import unavailable_message
 from shared.scheduling.queue import Place
 from shared.scheduling.scores.preferences import norms_of
@@ -61,7 +62,7 @@ class OpenCycle:
     missing: int
     started_at: float
     deadline: float
-    cause_id: int
+    first_offer: int
     policy: str
     """The active one as it was offered."""
 
@@ -98,7 +99,7 @@ class Cycle:
         if not state.cache.table.row_of:
             failures.park_all(UNSCHEDULABLE, unavailable_message(0, {}))
             return False
-        agents = self._registry.askable()
+        agents, missing = self._registry.askable()
         if not agents:
             if why := self._registry.nobody():
                 failures.park_all(SCHEDULER_ERROR, why)
@@ -111,7 +112,7 @@ class Cycle:
         self._units += 1
         if self._variants.pointer is not None:
             self._variants.shadow(groups, class_of, self._classes, self._units)
-        self._offer(agents, groups, class_of)
+        self._offer(agents, missing, groups, class_of)
         return True
 
     def _take(self) -> tuple[dict[int, Group], dict[int, int]]:
@@ -122,13 +123,15 @@ class Cycle:
         groups: dict[int, Group] = {}
         class_of: dict[int, int] = {}
         nowhere: dict[Hashable, bool] = {}
-        while len(class_of) < state.settings.batch_units and state.queue.has_active():
+        while len(class_of) < state.settings.batch_units:
             if work >= WORK_PER_TURN:
-                self.cut_short = True
+                self.cut_short = state.queue.has_active()
                 break
-            (pod,) = state.queue.pop(1, state.now)
+            if not (pods := state.queue.pop(1, state.now)):
+                break
+            pod = pods[0]
             self._units += 1
-            unit = Unit(self._units, pod, state.queue.entries[pod.uid].able_since)
+            unit = Unit(self._units, (pod,), state.queue.entries[pod.uid].able_since)
             template = constraints.template(pod)
             guided = template is not None
             candidate = variants.has_candidate and variants.takes(pod.uid)
@@ -161,7 +164,7 @@ class Cycle:
             class_of[unit.number] = known.id
         return groups, class_of
 
-    def _offer(self, agents: list[AgentView], groups: dict[int, Group], class_of: dict[int, int]) -> None:
+    def _offer(self, agents: list[AgentView], missing: int, groups: dict[int, Group], class_of: dict[int, int]) -> None:
         """Ask every agent that owns nodes for its best slots per class."""
         state, settings = self._state, self._state.settings
         plain, guided = [], []
@@ -173,7 +176,7 @@ class Cycle:
                 plain.append(UnitGroup(class_id, numbers, norms_of(state.feasibility, group.pod_class)))
             else:
                 guided.append(class_id)
-        cause_id = state.messages + 1
+        first_offer = state.messages + 1
         cluster = self._variants.cluster() if self._variants.comparing else []
         asked = set()
         for view in agents:
@@ -185,7 +188,7 @@ class Cycle:
         longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
         patience_s = min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
         self.current = OpenCycle(
-            groups, class_of, asked, self._registry.suspects(), state.now, state.now + patience_s, cause_id,
+            groups, class_of, asked, missing, state.now, state.now + patience_s, first_offer,
             self._variants.title,
         )  # fmt: skip
         state.stats.rounds += 1
@@ -322,7 +325,7 @@ class Cycle:
                     unowned = len(self._registry.ownership.unowned)
                     self._failures.give_back(unit, group, missing=current.missing, unowned=unowned)
         if placements:
-            self._ledger.open(placements, current.cause_id)
+            self._ledger.open(placements, current.first_offer)
         return True
 
     def _stands(self, unit: Unit, group: Group) -> bool:

@@ -12,12 +12,15 @@ nodes that are rejected too often for the same reason), so after a few in a row 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import MAX_CLASS_BYTES, Group, Unit
+from services.coordinator.cycle.classes import MAX_CLASS_BYTES, Group
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE, StatusReporter
 from shared.model.pod import Pod
+from shared.model.unit import Unit, cause_id
 from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.gates import why_untried
 
@@ -25,43 +28,49 @@ PARKED_AT_ONCE = 256
 """Pods told in one turn that there are no nodes, or no agents."""
 
 
+@dataclass(slots=True)
+class _Race:
+    """Losses in a row; by node that the binder refused, until which stamp of its row it is left out."""
+
+    lost: int = 0
+    avoided: dict[str, int] = field(default_factory=dict)
+
+
 class ConflictTracker:
-    """Races lost, by pod uid: how many in a row, on which nodes. Entries end when the pod is placed, parked or gone."""
+    """Races that units lost, by pod uid. Entries end when the pod is placed, parked or gone."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._count: dict[str, int] = {}
-        self._avoid: dict[str, dict[str, int]] = {}
+        self.races: dict[str, _Race] = {}
 
     def lost(self, uid: str) -> bool:
         """Count one loss. True when there were too many in a row: back off."""
-        count = self._count.get(uid, 0) + 1
-        if count >= self._state.settings.max_losses:
+        race = self.races.setdefault(uid, _Race())
+        race.lost += 1
+        if race.lost >= self._state.settings.max_losses:
             self.forget(uid)
             return True
-        self._count[uid] = count
         return False
 
     def forget(self, uid: str) -> None:
         """The unit's race is over."""
-        self._count.pop(uid, None)
-        self._avoid.pop(uid, None)
+        self.races.pop(uid, None)
 
     def avoid(self, uid: str, node: str) -> None:
         """The binder refused this node for the pod: leave it out until its accounting here changes."""
         table = self._state.cache.table
         if node in table.row_of:
             # the unit's own release is still to come and changes the row once: hence the next generation
-            self._avoid.setdefault(uid, {})[node] = int(table.clock) + 1
+            self.races.setdefault(uid, _Race()).avoided[node] = int(table.clock) + 1
 
     def avoids(self, uid: str, node: str) -> bool:
         """Whether the node was refused and has not changed since."""
-        nodes = self._avoid.get(uid)
-        if nodes is None or node not in nodes:
+        race = self.races.get(uid)
+        if race is None or node not in race.avoided:
             return False
         table = self._state.cache.table
         row = table.row_of.get(node)
-        return row is not None and int(table.stamp[row]) <= nodes[node]
+        return row is not None and int(table.stamp[row]) <= race.avoided[node]
 
 
 class FailureHandler:
@@ -108,7 +117,7 @@ class FailureHandler:
         state.attempted(pod.uid, "unschedulable")
         state.log(
             "pod_unschedulable", level="debug", pod_uid=pod.uid, pod=pod.key,
-            plugins=",".join(sorted(diagnosis.plugins)), cause_id=f"{state.term:x}-{unit.number:x}",
+            plugins=",".join(sorted(diagnosis.plugins)), cause_id=cause_id(state.term, unit.number),
         )  # fmt: skip
         state.queue.park(pod.uid, diagnosis.plugins, state.now)
         self._requeuer.attempt_ended(pod.uid)
@@ -158,9 +167,12 @@ class FailureHandler:
 
     def forget(self, uid: str) -> None:
         """The pod is placed or gone: nothing that failed matters any more."""
-        self._reporter.forget(uid)
-        self.conflicts.forget(uid)
-        self._preemptor.forget(uid)
+        if uid in self._reporter.notices:
+            self._reporter.forget(uid)
+        if uid in self.conflicts.races:
+            self.conflicts.forget(uid)
+        if self._preemptor.nominations or self._preemptor.landing:
+            self._preemptor.forget(uid)
         self._requeuer.attempt_ended(uid)
         self._state.untried.pop(uid, None)
 

@@ -320,7 +320,7 @@ class Requeuer:
         return places
 
     def _look_for_victims(self, group: Group, row: int) -> None:
-        if self._state.feasibility.static_mask(group.pod.pod_class)[row]:
+        if self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:
             self._preemptor.look_again(group, row)
 
     def _judge(self, number: int, event: ClusterEvent) -> int:

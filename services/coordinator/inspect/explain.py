@@ -30,6 +30,7 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
     """
     state, found = _where(core, pod)
     answer = pod_answer(pod, annotations, state, found)
+    answer["story"] = _story(core, pod.uid, now)
     decision = core.state.recent.of(pod.uid)
     if decision is not None:
         answer["decision"] = _decision(decision, now)
@@ -62,6 +63,7 @@ def explain_gone(core: Core, key: str, now: float) -> dict[str, Any] | None:
         "nominated_node": None, "condition": None, "policy": None, "decision": None, "queue": None, "nodes": None,
         "preemption": None, "evicted": None, "victim_of": None, "reasons": None,
     }  # fmt: skip
+    answer["story"] = _story(core, uid, now)
     if decision is not None:
         answer["decision"] = _decision(decision, now)
         ago = f"{max(0.0, now - decision.at):.0f} s ago"
@@ -77,6 +79,11 @@ def victim_text(eviction: PastEviction, now: float) -> str:
     ago = f"{max(0.0, now - eviction.at):.0f} s ago"
     by = f"{eviction.by_pod} (priority {eviction.by_priority})"
     return f"evicted from {eviction.node} {ago} for {by}, its own priority being {eviction.priority}"
+
+
+def _story(core: Core, uid: str, now: float) -> list[dict[str, Any]]:
+    """What happened to the pod in this term, oldest first, as far as that is kept."""
+    return [{"ago_s": round(max(0.0, now - at), 3), "text": text} for at, text in core.state.queue.story.of(uid)]
 
 
 def _names(victims: list[PastEviction]) -> str:

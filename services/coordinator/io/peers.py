@@ -19,8 +19,9 @@ from services.coordinator.core.events import (
 from services.coordinator.core.instructions import SendOffer, SendPlan, SendView
 from shared.adapters.peers.client import PeerClient
 from shared.errors import PeerError, PeerRejected, WireError
+from shared.model.unit import cause_id
 from shared.ports import Clock
-from shared.runtime.observe.hops import Hops, cause_id
+from shared.runtime.observe.hops import Hops
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Decisions, Outcome, Plan, PlanResult, ViewAck
 

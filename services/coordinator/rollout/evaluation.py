@@ -90,7 +90,10 @@ class RolloutEvaluation:
 
     def answered(self, placements: Sequence[Placement], results: Sequence[PlacementResult]) -> None:
         """The binder's answer to a plan: what it refused on the chosen node counts against who chose."""
-        self._variants.valuing.placed(placements)
+        entries = self._state.queue.entries
+        for placement in placements:  # what pods that are being bound asked for: what comes is what came
+            if (entry := entries.get(placement.uid)) is not None:
+                self._variants.valuing.arrivals.placed(entry.pod.pod_class.requests)
         if not self._variants.has_candidate:
             return
         result_of = {result.unit: result for result in results}

@@ -17,10 +17,11 @@ import numpy as np
 
 from services.coordinator.core.events import NodeSample
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import Classes, Group, Unit
-from services.coordinator.rollout.values import Sample, Valuing
+from services.coordinator.cycle.classes import Classes, Group
+from services.coordinator.rollout.window import Sample, Valuing
 from services.coordinator.usage.inventory import WorkloadInventory
 from shared.model.pod import Pod
+from shared.model.unit import Unit
 from shared.policy.marl import policy as marl_dqn
 from shared.policy.marl.features import PodView, node_view, summary
 from shared.policy.rollout.outcome import NEUTRAL
@@ -173,7 +174,7 @@ class Variants:
         self._pair = (known.id, group.known.id) if group.candidate else (group.known.id, known.id)
         if known.id in groups:
             return
-        unit = Unit(number, pod, group.units[0].since)
+        unit = Unit(number, (pod,), group.units[0].since)
         groups[known.id] = Group(
             group.pod_class, known, [unit], candidate=candidate, shadow=True,
             workload=pod.workload if self.looks[candidate] else "",

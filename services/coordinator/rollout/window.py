@@ -1,17 +1,84 @@
-"""One window of evidence: what each variant did, and what the choices of both were worth. Pure.
+"""The evidence of a rollout: what choices are worth by the goals that policies are compared by, window by window. Pure.
 
-It refuses to judge: ``policy.judging`` does.
+    plans --> Arrivals: what pods ask for --window opens--> Room --\
+    cycle's first choices, before anything of it is assumed --------+--> Sample: a value per goal and policy --> window
+
+Every policy is measured by the same goals, on the coordinator's own accounting: the one that decides (the operator's,
+else the neutral one), and the neutral one beside it. The demand is fixed for a window, so that its samples are measured
+alike. What the windows mean is judged elsewhere (``policy/rollout/judging.py``).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from services.coordinator.rollout.values import Sample, Worth
+import numpy as np
+
+from services.coordinator.core.state import State
+from shared.model.constraints import PodClass
 from shared.policy.rollout.judging import Kpi, Window
+from shared.policy.rollout.outcome import GOALS, NEUTRAL, values
+from shared.policy.rollout.room import Arrivals, Room
 from shared.wire.records import PolicyValue
 
 MOST_TIMES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """The value of each policy's choice by one goal; ``candidate`` None: only the active one was asked."""
+
+    active: float
+    candidate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One decision. ``worth`` by goal, the deciding one always; a goal that tells no node from another is left out."""
+
+    worth: Mapping[str, Worth]
+    agreed: bool
+
+
+class Valuing:
+    """Keeps what pods ask for, and measures choices."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.arrivals = Arrivals()
+        self._room: Room | None = None
+
+    def reopen(self) -> None:
+        """A window begins: take over the demand anew."""
+        self._room = None
+
+    def sample(self, pod_class: PodClass, goal: str, active: int, candidate: int | None) -> Sample | None:
+        """What choosing these rows is worth; None where one is not feasible (any more), or ``goal`` tells nothing."""
+        mask = self._state.feasibility.of(pod_class).mask
+        chosen = [active] if candidate is None else [active, candidate]
+        if not all(mask[row] for row in chosen):
+            return None
+        rows = np.flatnonzero(mask)
+        places = np.searchsorted(rows, chosen).tolist()
+        worth: dict[str, Worth] = {}
+        for name in dict.fromkeys((goal, NEUTRAL)):
+            found = self._values(name, pod_class, rows, places)
+            if found is not None:
+                worth[name] = Worth(*found)
+            elif name == goal:
+                return None
+        return Sample(worth, active == candidate)
+
+    def _values(
+        self, goal: str, pod_class: PodClass, rows: np.ndarray[tuple[int], np.dtype[np.int64]], places: Sequence[int]
+    ) -> list[float] | None:
+        table = self._state.cache.table
+        if self._room is None:
+            self._room = Room(table, self.arrivals.typical())
+        found = values(GOALS[goal](table, pod_class, rows, self._room))
+        return None if found is None else [float(found[place]) for place in places]
 
 
 class VariantBook:

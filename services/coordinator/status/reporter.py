@@ -26,6 +26,7 @@ from services.coordinator.core.events import ConditionFailed
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
 from services.coordinator.core.state import State
 from shared.model.pod import Pod
+from shared.model.unit import cause_id
 from shared.wire.messages import Placement
 
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
@@ -93,7 +94,8 @@ class StatusReporter:
     """What each pending pod was told last, and what is still to be told."""
 
     _state: State
-    _notices: dict[str, _Notice] = field(default_factory=dict)
+    notices: dict[str, _Notice] = field(default_factory=dict)
+    """What each pending pod was told, or is to be told, by uid."""
     _lanes: tuple[dict[str, None], ...] = field(default_factory=lambda: ({}, {}, {}, {}))
     _out: dict[str, _Out] = field(default_factory=dict)
     _timers: list[tuple[float, str]] = field(default_factory=list)
@@ -106,11 +108,11 @@ class StatusReporter:
 
     def tell(self, pod: Pod, reason: str, message: str, *, nominated: str | None = None) -> None:
         """Say why the pod is pending, unless it says so already. ``nominated``: its nominated node changes to this."""
-        notice = self._notices.get(pod.uid)
+        notice = self.notices.get(pod.uid)
         news = _news(reason, message)
         if notice is None:
             shown = _news(*pod.condition[1:]) if pod.condition[0] == "False" else None
-            notice = self._notices[pod.uid] = _Notice(pod, news, shown)
+            notice = self.notices[pod.uid] = _Notice(pod, news, shown)
         notice.pod, notice.news = pod, news
         if nominated is not None:
             notice.nominated, notice.due, notice.failures = nominated, 0.0, 0
@@ -118,29 +120,26 @@ class StatusReporter:
 
     def clear_nomination(self, pod: Pod) -> None:
         """The pod is nominated nowhere any more; what it was told last stays."""
-        notice = self._notices.get(pod.uid)
+        notice = self.notices.get(pod.uid)
         reason, message = (notice.news.reason, notice.news.message) if notice is not None else pod.condition[1:]
         self.tell(pod, reason or UNSCHEDULABLE, message, nominated="")
 
     def placing(self, uid: str) -> None:
         """The pod goes into a plan: what it was to be told waits, lest it change the version its Binding names."""
-        notice = self._notices.get(uid)
-        if notice is not None:
-            notice.placed = True
-            self._file(notice)
+        notice = self.notices[uid]
+        notice.placed = True
+        self._file(notice)
 
     def unplaced(self, uid: str) -> None:
         """The pod is in no plan any more: if it is still pending, its news are told."""
-        notice = self._notices.get(uid)
-        if notice is not None and notice.placed:
+        notice = self.notices[uid]
+        if notice.placed:
             notice.placed = False
             self._file(notice)
 
     def forget(self, uid: str) -> None:
         """The pod is bound or gone."""
-        notice = self._notices.pop(uid, None)
-        if notice is not None:
-            self._unfile(notice)
+        self._unfile(self.notices.pop(uid))
 
     # --- what became of a patch ---------------------------------------------------------------------------------
 
@@ -148,7 +147,7 @@ class StatusReporter:
         """The patch got through, or the pod is bound or gone and needs none."""
         out = self._out.pop(uid, None)
         self._room = min(self._room + 1, self._state.settings.notices_in_flight)
-        notice = self._notices.get(uid)
+        notice = self.notices.get(uid)
         if notice is None or out is None:
             return
         notice.shown, notice.failures, notice.written_at = out.news, 0, self._state.now
@@ -162,7 +161,7 @@ class StatusReporter:
         state.stats.conditions_failed += 1
         if event.throttled:
             self._room = max(1, self._room // 2)
-        notice = self._notices.get(event.uid)
+        notice = self.notices.get(event.uid)
         if notice is None or out is None:
             return bool(out and out.nominated)
         notice.failures += 1
@@ -180,7 +179,7 @@ class StatusReporter:
         """Send what is due, while there is room."""
         now, settings = self._state.now, self._state.settings
         while self._timers and self._timers[0][0] <= now:
-            notice = self._notices.get(heapq.heappop(self._timers)[1])
+            notice = self.notices.get(heapq.heappop(self._timers)[1])
             if notice is not None and notice.timer <= now:
                 notice.timer = 0.0
                 self._file(notice)
@@ -192,7 +191,7 @@ class StatusReporter:
                     if now < self._counts_at:
                         break
                     self._counts_at = max(self._counts_at + 1 / REPEATS_PER_S, now)
-                self._send(self._notices[next(iter(waiting))])
+                self._send(self.notices[next(iter(waiting))])
 
     def wake_at(self) -> float | None:
         """When something is due by itself."""
@@ -208,7 +207,7 @@ class StatusReporter:
 
     def backlog(self, now: float) -> tuple[int, float]:
         """(``waiting``, seconds for which the oldest of them has waited, as near as their order tells)."""
-        first = [self._notices[uid].since for lane in self._lanes[:COUNTS] for uid in islice(lane, 1)]
+        first = [self.notices[uid].since for lane in self._lanes[:COUNTS] for uid in islice(lane, 1)]
         first += [out.since for out in islice(self._out.values(), 1)]
         return self.waiting, now - min(first, default=now)
 
@@ -275,7 +274,7 @@ def scheduled_event(placement: Placement, node: str, term: int) -> EmitEvent:
     uid, namespace, name = placement.uid, placement.namespace, placement.name
     note = f"Successfully assigned {namespace}/{name} to {node}"
     return EmitEvent(
-        uid, namespace, name, "", "Normal", "Scheduled", "Binding", note, f"{term:x}-{placement.unit:x}"
+        uid, namespace, name, "", "Normal", "Scheduled", "Binding", note, cause_id(term, placement.unit)
     )  # fmt: skip
 
 

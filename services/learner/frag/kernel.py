@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from services.learner.frag.kernel_value import PROBES, TABLE, compiled, state_key, waste
+from services.learner.frag.kernel_value import TABLE, compiled, slot_of, state_key, waste
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -36,14 +36,9 @@ def fragment(
     if idle == 0:
         return 0.0
     key = state_key(cpu, memory, free, devices, model, ordered)
-    mask = np.uint64(keys.shape[0] - 1)
-    slot = key & mask
-    for _ in range(PROBES):
-        if keys[slot] == key:
-            return float(values[slot])
-        if keys[slot] == np.uint64(0):
-            break
-        slot = (slot + np.uint64(1)) & mask
+    slot = slot_of(key, keys)
+    if keys[slot] == key:
+        return float(values[slot])
     total = 0.0
     for m in range(typical.shape[0]):
         number = typical[m, 1]

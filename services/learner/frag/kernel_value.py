@@ -191,6 +191,18 @@ def state_key(cpu: int, memory: int, free: Ints, devices: int, model: int, order
 
 
 @compiled
+def slot_of(key: Any, keys: Any) -> Any:
+    """Where ``key`` stands among ``keys``, or where it may be put."""
+    mask = np.uint64(keys.shape[0] - 1)
+    slot = key & mask
+    for _ in range(PROBES):
+        if keys[slot] == key or keys[slot] == np.uint64(0):
+            break
+        slot = (slot + np.uint64(1)) & mask
+    return slot
+
+
+@compiled
 def waste(
     cpu: int, memory: int, free: Ints, devices: int, model: int, typical: Ints, frequency: Floats, by_gpu: Floats,
     demand: Floats, weights: Floats, first: int, second: int, keys: Any, values: Floats, x: Floats, hidden: Floats,
@@ -203,14 +215,9 @@ def waste(
     if idle == 0:
         return 0.0
     key = state_key(cpu, memory, free, devices, model, ordered)
-    mask = np.uint64(keys.shape[0] - 1)
-    slot = key & mask
-    for _ in range(PROBES):
-        if keys[slot] == key:
-            return float(values[slot])
-        if keys[slot] == np.uint64(0):
-            break
-        slot = (slot + np.uint64(1)) & mask
+    slot = slot_of(key, keys)
+    if keys[slot] == key:
+        return float(values[slot])
     features(cpu, memory, free, devices, model, typical, frequency, by_gpu, demand, x)
     value: float = (
         idle / 1000.0 * (network(x, weights, first, second, hidden) - demand[MODEL_PRICE] * demand[WANTED + model])

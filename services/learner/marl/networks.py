@@ -84,13 +84,13 @@ class AgentsNetwork(nn.Module):
 
 
 class SingleNetwork(nn.Module):
-    """The central baseline: [batch, inputs] to [batch, nodes]."""
+    """[batch, inputs] to [batch, actions]: the central baseline's nodes, or one node agent's reject and accept."""
 
     def __init__(self, sizes: Sequence[int], *, seed: int = 0) -> None:
         super().__init__()
         self.stack = LinearStack(sizes, seed=seed)
 
     def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """One value per node."""
+        """One value per action."""
         q: Tensor = self.stack(s)
         return q

@@ -3,7 +3,7 @@
     seed-N.ckpt        checkpoints (``checkpoint.py``)        curves-N.jsonl   every scalar, for the report
     logs/seed-N        TensorBoard                            POLICY.npz, .json  weights and card, written whole
 
-It refuses to overwrite a run that is there, to go on with one that is not, and to work beside another trainer.
+An existing run is never overwritten, a missing one never resumed, and two trainers never share a folder.
 It knows nothing of any policy.
 """
 

@@ -1,4 +1,4 @@
-"""What is served beside resources: discovery, version, health, OpenAPI."""
+"""What is served beside resources: the list of paths, discovery, version, health, OpenAPI."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from services.twin.api import answers, discovery_paths
+from services.twin.api import answers
 from services.twin.api.answers import Answers
 from services.twin.api.requests.negotiation import wants_aggregated_discovery
 from services.twin.registry.discovery import discovery, openapi, openapi_v2
@@ -59,7 +59,7 @@ def check_method(path: str, method: str) -> None:
 
 def check_version_method(registry: TwinRegistry, group: str, method: str) -> None:
     """A list of resources is a route with GET alone where the group is the server's own. Refused: 405."""
-    if method != "GET" and discovery_paths.is_builtin(registry, group):
+    if method != "GET" and is_builtin(registry, group):
         raise method_not_allowed()
 
 
@@ -72,7 +72,7 @@ def serve_document(
     if first in _HEALTH:
         return health(path, query)
     if path.rstrip("/") == "":
-        return out.json({"paths": discovery_paths.paths(registry)})
+        return out.json({"paths": paths(registry)})
     if first == "version" and len(parts) == 1:
         return out.json(VERSION)
     if first == "metrics" and len(parts) == 1:
@@ -116,6 +116,27 @@ def serve_resource_list(registry: TwinRegistry, group: str, version: str, out: A
 def unknown_version(registry: TwinRegistry, group: str, version: str) -> web.Response:
     """A version that is not served: a Status under a built-in group, Go's text page elsewhere. Refused: 404."""
     del version
-    if discovery_paths.is_builtin(registry, group):
+    if is_builtin(registry, group):
         raise path_not_found()
     return answers.page_not_found()
+
+
+_FIXED = ("/healthz", "/healthz/ping", "/livez", "/livez/ping", "/metrics", "/openapi/v2", "/openapi/v3")
+
+
+def paths(registry: TwinRegistry) -> list[str]:
+    """Everything a prober may follow."""
+    found = {"/api", "/api/v1", "/apis", "/apis/", "/readyz", "/readyz/ping", "/version", *_FIXED}
+    for group, version in registry.group_versions():
+        if group:
+            found.add(f"/apis/{group}")
+            found.add(f"/apis/{group}/{version}")
+    return sorted(found)
+
+
+def is_builtin(registry: TwinRegistry, group: str) -> bool:
+    """Whether a group is the server's own (a custom group is served by another handler of the real server)."""
+    if not group:
+        return True
+    kinds = [kind for version in discovery.versions_of(registry, group) for kind in registry.kinds_of(group, version)]
+    return any(not kind.custom for kind in kinds)

@@ -1,7 +1,7 @@
 """One API request on a resource: verb, options, the registry's call, the answer.
 
 Source: apiserver ``endpoints/handlers``. Everything here is synchronous; lists and watches (which may wait) are in
-``collection.py``. It refuses to know sockets: a request comes in as ``Call``.
+``collection.py``. It does not know sockets: a request comes in as ``Call``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aiohttp import web
 from services.twin.api.answers import Answers, encode
 from services.twin.api.requests import bodies
 from services.twin.api.requests.access import Caller
-from services.twin.api.requests.duplicates import duplicate_fields
+from services.twin.api.requests.bodies import duplicate_fields
 from services.twin.api.requests.negotiation import not_acceptable
 from services.twin.api.requests.paths import ResourcePath
 from services.twin.patches.json_patch import json_patch, merge_patch

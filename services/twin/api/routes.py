@@ -7,7 +7,7 @@ route without the method 405. Custom resources have a handler that looks at the 
 
 from __future__ import annotations
 
-from services.twin.api.discovery_paths import is_builtin
+from services.twin.api.documents import is_builtin
 from services.twin.api.requests.paths import ResourcePath
 from services.twin.registry.discovery.discovery import CONNECTS
 from services.twin.registry.registry import TwinRegistry

@@ -21,10 +21,9 @@ from aiohttp.streams import StreamReader
 from services.twin.api import answers, documents, meddling, resources
 from services.twin.api.answers import Answers
 from services.twin.api.collection import delete_collection, list_objects, open_watch
-from services.twin.api.listening import Listener
+from services.twin.api.listening import AnyMethodServer, Listener
 from services.twin.api.requests import bodies
 from services.twin.api.requests.access import Access, Witness, token_warning
-from services.twin.api.requests.methods import AnyMethodServer
 from services.twin.api.requests.negotiation import choose_form
 from services.twin.api.requests.paths import parse_path
 from services.twin.api.resources import Call

@@ -2,7 +2,7 @@
 
 Deletions cascade in the background, in the foreground (the owner last) or leave orphans, as the request said. Also the
 namespace controller: what stands in a namespace that ends goes, then the namespace. Source: ``pkg/controller/
-{garbagecollector,namespace}`` of Kubernetes 1.36. It refuses to judge owners that it never saw: a reference to nothing
+{garbagecollector,namespace}`` of Kubernetes 1.36. It does not judge owners that it never saw: a reference to nothing
 stays.
 """
 

@@ -1,7 +1,7 @@
 """The kubelets of the twin: feeds the registry's changes into the cluster model and carries out its instructions.
 
 A thin shell: ``shared.twin.cluster`` decides, this file has the clock and the registry. One timer for the whole
-cluster, set to what is due next. It refuses to act on nodes that are not annotated ``conclave.io/twin-node: "true"``,
+cluster, set to what is due next. It does not act on nodes that are not annotated ``conclave.io/twin-node: "true"``,
 and on a pod whose uid is no longer the one that was meant.
 """
 

@@ -1,6 +1,6 @@
 """Between the API's JSON and the cluster model: what the model must know of an object, and the status a kubelet writes.
 
-Pure functions over plain dictionaries, copy-on-write: an object that comes in is never changed. It refuses nothing: an
+Pure functions over plain dictionaries, copy-on-write: an object that comes in is never changed. Nothing is refused: an
 annotation that cannot be read counts as absent and is named in what ``usage_of`` returns, because one bad pod must not
 stop a cluster.
 """

@@ -1,7 +1,7 @@
 """The workload controllers of the twin: Deployments, ReplicaSets and Jobs get their pods.
 
 A thin shell: ``shared.twin.deployments``, ``replicas`` and ``jobs`` decide, this file has the registry, the clock and
-the queue. A change of a pod leads to its owner by the reference it carries, so other pods cost nothing. It refuses to
+the queue. A change of a pod leads to its owner by the reference it carries, so other pods cost nothing. It does not
 adopt what it did not make, and lives in real seconds, however fast pods run.
 """
 

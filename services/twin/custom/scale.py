@@ -10,7 +10,8 @@ from typing import Any
 
 from services.twin.custom import json_path
 from services.twin.kinds.rules.typed import decode_body
-from services.twin.registry.status import internal, not_found
+from services.twin.kinds.workload.scale import existing, scale_of
+from services.twin.registry.status import internal
 from services.twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Subresource
 
 Json = dict[str, Any]
@@ -21,11 +22,11 @@ def scale_subresource(info: KindInfo, paths: Json) -> Subresource:
 
     def get(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
         del body
-        return HandlerResult(200, _scale_of(_object(ctx, registry, info, name), paths))
+        return HandlerResult(200, _scale_of(existing(ctx, registry, info, name), paths))
 
     def update(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
         body = decode_body("autoscaling/v1.Scale", "Scale", "v1", body, ctx)
-        obj = copy.deepcopy(_object(ctx, registry, info, name))
+        obj = copy.deepcopy(existing(ctx, registry, info, name))
         sent = body.get("metadata") or {}
         if sent.get("resourceVersion"):
             obj["metadata"]["resourceVersion"] = sent["resourceVersion"]
@@ -39,13 +40,6 @@ def scale_subresource(info: KindInfo, paths: Json) -> Subresource:
     return Subresource("scale", ("get", "patch", "update"), "Scale", "autoscaling", "v1", get=get, update=update)
 
 
-def _object(ctx: RequestContext, registry: Registry, info: KindInfo, name: str) -> Json:
-    obj = registry.get(info.resource, ctx.namespace, name)
-    if obj is None:
-        raise not_found(info.plural, info.group, name)
-    return obj
-
-
 def _put(obj: Json, path: str, value: Any) -> None:
     *parents, last = [part for part in path.split(".") if part]
     for part in parents:
@@ -57,16 +51,8 @@ def _scale_of(obj: Json, paths: Json) -> Json:
     replicas = json_path.find(obj, paths["specReplicasPath"])
     if replicas is None:
         raise internal(f'the spec replicas field "{paths["specReplicasPath"]}" does not exist')
-    meta = obj["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     status: Json = {"replicas": json_path.find(obj, paths["statusReplicasPath"]) or 0}
     selector = json_path.find(obj, paths["labelSelectorPath"]) if paths.get("labelSelectorPath") else None
     if selector:
         status["selector"] = selector
-    return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": {key: meta[key] for key in kept if key in meta},
-        "spec": {"replicas": replicas},
-        "status": status,
-    }
+    return scale_of(obj, {"replicas": replicas}, status)

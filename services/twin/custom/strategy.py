@@ -12,8 +12,7 @@ from typing import Any
 from services.twin.custom import json_path
 from services.twin.custom.rules import compile_rules, rule_errors
 from services.twin.custom.scale import scale_subresource
-from services.twin.custom.schema import UNCHECKED, blocks_rules, default, prune, validate
-from services.twin.custom.well_formed import well_formed
+from services.twin.custom.schema import UNCHECKED, blocks_rules, default, prune, validate, well_formed
 from services.twin.kinds.rules.codec import TYPES, DecodeError
 from services.twin.kinds.rules.printing import AGE, NAME, age_of
 from services.twin.registry.status import FieldError, bad_request, invalid

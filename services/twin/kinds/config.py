@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 from services.twin.kinds.rules.names import check, config_key
-from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.printing import printed
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, forbidden_field, invalid, required, too_long
 from services.twin.registry.strategy import KindInfo, RequestContext
@@ -46,7 +46,7 @@ class ConfigMapStrategy(TypedStrategy):
     go_type = "core/v1.ConfigMap"
     has_generation = False
     resets_status = False
-    table_columns = columns("Name", "Data", "Age")
+    table = printed("Name", ("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ())), "Age")
 
     def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
         found: list[FieldError] = []
@@ -65,10 +65,6 @@ class ConfigMapStrategy(TypedStrategy):
     def validate_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
         return _check_frozen(obj, old, ("data", "binaryData")) + self.validate(obj, ctx)
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        count = len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
-        return [obj["metadata"]["name"], count, object_age(obj, now_s)]
-
 
 class SecretStrategy(TypedStrategy):
     """Core v1 Secret."""
@@ -78,7 +74,7 @@ class SecretStrategy(TypedStrategy):
     has_generation = False
     resets_status = False
     supported_fields = frozenset(("metadata.name", "metadata.namespace", "type"))
-    table_columns = columns("Name", "Type", "Data", "Age")
+    table = printed("Name", "Type=type", ("Data", lambda obj: len(obj.get("data") or ())), "Age")
 
     def default(self, obj: Json) -> None:
         obj.setdefault("type", "Opaque")
@@ -113,9 +109,6 @@ class SecretStrategy(TypedStrategy):
 
     def selectable_fields(self, obj: Json) -> dict[str, str]:
         return {"type": obj["type"]}
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        return [obj["metadata"]["name"], obj["type"], len(obj.get("data") or ()), object_age(obj, now_s)]
 
 
 def _is_json(encoded: str) -> bool:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.custom.rules import definition_errors
-from services.twin.custom.well_formed import well_formed
+from services.twin.custom.schema import well_formed
 from services.twin.kinds.rules.names import check, dns_label_1035, dns_subdomain
-from services.twin.kinds.rules.printing import columns
+from services.twin.kinds.rules.printing import NAME
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, invalid, not_supported, required
 from services.twin.registry.strategy import Column, KindInfo, RequestContext
@@ -35,10 +35,7 @@ class CustomResourceDefinitionStrategy(TypedStrategy):
     )  # fmt: skip
     go_type = "apiextensions/v1.CustomResourceDefinition"
     allow_unconditional_update = False
-    table_columns = (*columns("Name"), Column("Created At", type="date"))
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
+    table_columns = (NAME, Column("Created At", type="date"))
 
     def default(self, obj: Json) -> None:
         spec = obj["spec"]
@@ -103,9 +100,6 @@ class CustomResourceDefinitionStrategy(TypedStrategy):
             if new != before
         ]
         return found
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        return [obj["metadata"]["name"], obj["metadata"].get("creationTimestamp")]
 
 
 def _check_group(spec: Json) -> list[FieldError]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.printing import printed
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, forbidden_field, invalid, not_supported
 from services.twin.registry.strategy import KindInfo, RequestContext
@@ -27,7 +27,7 @@ class LeaseStrategy(TypedStrategy):
     resets_status = False
     allow_create_on_update = True
     allow_unconditional_update = False
-    table_columns = columns("Name", "Holder", "Age")
+    table = printed("Name", "Holder=spec.holderIdentity", "Age")
 
     def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
@@ -44,6 +44,3 @@ class LeaseStrategy(TypedStrategy):
             text = "may only be specified if `strategy` is defined"
             found.append(forbidden_field("spec.preferredHolder", text))
         return found
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        return [obj["metadata"]["name"], obj["spec"].get("holderIdentity", ""), object_age(obj, now_s)]

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.kinds.rules.names import check, qualified_name
-from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.printing import printed
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, forbidden, invalid
 from services.twin.registry.strategy import NAME_LABEL, KindInfo, RequestContext, Subresource
 
 Json = dict[str, Any]
 
-SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _IMMORTAL = ("default", "kube-system", "kube-public")
 _FINALIZER = "kubernetes"
 _NAME_LABEL_KEY = "kubernetes.io/metadata.name"
@@ -34,13 +33,12 @@ class NamespaceStrategy(TypedStrategy):
     has_generation = False
     name_rule = NAME_LABEL
     supported_fields = frozenset(("metadata.name", "status.phase"))
-    table_columns = columns("Name", "Status", "Age")
+    table = printed("Name", "Status=status.phase", "Age")
 
     def __init__(self) -> None:
-        self.subresources = (
-            self.status_subresource(),
-            Subresource("finalize", ("update",), prepare=self._prepare_finalize, validate=self._validate_finalize),
-        )
+        super().__init__()
+        finalize = Subresource("finalize", ("update",), prepare=_keep_status, validate=_check_finalize)
+        self.subresources = (*self.subresources, finalize)
 
     def default(self, obj: Json) -> None:
         name = obj["metadata"].get("name")
@@ -70,12 +68,6 @@ class NamespaceStrategy(TypedStrategy):
             return [invalid("status.Phase", phase or "", "may only be 'Active' if `deletionTimestamp` is empty")]
         return []
 
-    def _prepare_finalize(self, obj: Json, old: Json, ctx: RequestContext) -> None:
-        obj["status"] = old["status"]
-
-    def _validate_finalize(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
-        return _check_finalizers(obj)
-
     def admit_delete(self, obj: Json, ctx: RequestContext) -> None:
         name = obj["metadata"]["name"]
         if name in _IMMORTAL:
@@ -96,8 +88,13 @@ class NamespaceStrategy(TypedStrategy):
     def selectable_fields(self, obj: Json) -> dict[str, str]:
         return {"status.phase": obj["status"].get("phase", "")}
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        return [obj["metadata"]["name"], obj["status"].get("phase", ""), object_age(obj, now_s)]
+
+def _keep_status(obj: Json, old: Json, ctx: RequestContext) -> None:
+    obj["status"] = old["status"]
+
+
+def _check_finalize(obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
+    return _check_finalizers(obj)
 
 
 def _check_finalizers(obj: Json) -> list[FieldError]:

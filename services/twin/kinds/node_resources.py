@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.kinds.rules.names import check, dns_label
-from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.printing import printed
 from services.twin.kinds.rules.resources import check_amount
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, invalid, required
@@ -26,7 +26,7 @@ class RuntimeClassStrategy(TypedStrategy):
     allow_unconditional_update = False
     has_generation = False
     resets_status = False
-    table_columns = columns("Name", "Handler", "Age")
+    table = printed("Name", "Handler=handler", "Age")
 
     def default(self, obj: Json) -> None:
         for toleration in (obj.get("scheduling") or {}).get("tolerations") or ():
@@ -44,8 +44,12 @@ class RuntimeClassStrategy(TypedStrategy):
             found.append(invalid("handler", obj.get("handler", ""), "field is immutable"))
         return found
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        return [obj["metadata"]["name"], obj.get("handler", ""), object_age(obj, now_s)]
+
+def _claim_state(obj: Json) -> str:
+    parts = ["deleted"] if obj["metadata"].get("deletionTimestamp") else []
+    parts += ["allocated"] if obj["status"].get("allocation") else []
+    parts += ["reserved"] if obj["status"].get("reservedFor") else []
+    return ",".join(parts) or "pending"
 
 
 class ResourceClaimStrategy(TypedStrategy):
@@ -54,10 +58,7 @@ class ResourceClaimStrategy(TypedStrategy):
     info = KindInfo("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", "resourceclaim", True)
     go_type = "resource/v1.ResourceClaim"
     has_generation = False
-    table_columns = columns("Name", "State", "Age")
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
+    table = printed("Name", ("State", _claim_state), "Age")
 
     def default(self, obj: Json) -> None:
         for request in obj["spec"]["devices"].get("requests") or ():
@@ -82,14 +83,6 @@ class ResourceClaimStrategy(TypedStrategy):
             return [invalid("spec", obj["spec"], "field is immutable")]
         return []
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        status = obj["status"]
-        parts = ["allocated"] if status.get("allocation") else []
-        parts += ["reserved"] if status.get("reservedFor") else []
-        if obj["metadata"].get("deletionTimestamp"):
-            parts.insert(0, "deleted")
-        return [obj["metadata"]["name"], ",".join(parts) or "pending", object_age(obj, now_s)]
-
 
 class ComponentStatusStrategy(TypedStrategy):
     """Core v1 ComponentStatus: deprecated, read-only, and here always empty."""
@@ -102,3 +95,4 @@ class ComponentStatusStrategy(TypedStrategy):
     )  # fmt: skip
     go_type = "core/v1.ComponentStatus"
     has_generation = False
+    resets_status = False

@@ -17,10 +17,6 @@ from services.twin.registry.strategy import DEFAULT_COLUMNS, NAME_PATH_SEGMENT, 
 Json = dict[str, Any]
 
 
-def _name_and_creation(obj: Json, now_s: float) -> list[Any]:
-    return [obj["metadata"]["name"], obj["metadata"].get("creationTimestamp")]
-
-
 class PlainStrategy(TypedStrategy):
     """One row of the table."""
 
@@ -48,18 +44,15 @@ class PlainStrategy(TypedStrategy):
         self.returns_deleted = returns_deleted
         self.allow_create_on_update = put_creates
         self.allow_unconditional_update = unconditional
-        self.table_columns, self._cells = PLAIN_TABLES.get(info.kind, (DEFAULT_COLUMNS, _name_and_creation))
+        self.table = PLAIN_TABLES.get(info.kind)
+        self.table_columns = DEFAULT_COLUMNS if self.table is None else self.table.columns
         self.deprecation = deprecation
         self._default = default
-        if status:
-            self.subresources = (self.status_subresource(),)
+        super().__init__()
 
     def default(self, obj: Json) -> None:
         if self._default is not None:
             self._default(obj)
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        return self._cells(obj, now_s)
 
 
 def _default_webhooks(obj: Json) -> None:

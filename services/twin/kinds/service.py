@@ -12,7 +12,7 @@ from typing import Any
 
 from services.twin.kinds.containers.hooks import check_port_or_name
 from services.twin.kinds.rules.names import check, check_labels, dns_label, dns_subdomain, port_number
-from services.twin.kinds.rules.printing import NONE, columns, labels_text, object_age
+from services.twin.kinds.rules.printing import NONE, labels_text, printed
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, duplicate, forbidden_field, invalid, not_supported, required
 from services.twin.registry.strategy import NAME_LABEL_1035, KindInfo, RequestContext
@@ -39,10 +39,15 @@ class ServiceStrategy(TypedStrategy):
     name_rule = NAME_LABEL_1035
     returns_deleted = True
     supported_fields = frozenset(("metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"))
-    table_columns = columns("Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", wide=("Selector",))
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
+    table = printed(
+        "Name",
+        "Type=spec.type",
+        f"Cluster-IP=spec.clusterIP|{NONE}",
+        ("External-IP", lambda obj: _external_text(obj["spec"], obj["status"])),
+        ("Port(s)", lambda obj: ",".join(_port_text(port) for port in obj["spec"].get("ports") or ()) or NONE),
+        "Age",
+        wide=(("Selector", lambda obj: labels_text(obj["spec"].get("selector"))),),
+    )
 
     def default(self, obj: Json) -> None:
         spec = obj["spec"]
@@ -119,18 +124,6 @@ class ServiceStrategy(TypedStrategy):
 
     def selectable_fields(self, obj: Json) -> dict[str, str]:
         return {"spec.clusterIP": obj["spec"].get("clusterIP", ""), "spec.type": obj["spec"]["type"]}
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        spec = obj["spec"]
-        return [
-            obj["metadata"]["name"],
-            spec["type"],
-            spec.get("clusterIP") or NONE,
-            _external_text(spec, obj["status"]),
-            ",".join(_port_text(port) for port in spec.get("ports") or ()) or NONE,
-            object_age(obj, now_s),
-            labels_text(spec.get("selector")),
-        ]
 
 
 def _external_text(spec: Json, status: Json) -> str:

@@ -11,7 +11,7 @@ from base64 import urlsafe_b64encode
 from datetime import UTC, datetime
 from typing import Any
 
-from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.printing import printed
 from services.twin.kinds.rules.typed import TypedStrategy, decode_body, expect_kind
 from services.twin.registry.status import bad_request, invalid, not_found, unprocessable
 from services.twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Subresource
@@ -79,12 +79,9 @@ class ServiceAccountStrategy(TypedStrategy):
     has_generation = False
     resets_status = False
     returns_deleted = True
-    table_columns = columns("Name", "Secrets", "Age")
+    table = printed("Name", ("Secrets", lambda obj: len(obj.get("secrets") or ())), "Age")
     subresources = (
         Subresource(
             "token", ("create",), kind="TokenRequest", group="authentication.k8s.io", version="v1", create=request_token
         ),
     )
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        return [obj["metadata"]["name"], len(obj.get("secrets") or ()), object_age(obj, now_s)]

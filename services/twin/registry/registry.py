@@ -2,7 +2,7 @@
 
 Synchronous from end to end: a request is one call, so nothing interleaves with it. Refused requests raise ``ApiError``.
 The work is in ``creating.py``, ``updating.py`` and ``deleting.py``, over the store and the subscribers of
-``changes.py``; here they meet the kinds. It refuses to know HTTP.
+``changes.py``; here they meet the kinds. It does not know HTTP.
 """
 
 from __future__ import annotations
@@ -149,12 +149,6 @@ class TwinRegistry(ChangeStore):
         """PUT through the kind's hooks; ``obj`` is taken over."""
         kind = self.kind(resource)
         return updating.update(self, ctx, kind, self.stored(kind, namespace, name), obj).obj
-
-    def update_status(self, ctx: RequestContext, resource: str, namespace: str, name: str, obj: Json) -> Json:
-        """PUT of the status subresource; ``obj`` is taken over."""
-        kind = self.kind(resource)
-        old = self.stored(kind, namespace, name)
-        return updating.update(self, ctx, kind, old, obj, subresource=kind.subresources["status"]).obj
 
     def patch(
         self,

@@ -2,7 +2,7 @@
 
 Why here: strategies, store and HTTP layer all refuse requests, and clients decide on ``code``, ``reason`` and
 ``details``. Sources: apimachinery ``pkg/api/errors`` (reasons, codes) and ``pkg/util/validation/field`` (causes).
-It refuses to know kinds or HTTP: it builds dictionaries.
+It knows neither kinds nor HTTP: it builds dictionaries.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Stands where etcd and the watch cache stand behind a real API server: one counter for all kinds, a window of changes per
 kind, "compacted" before it, exact snapshots inside it. Pure: no I/O, no clock; a write is one synchronous call.
-It refuses to know metadata rules (``writes.py``) and selectors (``watching.py``).
+It knows neither metadata rules (``metadata.py``) nor selectors (``list_options.py``).
 
 Invariants: the revision grows by one with each write; a shelf's history is ordered by revision; a watcher sees every
 change after its start exactly once and in order (I8 of the design), because registering and writing never interleave.
@@ -158,10 +158,6 @@ class Store:
         if shelf is None:
             shelf = self._shelves[resource] = Shelf(self._window, self._first)
         return shelf
-
-    def drop_shelf(self, resource: str) -> None:
-        """Forget a resource altogether (its definition was deleted)."""
-        self._shelves.pop(resource, None)
 
     def write(self, resource: str, namespace: str, name: str, obj: Json, owners: Owners = ()) -> Change:
         """Create or replace; sets ``metadata.resourceVersion``. The caller announces it after its own book-keeping."""

@@ -17,7 +17,7 @@ and puts them back), and always have a ``metadata`` dictionary. Who may change w
 - ``metadata`` (uid, creationTimestamp, resourceVersion, generation, deletion*, managedFields) is the machinery's.
   Names, labels, annotations, owner references and finalizers are validated there too.
 
-It refuses to hold rules of any one kind (see ``services/twin/kinds``) and does no I/O.
+It does not hold rules of any one kind (see ``services/twin/kinds``) and does no I/O.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ the common name of the certificate for its user and holds every request against 
 nobody can log in as one without its certificate.
 
 What is right already is left alone (a change of roles makes etcd refuse requests under way once): it may run again at
-every deployment. Refuses to do: deciding who may write what (``shared.wire.etcd_roles``), switching authentication off,
-deleting users that it does not know.
+every deployment. Who may write what is decided in ``shared.wire.etcd_roles``. It never switches authentication off or
+deletes users that it does not know.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Three rules are kept here for every call:
    refused (``StoreRolledBack``): a stale member, or a cluster restored from a backup. Patroni's StaleEtcdNodeGuard is
    the idea; we compare revisions rather than raft terms because they are what every watch and fence rests on.
 
-Refuses to do: interpret answers, keep state about keys, retry writes.
+It does not interpret answers, keep state about keys or retry writes.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Why: etcd renews over a stream of requests and answers. Opening one per renewal 
 renewal a second is most of what a process at rest spends. etcd answers a stream's requests in their order, so one
 request at a time is under way and the next answer is its own.
 
-Refuses to do: counting validity, renewing by itself. A stream that failed or was late is dropped, never read again: its
+It neither counts validity nor renews by itself. A stream that failed or was late is dropped, never read again: its
 next answer would belong to an earlier request.
 """
 

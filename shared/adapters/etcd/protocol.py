@@ -6,7 +6,7 @@ plain literals, so this file reads those literals with ``ast`` (nothing of the p
 *private* descriptor pool, and derives message classes and method paths from there. The private pool keeps clear of
 every other package that defines ``mvccpb.KeyValue`` in the process-wide one.
 
-Refuses to do: any I/O beyond reading three source files once, any talking to etcd (``channel.py`` does that).
+The only I/O is reading three source files once; ``channel.py`` talks to etcd.
 
 How the range of versions was tested: ``tests/contract/test_etcd_protocol.py`` runs on the installed protobuf; its
 ``PROBE`` also ran in a throw-away environment with protobuf 5.29.5, grpcio 1.66.0 and ``etcd3==0.12.0`` installed with

@@ -2,9 +2,9 @@
 
 Why: everything that must survive a process (leadership, membership, intents) is a key in etcd, and every rule about
 it (compare the term, one revision per transaction) is a field of these messages. Contract: ``shared.ports.Store``,
-held by ``tests/contract/test_store*.py`` together with ``memory_store.py``.
+held by ``tests/contract/test_store*.py`` together with ``tests/memory_store.py``.
 
-Refuses to do: caching, retrying writes, deciding anything. Connections are ``channel.py``, watches
+It does not cache, retry writes or decide anything. Connections are ``channel.py``, watches
 ``watch.py``, renewals ``lease.py``, the message definitions ``protocol.py``.
 """
 

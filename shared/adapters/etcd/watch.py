@@ -10,7 +10,7 @@ connection, and a paused etcd keeps it open and says nothing. This file turns st
 - Before each stream one linearizable read checks that the store has not gone back behind our position.
 - At most one answer is read ahead; HTTP/2 flow control holds the rest at the server.
 
-Refuses to do: listing, diffing, keeping any state of keys.
+It does not list or diff, and keeps no state of keys.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ who we are comes from ``KubeAccess`` (``kube_config``).
 
 Refused: ``KubeRejected`` (4xx with a Status: no effect). Unknown: ``KubeUnknown`` (5xx, timeout, broken connection).
 What is retried and how connections are kept is ``kube_transport``'s; how a watch goes on for ever is ``kube_watch``'s.
-It refuses to keep objects and to decide anything about them.
+It keeps no objects and decides nothing about them.
 """
 
 from __future__ import annotations

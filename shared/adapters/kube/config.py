@@ -3,7 +3,7 @@
 The only file that imports ``kubernetes`` (``kubernetes.aio.config``, lazily: 58 MB of memory, so only processes that
 talk to a cluster pay it, and no model class is touched). It turns the library's configuration into what raw aiohttp
 needs, and adds what the library leaves out: certificates and CA that rotate, exec plugins that give certificates,
-errors that name the file and the remedy. It refuses to fall back from a kubeconfig that was named to another one.
+errors that name the file and the remedy. It does not fall back from a kubeconfig that was named to another one.
 """
 
 from __future__ import annotations

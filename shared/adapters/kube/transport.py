@@ -5,8 +5,8 @@
      |--429--> wait Retry-After while the deadline allows --> send
      |--other 4xx--> KubeRejected (410: KubeExpired)        |--5xx, timeout, broken connection--> KubeUnknown
 
-A 429 and a 401 had no effect, so they are repeated here, inside the caller's one deadline. It refuses to repeat
-anything whose outcome is unknown, to follow redirects, and to log a body.
+A 429 and a 401 had no effect, so they are repeated here, inside the caller's one deadline. It does not repeat
+anything whose outcome is unknown, follow redirects or log a body.
 """
 
 from __future__ import annotations

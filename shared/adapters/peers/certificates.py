@@ -4,7 +4,7 @@ ECDSA P-256 with SHA-256 throughout: every client here and etcd itself take it, 
 Keys are made where the certificate is, and leave this module only as PEM. ``cryptography`` costs a process 8 MB and
 30 ms, so it is imported when the first certificate is made or read: a service without TLS never does.
 
-Refuses to write files and to make lifetimes without end; whose name may be in a certificate is the caller's matter.
+It writes no files; whose name may be in a certificate is the caller's matter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Calls between services: bytes out, bytes in, over kept-alive HTTP/1.1 with one deadline.
 
-It refuses to know message types (``shared.wire`` does), and to retry: a peer's message is a hint or a request, and
+It does not know message types (``shared.wire`` does), nor does it retry: a peer's message is a hint or a request, and
 only its sender knows whether sending it twice is harmless. What it does decide is the one bit that matters,
 ``PeerRejected`` (had no effect) or ``PeerUnknown`` (may have had one).
 """

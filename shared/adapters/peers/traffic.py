@@ -1,7 +1,7 @@
 """Requests and bytes per route as plain integers: what the wire costs, counted without cost.
 
 The peer client and the server side both count here; ``shared.runtime.observe.metrics`` reads the figures when it is
-scraped. Bodies only (headers and TLS are the transport's). It refuses to know about any metrics library.
+scraped. Bodies only (headers and TLS are the transport's). It does not know about any metrics library.
 """
 
 from __future__ import annotations

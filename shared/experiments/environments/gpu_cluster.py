@@ -4,7 +4,7 @@ A pod needs CPU and memory, a device with its share free or enough wholly free d
 (the trace's own definitions; the mesh has the same rules as filters). Every state a node comes into has a number, the
 same for nodes in the same state, so that what is computed of a state is computed once.
 
-It refuses to place what does not fit: ``ValueError``, an error of the caller.
+Placing what does not fit is an error of the caller: ``ValueError``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ all are there, the oldest makes room for each new one). Latency to the users bel
 scenario's instants. What the decider sees (``seen``) may lag behind and carry noise; the mask never does, as the
 scheduler's own accounting does neither.
 
-It refuses to be talked into anything infeasible: such a choice is counted, its pod is dropped, nothing is bound.
+An infeasible choice binds nothing: it is counted and its pod is dropped.
 
 Invariants: E1 no node above its allocatable. E2 the pods counted per node are those created and not yet deleted.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,41 +104,16 @@ class Placed:
     latency_us: int
 
 
-@dataclass(slots=True)
 class PlacementEnv:
     """One run. Ask ``rows``; while it holds any, ``place`` the current pod on one of them; stop at ``finished``.
 
     ``table``: the true cluster; ``seen``: what the decider may look at (the same object without lag and noise).
-    ``pods``: int64 ``[nodes]``, pods per node. ``held``, ``active`` and ``spread``: per creation and deletion since
-    ``reset``, the pods there are, the nodes that have any, the greatest difference of pods between two nodes.
+    ``pods``: int64 ``[nodes]``, pods per node. ``held``, ``active`` and ``spread``: per creation and deletion, the pods
+    there are, the nodes that have any, the greatest difference of pods between two nodes.
     """
 
-    scenario: Scenario
-    seed: int
-    table: NodeTable = field(init=False)
-    seen: NodeTable = field(init=False)
-    pod_class: PodClass = field(init=False)
-    pods: IntArray = field(init=False)
-    decided: int = field(init=False)
-    infeasible: int = field(init=False)
-    unplaceable: int = field(init=False)
-    held: list[int] = field(init=False)
-    active: list[int] = field(init=False)
-    spread: list[int] = field(init=False)
-    _rng: np.random.Generator = field(init=False)
-    _feasibility: FeasibilityCache = field(init=False)
-    _order: deque[int] = field(init=False)
-    _history: deque[tuple[IntArray, IntArray, IntArray]] = field(init=False)
-    _segment: int = field(init=False)
-    _steps: NDArray[np.float64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.reset(self.seed)
-
-    def reset(self, seed: int) -> None:
-        """Start again with ``seed``: the same seed gives the same run."""
-        scenario = self.scenario
-        self.seed = seed
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self.scenario = scenario
         self._rng = np.random.default_rng(seed)
         self.pod_class = scenario.pod_class
         self.table = _cluster(scenario.sizes)
@@ -147,12 +122,17 @@ class PlacementEnv:
         self._feasibility = FeasibilityCache(self.table)
         self.pods = np.zeros(len(scenario.sizes), np.int64)
         offered = np.array([(size.cpu_millis, size.memory_bytes) for size in scenario.sizes], np.float64)
-        self._steps = (scenario.pod_cpu_millis / offered[:, 0] + scenario.pod_memory_bytes / offered[:, 1]) / 2
+        asked = np.array([scenario.pod_cpu_millis, scenario.pod_memory_bytes], np.float64)
+        self.steps: NDArray[np.float64] = (asked / offered).sum(axis=1) / 2
+        """float64 ``[nodes]``: the load that one pod adds to each node."""
         self.decided = self.infeasible = self.unplaceable = 0
-        self.held, self.active, self.spread = [], [], []
-        self._order = deque()
-        self._history = deque(maxlen=scenario.lag + 1)
-        self._segment = -1
+        self.held: list[int] = []
+        self.active: list[int] = []
+        self.spread: list[int] = []
+        self._order: deque[int] = deque()
+        self._history: deque[tuple[IntArray, IntArray, IntArray]] = deque(maxlen=scenario.lag + 1)
+        self.segment = -1
+        """How often latencies have changed so far, less one."""
         self._before_decision()
 
     # --- the decider's side -------------------------------------------------------------------------------------
@@ -162,11 +142,6 @@ class PlacementEnv:
         """Whether every pod of the run has been decided."""
         return self.decided >= self.scenario.decisions
 
-    @property
-    def segment(self) -> int:
-        """How often latencies have changed so far."""
-        return self._segment
-
     def mask(self) -> BoolArray:
         """bool ``[nodes]``: where the current pod fits, by the scheduler's filters. Read only."""
         return self._feasibility.of(self.pod_class).mask
@@ -174,10 +149,6 @@ class PlacementEnv:
     def rows(self) -> IntArray:
         """The feasible rows, ascending."""
         return np.flatnonzero(self.mask())
-
-    def steps(self) -> NDArray[np.float64]:
-        """float64 ``[nodes]``: the load that the current pod adds to each node."""
-        return self._steps
 
     def place(self, row: int) -> Placed:
         """Bind the current pod to ``row`` and go on to the next decision."""
@@ -254,9 +225,9 @@ class PlacementEnv:
         if not (scenario.latency_soft_us or scenario.latency_hard_us):
             return
         segment = self.decided * (scenario.latency_changes + 1) // scenario.decisions
-        if segment == self._segment:
+        if segment == self.segment:
             return
-        self._segment = segment
+        self.segment = segment
         latency = draw_latency(scenario, self._rng)
         for row in range(len(self.pods)):
             self.table.set_latency(row, int(latency[row]))

@@ -138,7 +138,7 @@ def place_and_judge(env: PlacementEnv, row: int, reward: Reward) -> tuple[Placed
     latency_us = int(env.table.latency_us[row])
     pod, total = env.pod_class, 0.0
     if pod.latency_soft_us or pod.latency_hard_us:  # only ``el`` asks for it
-        total = float(node_load(env.table, env.table.live_rows()).sum()) + float(env.steps()[row])
+        total = float(node_load(env.table, env.table.live_rows()).sum()) + float(env.steps[row])
     worth = reward(Placement(load, chosen, pods, latency_us, pod.latency_soft_us, pod.latency_hard_us, total))
     return env.place(row), worth
 

@@ -3,7 +3,7 @@
 A state machine without network, clock or global randomness: ``pending`` is the pod to place, ``place(node)`` binds it
 and lets virtual time run to the next arrival, ``result()`` is what the whole episode was worth. The nodes' accounting
 and the filters are those of the mesh (``NodeTable``, ``FeasibilityCache``), so a policy is asked here what it is asked
-there. It refuses to choose, to reward and to tell anybody what a pod really uses: policies see ``measured`` (what each
+there. It neither chooses nor rewards, and what a pod really uses stays hidden: policies see ``measured`` (what each
 node used ``lag_s`` ago, with noise), ``changes`` (bindings and ends, as the API server tells them) and the requests.
 
 A pod::
@@ -23,6 +23,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,9 +124,6 @@ class _Live:
     lost_at_start_s: float = 0.0
 
 
-_ARRIVE, _START, _END, _READ, _FAIL, _RECOVER = range(6)
-
-
 class ThesisEnv:
     """One episode. ``pods`` in any order; ``rng`` draws noise and the nodes' network delays."""
 
@@ -152,20 +150,16 @@ class ThesisEnv:
         self._last_end_s = 0.0
         self._live: dict[int, _Live] = {}
         self._waiting: deque[EnvPod] = deque()
-        self._events: list[tuple[float, int, int, int, EnvPod | None]] = []
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
         self._late: deque[tuple[float, int, FloatArray]] = deque()
         self._seen: FloatArray = np.zeros_like(self.load.demand)
         for pod in in_order(pods):
             self._all_work += 1.0
-            self._plan(pod.at_s, _ARRIVE, pod=pod)
+            self._plan(pod.at_s, partial(self._waiting.append, pod))
         for fault in self.settings.faults:
-            self._plan(fault.at_s, _FAIL, fault.node)
-            self._plan(fault.at_s + fault.for_s, _RECOVER, fault.node)
-        self._handlers: dict[int, Callable[[int, EnvPod | None], None]] = {
-            _ARRIVE: self._arrive, _START: self._start, _END: self._end, _READ: self._read, _FAIL: self._fail,
-            _RECOVER: self._recover,
-        }  # fmt: skip
+            self._plan(fault.at_s, partial(self._fail, fault.node))
+            self._plan(fault.at_s + fault.for_s, partial(self._recover, fault.node))
         self._run()
 
     # --- what a policy may see ----------------------------------------------------------------------------------
@@ -229,9 +223,9 @@ class ThesisEnv:
         self._live[number] = _Live(pod, node, usage_array(pod.usage) / NODE_LIMITS)
         self.table.add_usage(node, pod.pod_class, ())
         self.changes.append(Change(self.now_s, number, node, pod.pod_class.workload, 1))
-        self._plan(self.now_s + self.settings.start_delay_s, _START, number)
+        self._plan(self.now_s + self.settings.start_delay_s, partial(self._start, number))
         if self.settings.readings:
-            self._plan(self.now_s + READ_AFTER_S, _READ, number)
+            self._plan(self.now_s + READ_AFTER_S, partial(self._read, number))
         self.pending = None
         self._run()
 
@@ -259,9 +253,9 @@ class ThesisEnv:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _plan(self, at_s: float, what: int, number: int = -1, *, pod: EnvPod | None = None) -> None:
+    def _plan(self, at_s: float, event: Callable[[], None]) -> None:
         self._sequence += 1
-        heapq.heappush(self._events, (at_s, self._sequence, what, number, pod))
+        heapq.heappush(self._events, (at_s, self._sequence, event))
 
     def _run(self) -> None:
         """Handle events until a pod can be placed, or to the end of all things."""
@@ -274,30 +268,25 @@ class ThesisEnv:
                 self.pending = None
             if not self._events:
                 break
-            at_s, _, what, number, pod = heapq.heappop(self._events)
-            self.now_s = at_s
-            self._handlers[what](number, pod)
+            self.now_s, _, event = heapq.heappop(self._events)
+            event()
         self.unplaced = len(self._waiting)
         self.load.advance(max(self.load.now_s, self._last_end_s))
-
-    def _arrive(self, number: int, pod: EnvPod | None) -> None:  # noqa: ARG002
-        assert pod is not None
-        self._waiting.append(pod)
 
     def _change_load(self, node: int, delta: FloatArray) -> None:
         self.load.change(self.now_s, node, delta)
         self._late.append((self.now_s, node, delta))
 
-    def _start(self, number: int, pod: EnvPod | None) -> None:  # noqa: ARG002
+    def _start(self, number: int) -> None:
         live = self._live.get(number)
         if live is None:
             return
         self._change_load(live.node, live.delta)
         live.started_s = self.now_s
         live.lost_at_start_s = float(self.load.lost[live.node, pattern_of(live.delta)])
-        self._plan(self.now_s + live.pod.duration_s, _END, number)
+        self._plan(self.now_s + live.pod.duration_s, partial(self._end, number))
 
-    def _end(self, number: int, pod: EnvPod | None) -> None:  # noqa: ARG002
+    def _end(self, number: int) -> None:
         live = self._live.get(number)
         if live is None:
             return
@@ -313,19 +302,19 @@ class ThesisEnv:
         self.table.add_usage(live.node, live.pod.pod_class, (), sign=-1)
         self.changes.append(Change(self.now_s, number, live.node, live.pod.pod_class.workload, -1))
 
-    def _read(self, number: int, pod: EnvPod | None) -> None:  # noqa: ARG002
+    def _read(self, number: int) -> None:
         self.readings.append(Reading(number, self.load.demand.copy()))
 
-    def _fail(self, node: int, pod: EnvPod | None) -> None:  # noqa: ARG002
+    def _fail(self, node: int) -> None:
         self.healthy[node] = False
         self.table.upsert(_node(node, alive=False))
         for number, live in [item for item in self._live.items() if item[1].node == node]:
             self._remove(number, live)
             self.restarted += 1
-            self._plan(self.now_s + self.settings.recreate_s, _ARRIVE, pod=live.pod)
+            self._plan(self.now_s + self.settings.recreate_s, partial(self._waiting.append, live.pod))
         self.load.count(self.now_s, node, counted=False)
 
-    def _recover(self, node: int, pod: EnvPod | None) -> None:  # noqa: ARG002
+    def _recover(self, node: int) -> None:
         self.healthy[node] = True
         self.table.upsert(_node(node, alive=True))
         self.load.count(self.now_s, node, counted=True)

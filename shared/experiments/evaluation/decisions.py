@@ -105,7 +105,7 @@ def collect(examples: Iterable[Example], *, members: int, rng: np.random.Generat
         found.target[number, : len(features)] = target
     valid, why = found.check_valid()
     if not valid:
-        raise ConfigError(f"--warm-up: {source}: {why}; mend the features or give another source")
+        raise ConfigError(f"--warm-up: {source}: {why}; correct the features or give another source")
     return found
 
 

@@ -1,8 +1,8 @@
 """Reading openb's CSV files cell by cell, so that every reader of the trace understands them alike.
 
 What a cell may hold and what it means is decided here once: the twin's objects (``openb``) and the arrays of the
-placement experiment (``gpu_trace``) are made from it. It refuses to guess: a cell it cannot read is a ``ConfigError``
-that names file, line, column and remedy.
+placement experiment (``gpu_trace``) are made from it. Nothing is guessed: a cell that cannot be read is a
+``ConfigError`` that names file, line, column and remedy.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def rows(text: str, file: str, needed: Sequence[str], known: Sequence[str] = ())
                 )
             yield {name: Cell(file, line, name, cell) for name, cell in zip(header, row, strict=True)}
     except csv.Error as error:
-        raise ConfigError(f"{file}, line {reader.line_num}, column 1: {error}; mend the quoting") from None
+        raise ConfigError(f"{file}, line {reader.line_num}, column 1: {error}; correct the quoting") from None
 
 
 def _check_header(header: Sequence[str], file: str, needed: Sequence[str], known: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 Why: the public trace is large and not ours to ship; a made one lets everybody run what reads traces. Shapes and shares
 are round figures of our own, like a cluster for training and inference: whole devices, shares of one, several, none.
-Pure: the randomness comes in. It refuses to pass for measured work: figures on it say nothing of a real cluster.
+Pure: the randomness comes in. It is no measured workload: figures on it say nothing about a real cluster.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Two CSV files in: a node list (``sn,cpu_milli,memory_mib,gpu,model``) and a pod 
 (columns by name, as ``trace_cells`` reads them). A share of a GPU
 becomes the extended resource ``conclave.io/gpu-milli``: ``gpu_milli`` of one device, or 1000 per device of several.
 ``gpu_spec`` becomes a required node affinity on the label ``conclave.io/gpu-model``. Times are dropped: replayed, the
-trace knows no contention (data manifest). It refuses to guess: a cell it cannot read is a ``ConfigError`` that names
-file, line, column and remedy.
+trace knows no contention (data manifest). Nothing is guessed: a cell that cannot be read is a ``ConfigError``
+that names file, line, column and remedy.
 """
 
 from __future__ import annotations

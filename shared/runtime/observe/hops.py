@@ -42,11 +42,6 @@ CLOSE_S = 1.0
 WORD = (1 << 64) - 1
 
 
-def cause_id(term: int, unit: int) -> str:
-    """The name of a unit's way: what ``cause_id`` is in logs and annotations."""
-    return f"{term:x}-{unit:x}"
-
-
 def trace_id(cause: str) -> int:
     """128 bits: term, then number."""
     term, _, unit = cause.partition("-")

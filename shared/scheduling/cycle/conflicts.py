@@ -7,9 +7,9 @@ test holds it equal to the vectorised filters. Static filters come from the clas
 from __future__ import annotations
 
 from shared.model.constraints import PodClass
+from shared.model.resources import GPU_MILLI
 from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
 from shared.scheduling.cycle.framework import Code
-from shared.scheduling.filters.gpu_devices import gpu_milli_of
 from shared.scheduling.filters.node_ports import conflicts
 from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
 
@@ -25,10 +25,9 @@ def fits(table: NodeTable, pod_class: PodClass, row: int) -> bool:
         column = table.column_of.get(name)
         if column is None or amount > allocatable[column, row] - requested[column, row]:
             return False
-    if pod_class.host_ports and conflicts(pod_class.host_ports, table.ports[row]):
-        return False
-    milli = gpu_milli_of(pod_class)
-    return not milli or bool(table.pick_devices(row, milli))
+        if name == GPU_MILLI and not table.pick_devices(row, amount):
+            return False
+    return not (pod_class.host_ports and conflicts(pod_class.host_ports, table.ports[row]))
 
 
 def within(table: NodeTable, pod_class: PodClass, row: int) -> bool:
@@ -51,6 +50,6 @@ def check_placement(feasibility: FeasibilityCache, pod_class: PodClass, node_nam
     row = table.row_of.get(node_name)
     if row is None:
         return NODE_GONE
-    if feasibility.static_mask(pod_class)[row] and fits(table, pod_class, row):
+    if feasibility.static_verdict(pod_class).mask[row] and fits(table, pod_class, row):
         return None
     return feasibility.rejection(pod_class, row)

@@ -16,7 +16,6 @@ import numpy as np
 
 from shared.model.constraints import NO_NORMS, Norms
 from shared.model.pod import Pod
-from shared.scheduling.cycle.evaluation import may_relate
 from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import Prefiltered, named_nodes, prefilter
@@ -84,7 +83,7 @@ def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod)
         return True
     if pod.owner[2] or pod.namespace in state.workloads.services:
         return bool(default_selector(state.workloads, pod).requirements)
-    return named_nodes(pod.pod_class) is not None
+    return bool(pod.pod_class.affinity_terms) and named_nodes(pod.pod_class) is not None
 
 
 def must_yield(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
@@ -95,3 +94,10 @@ def must_yield(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> 
         if row is not None and mask[row] and state.nominated_on(node, pod):
             return True
     return False
+
+
+def may_relate(state: ClusterState, pod: Pod) -> bool:
+    """Whether other pods may decide its scores; False spares asking."""
+    if pod.relations is not None or state.index.weighted:
+        return True
+    return pod.owner[2] != "" or pod.namespace in state.workloads.services

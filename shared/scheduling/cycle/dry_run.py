@@ -87,6 +87,6 @@ class DryRun:
 
 def _static_rejection(feasibility: FeasibilityCache, pod: Pod, row: int) -> Rejection | None:
     """The verdict of the static filters alone, which run before the others, but for the last one."""
-    if feasibility.static_mask(pod.pod_class)[row]:
+    if feasibility.static_verdict(pod.pod_class).mask[row]:
         return None
     return feasibility.rejection(pod.pod_class, row, static_only=True)

@@ -98,7 +98,8 @@ class FeasibilityCache:
         self._classes.move_to_end(pod_class)
         if entry.seen < table.clock:
             self._follow(entry.static)
-            entry.mask = _as_long(entry.mask, table.rows)
+            if len(entry.mask) < table.rows:
+                entry.mask = _longer(entry.mask, table.rows)
             rows = table.changed_since(entry.seen)
             if len(rows):
                 entry.mask[rows] = entry.static.mask[rows] & self._dynamic(entry.filters, pod_class, rows)
@@ -106,16 +107,13 @@ class FeasibilityCache:
         return entry
 
     def static_verdict(self, pod_class: PodClass) -> StaticVerdict:
-        """The static filters' verdict as of now; the same object for all classes that they judge alike."""
+        """The static filters' verdict as of now, without bringing the rest up to date; the same object for all classes
+        that they judge alike."""
         entry = self._classes.get(pod_class)
         if entry is not None:
             self._follow(entry.static)
             return entry.static
         return self._static(static_half(pod_class))
-
-    def static_mask(self, pod_class: PodClass) -> BoolArray:
-        """``[rows]``: the static filters' verdict alone, without bringing the rest up to date."""
-        return self.static_verdict(pod_class).mask
 
     def rejection(self, pod_class: PodClass, row: int, *, static_only: bool = False) -> Rejection | None:
         """Why the row does not take the class (``static_only``: whatever is accounted there); None when it does."""
@@ -177,7 +175,7 @@ class FeasibilityCache:
             return
         everything = static.seen < 0
         rows: Rows = slice(None) if everything else table.changed_since(static.seen)
-        mask = _as_long(static.mask, table.rows)
+        mask = static.mask if len(static.mask) == table.rows else _longer(static.mask, table.rows)
         passing: BoolArray = table.present[: table.rows][rows].copy()
         for rule in self._static_filters:
             if rule.applies(table, static.half):
@@ -208,9 +206,9 @@ def static_half(pod_class: PodClass) -> PodClass:
     )
 
 
-def _as_long(mask: BoolArray, rows: int) -> BoolArray:
+def _longer(mask: BoolArray, rows: int) -> BoolArray:
     """The mask with a place for every row; new ones do not pass until they are judged."""
-    return mask if len(mask) == rows else np.concatenate((mask, np.zeros(rows - len(mask), np.bool_)))
+    return np.concatenate((mask, np.zeros(rows - len(mask), np.bool_)))
 
 
 @dataclass(frozen=True, slots=True)

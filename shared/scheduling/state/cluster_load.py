@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from shared.errors import ObjectError
 from shared.kube import cluster_objects as kube
 from shared.kube import objects as api
-from shared.kube.cluster_dump import ClusterDump
+from shared.kube.cluster_objects import ClusterDump
 from shared.kube.convert import node_from_api, owner_of, pod_class_of, pod_from_api
 from shared.kube.convert_relations import images_of, node_images
 from shared.model.pod import Pod

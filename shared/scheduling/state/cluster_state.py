@@ -6,7 +6,7 @@ as nominated. It keeps ``ClusterCache`` (amounts) and ``PodIndex`` (who stands w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
@@ -66,7 +66,8 @@ class Workloads:
 
 class ClusterState:
     """The cluster as known here. ``namespaces``: labels by name; ``objects_version`` counts changes of what rules read
-    beside nodes and pods that stand: volumes, workloads, nominations; ``nominated``: pods by node and uid."""
+    beside nodes and pods that stand: volumes, workloads, nominations; ``nominated``: pods by node and uid,
+    ``nominated_to``: nodes by uid; ``given_up``: nodes where a nominated pod left room, by going elsewhere or away."""
 
     def __init__(self) -> None:
         self.cache = ClusterCache()
@@ -79,8 +80,8 @@ class ClusterState:
         self.budgets: list[DisruptionBudget] = []
         self.objects_version = 0
         self.nominated: dict[str, dict[str, Pod]] = {}
-        self._nominated_to: dict[str, str] = {}
-        self._given_up: set[str] = set()
+        self.nominated_to: dict[str, str] = {}
+        self.given_up: set[str] = set()
 
     def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
         """A node appeared or changed. ``images``: bytes by name; None leaves them as they are."""
@@ -99,7 +100,7 @@ class ClusterState:
             self.forget(pod.uid)
         elif pod.node_name:
             self.cache.confirm(pod)
-            if pod.uid in self._nominated_to:
+            if pod.uid in self.nominated_to:
                 self.withdraw_nomination(pod.uid, stays_on=pod.node_name)
             self.index.place(pod, pod.node_name)
         else:
@@ -107,7 +108,7 @@ class ClusterState:
 
     def assume(self, pod: Pod, node_name: str, now: float, *, devices: tuple[int, ...] | None = None) -> Account:
         """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it."""
-        if pod.uid in self._nominated_to:
+        if pod.uid in self.nominated_to:
             self.withdraw_nomination(pod.uid, stays_on=node_name)
         self.index.place(pod, node_name, assumed=True)
         return self.cache.assume(pod.uid, node_name, pod.pod_class, now, devices=devices)
@@ -124,28 +125,21 @@ class ClusterState:
         if pod.nominated_node and not pod.gates:
             self.objects_version += 1
             self.nominated.setdefault(pod.nominated_node, {})[pod.uid] = pod
-            self._nominated_to[pod.uid] = pod.nominated_node
+            self.nominated_to[pod.uid] = pod.nominated_node
 
     def withdraw_nomination(self, uid: str, *, stays_on: str = "") -> None:
         """The pod is nominated nowhere any more, an unknown uid is fine; ``stays_on``: what was kept for it on this
         node is left to nobody else."""
-        node_name = self._nominated_to.pop(uid, None)
+        node_name = self.nominated_to.pop(uid, None)
         if node_name is None:
             return
         self.objects_version += 1
         if node_name != stays_on:
-            self._given_up.add(node_name)
+            self.given_up.add(node_name)
         there = self.nominated[node_name]
         del there[uid]
         if not there:
             del self.nominated[node_name]
-
-    def nominations_given_up(self) -> list[str]:
-        """Nodes on which a nominated pod left room to others, by going elsewhere or away; each is told once."""
-        if not self._given_up:
-            return []
-        found, self._given_up = sorted(self._given_up), set()
-        return found
 
     def nominated_on(self, node_name: str, pod: Pod) -> list[Pod]:
         """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, and not itself."""
@@ -158,3 +152,11 @@ class ClusterState:
     def nominated_below(self, node_name: str, priority: int) -> list[Pod]:
         """Pods nominated to a node that a preemptor of ``priority`` displaces."""
         return [other for other in self.nominated.get(node_name, {}).values() if other.priority < priority]
+
+    def validate(self) -> Iterator[str]:
+        """What is broken in cache and nominations; nothing while all is well."""
+        yield from self.cache.validate()
+        nominated = {uid: name for name, pods in self.nominated.items() for uid in pods}
+        for uid in nominated.keys() | self.nominated_to.keys():
+            if nominated.get(uid) != self.nominated_to.get(uid):
+                yield f"nominations: {uid} is on {nominated.get(uid)}, nominated to {self.nominated_to.get(uid)}"

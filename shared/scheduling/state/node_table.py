@@ -11,7 +11,7 @@ Shapes: ``[resources, rows]`` int64 for amounts; CPU in milli-cores, the rest in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -185,8 +185,9 @@ class NodeTable:
             self.requested[self.column_of[name], row] = amount
         self.score_requested[:, row] = score_requested
         self.ports[row] = dict.fromkeys(ports, 1)
-        self.device_free[row] = list(device_free)
-        self._count_devices(row)
+        if self.device_free[row] != device_free:
+            self.device_free[row] = list(device_free)
+            self._count_devices(row)
         self._touch(row)
         self.generation[row] = generation
 
@@ -202,6 +203,15 @@ class NodeTable:
         whole = [index for index, left in enumerate(free) if left == MILLI_PER_DEVICE]
         wanted = milli // MILLI_PER_DEVICE
         return tuple(whole[:wanted]) if len(whole) >= wanted else ()
+
+    def validate(self) -> Iterator[str]:
+        """What is broken between rows, names and nodes; nothing while all is well."""
+        for name, row in self.row_of.items():
+            node = self.nodes[row]
+            if node is None or node.name != name or self.names[row] != name or not self.present[row]:
+                yield f"node-rows: row {row} is not that of {name}"
+        if int(self.present.sum()) != len(self.row_of) or len(self._free_rows) != self.rows - len(self.row_of):
+            yield f"node-rows: {len(self.row_of)} nodes and {len(self._free_rows)} free rows do not make {self.rows}"
 
     # --- labels -------------------------------------------------------------------------------------------------
 

@@ -85,10 +85,6 @@ class _Placed(Struct, eq=False, gc=False):
     group: _Group
     assumed: bool
 
-    @property
-    def state(self) -> _SeatState:
-        return self.pod.terminating, self.assumed
-
 
 def _kept(pod: Pod, group: _Group) -> Pod:
     """What rules about standing pods read, and nothing more: there are many, and each is kept as long as it stands."""
@@ -357,7 +353,7 @@ class PodIndex:
             self.terms_version += 1
 
     def _seat_in(self, placed: _Placed, sign: int) -> None:
-        group, name, state = placed.group, placed.node_name, placed.state
+        group, name, state = placed.group, placed.node_name, (placed.pod.terminating, placed.assumed)
         seats = group.seats.setdefault(name, {})
         seats[state] = seats.get(state, 0) + sign
         if not seats[state]:

@@ -42,8 +42,11 @@ class Removable:
         for name, _ in pod.pod_class.requests:
             if name not in columns:
                 columns[name] = len(columns)
-        level = self._level(pod.priority)
-        used = self._sized(level, row)
+        level = pod.priority if pod.priority in self._used else self._new_level(pod.priority)
+        used = self._used[level]
+        if len(used) < len(columns) or used.shape[1] <= row:
+            wider, more = max(0, self._table.capacity - used.shape[1]), len(columns) - len(used)
+            used = self._used[level] = np.pad(used, ((0, more), (0, wider)))
         used[0, row] += sign
         for name, amount in pod.pod_class.requests:
             used[columns[name], row] += sign * amount
@@ -97,20 +100,10 @@ class Removable:
             if level < priority and column < len(used) and row < used.shape[1]
         )
 
-    def _level(self, priority: int) -> int:
-        if priority in self._used:
-            return priority
+    def _new_level(self, priority: int) -> int:
         at = bisect_right(self._levels, priority)
         if len(self._levels) < MAX_LEVELS or not at:
             self._levels.insert(at, priority)
             self._used[priority] = np.zeros((len(self._columns), self._table.capacity), np.int64)
             return priority
         return self._levels[at - 1]
-
-    def _sized(self, level: int, row: int) -> IntArray:
-        used = self._used[level]
-        columns, rows = len(self._columns) - len(used), row + 1 - used.shape[1]
-        if columns > 0 or rows > 0:
-            wider = self._table.capacity - used.shape[1]
-            used = self._used[level] = np.pad(used, ((0, max(0, columns)), (0, max(0, wider))))
-        return used

@@ -8,7 +8,6 @@ import pytest
 
 from services.coordinator.core.events import Event, PointerSeen
 from services.coordinator.rollout.pointer import follow
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import Conflict
 from shared.policy.registry import ref_of
 from shared.policy.rollout.rollout import Stage
@@ -17,6 +16,7 @@ from shared.ports import Delete, Put
 from shared.runtime.records.policies import get_weights, read_history
 from shared.runtime.records.policy_changes import activate
 from shared.wire.keys import Keys
+from tests.memory_store import MemoryStore
 
 
 async def test_shipped_weights_that_were_forgotten_are_put_back():

@@ -12,7 +12,7 @@ import inspect
 import platform
 from collections.abc import AsyncGenerator, Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ from services.coordinator.inspect.nodes import node_page
 from services.coordinator.inspect.overview import decisions, queue_counts, queue_page, units
 from shared.runtime.http.callers import Role
 from shared.runtime.http.refusals import refusal_of
-from shared.runtime.http.routes import Ask, row
+from shared.runtime.http.routes import Ask, Schema, row
 from shared.runtime.process.process import our_version
 from shared.runtime.process.settings import effective
 from shared.runtime.records.admin import read_audit, read_terms
@@ -44,12 +44,21 @@ Part = Callable[[Desk], Any]
 """What it returns may have to be waited for."""
 
 
-async def dumped(desk: Desk, ask: Ask[Any, Any]) -> AsyncGenerator[bytes, None]:
+class DumpQuery(Schema, frozen=True, kw_only=True):
+    """Whether the leader looks at itself too: that costs one turn of its loop, the longer the more pods there are."""
+
+    check: Annotated[
+        bool, msgspec.Meta(description="true: the leader checks its own invariants; `check` names what is broken")
+    ] = False
+
+
+async def dumped(desk: Desk, ask: Ask[DumpQuery, Any]) -> AsyncGenerator[bytes, None]:
     """The document. Refused before it begins: 503 ``not_ready``."""
     _ = desk.core
     head = {"time": desk.now(), "by": ask.caller.title, "id": desk.service_id, "request_id": ask.request_id}
     yield msgspec.json.encode(head)[:-1]
-    for name, part in PARTS.items():
+    parts = {"check": lambda desk: desk.core.validate(), **PARTS} if ask.query.check else PARTS
+    for name, part in parts.items():
         yield b",\n%s:%s" % (msgspec.json.encode(name), await _encoded(desk, part))
         await asyncio.sleep(0)  # there are pods to place
     yield b"}\n"
@@ -105,7 +114,7 @@ def _plans(desk: Desk) -> list[dict[str, Any]]:
     return [
         {
             "plan_id": number,
-            "cause_id": plan.plan.cause_id,
+            "follows": plan.plan.follows,
             "placements": len(plan.plan.placements),
             "sends": plan.sends,
             "tries": plan.tries,

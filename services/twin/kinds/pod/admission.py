@@ -2,7 +2,7 @@
 PodTopologyLabels.
 
 Sources: ``plugin/pkg/admission/{limitranger,priority,defaulttolerationseconds,runtimeclass,podtopologylabels}``. Each
-takes the pod and the cluster's objects through the context's reader. It refuses to validate what a pod may be in
+takes the pod and the cluster's objects through the context's reader. It does not validate what a pod may be in
 itself.
 """
 

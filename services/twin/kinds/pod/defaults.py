@@ -1,7 +1,7 @@
 """What the API server fills in to a pod, and to the pod template of a workload.
 
 Source: ``pkg/apis/core/v1/defaults.go`` and its generated callers. Pods get a little more than templates: requests
-from limits, ``enableServiceLinks``, pod-level requests. It refuses to validate, and leaves admission's values alone.
+from limits, ``enableServiceLinks``, pod-level requests. It does not validate, and leaves admission's values alone.
 """
 
 from __future__ import annotations

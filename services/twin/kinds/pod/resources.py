@@ -2,7 +2,7 @@
 
 Why: defaulting, validation, quota and the QoS class decide on the same sums. Sources: ``pkg/apis/core/v1/helper/qos``
 and ``component-helpers/resource`` (init containers count as their peak, sidecars add up). Amounts are integers in
-units of 1e-9, see ``quantity``. It refuses to change a pod.
+units of 1e-9, see ``quantity``. It never changes a pod.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Validation of everything in a pod that only schedulers read: selectors, affinity, tolerations, spread, gates.
 
 Source: ``pkg/apis/core/validation/validation.go`` (validateAffinity, ValidateTolerations,
-validateTopologySpreadConstraints, validateSchedulingGates). It refuses to look at containers.
+validateTopologySpreadConstraints, validateSchedulingGates). It does not look at containers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from services.twin.kinds.rules.names import (
     check,
     check_label_selector,
-    check_labels,
+    check_requirement,
     dns_label,
     dns_subdomain,
     label_value,
@@ -21,7 +21,6 @@ from services.twin.registry.status import FieldError, duplicate, forbidden_field
 
 Json = dict[str, Any]
 
-_NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _WHEN_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
 _SPREAD_TOPOLOGY_POLICIES = ("Honor", "Ignore")
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -107,32 +106,9 @@ def check_node_selector_term(term: Json, field: str) -> list[FieldError]:
     """ValidateNodeSelectorTerm."""
     found: list[FieldError] = []
     for index, requirement in enumerate(term.get("matchExpressions") or ()):
-        found += _check_node_requirement(requirement, f"{field}.matchExpressions[{index}]")
+        found += check_requirement(requirement, f"{field}.matchExpressions[{index}]", compares=True)
     for index, requirement in enumerate(term.get("matchFields") or ()):
         found += _check_node_field(requirement, f"{field}.matchFields[{index}]")
-    return found
-
-
-def _check_node_requirement(one: Json, field: str) -> list[FieldError]:
-    found: list[FieldError] = []
-    operator, values = one.get("operator", ""), one.get("values") or []
-    if operator in ("In", "NotIn"):
-        if not values:
-            found.append(required(f"{field}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            found.append(
-                forbidden_field(f"{field}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
-            )
-    elif operator in ("Gt", "Lt"):
-        if len(values) != 1:
-            found.append(required(f"{field}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
-    else:
-        found.append(invalid(f"{field}.operator", operator, "not a valid selector operator"))
-    found += check(f"{field}.key", one.get("key", ""), qualified_name)
-    for index, value in enumerate(values):
-        # that the bounds of Gt and Lt are integers is not checked: a scheduler never matches others
-        found += check(f"{field}.values[{index}]", value, label_value)
     return found
 
 
@@ -249,11 +225,6 @@ def check_gates(gates: list[Json] | None, field: str) -> list[FieldError]:
             found.append(duplicate(f"{field}[{index}]", name))
         seen.add(name)
     return found
-
-
-def check_node_labels(selector: Json | None, field: str) -> list[FieldError]:
-    """spec.nodeSelector: keys and values of labels."""
-    return check_labels(selector, field)
 
 
 def check_readiness_gates(gates: list[Json] | None, field: str) -> list[FieldError]:

@@ -1,7 +1,7 @@
 """Validation of a new pod, and of the pod template of a workload.
 
 Source: ``pkg/apis/core/validation/validation.go`` (ValidatePodSpec, ValidatePodCreate, ValidatePodTemplateSpec); the
-order of the checks is theirs. Updates are in ``pod_update``. It refuses to judge metadata of the object itself: the
+order of the checks is theirs. Updates are in ``pod_update``. It does not judge metadata of the object itself: the
 machinery does that.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.kinds.rules.names import check_label_selector, check_not_negative, percent
-from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.printing import printed
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, invalid, not_supported
 from services.twin.registry.strategy import KindInfo, RequestContext
@@ -29,10 +29,13 @@ class PodDisruptionBudgetStrategy(TypedStrategy):
     )
     go_type = "policy/v1.PodDisruptionBudget"
     allow_unconditional_update = False
-    table_columns = columns("Name", "Min Available", "Max Unavailable", "Allowed Disruptions:integer", "Age")
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
+    table = printed(
+        "Name",
+        ("Min Available", lambda obj: str(obj["spec"].get("minAvailable", "N/A"))),
+        ("Max Unavailable", lambda obj: str(obj["spec"].get("maxUnavailable", "N/A"))),
+        "Allowed Disruptions:integer=status.disruptionsAllowed",
+        "Age",
+    )
 
     def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
@@ -62,16 +65,6 @@ class PodDisruptionBudgetStrategy(TypedStrategy):
         for name in _COUNTS:
             found += check_not_negative(f"status.{name}", status.get(name))
         return found
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        spec = obj["spec"]
-        return [
-            obj["metadata"]["name"],
-            str(spec.get("minAvailable", "N/A")),
-            str(spec.get("maxUnavailable", "N/A")),
-            obj["status"]["disruptionsAllowed"],
-            object_age(obj, now_s),
-        ]
 
 
 def check_count_or_percent(value: int | str, field: str) -> list[FieldError]:

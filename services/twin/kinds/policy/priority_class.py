@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.kinds.pod.validation import PREEMPTION_POLICIES
-from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.printing import printed
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, forbidden, forbidden_field, invalid, not_supported, required
 from services.twin.registry.strategy import KindInfo, RequestContext
@@ -46,7 +46,13 @@ class PriorityClassStrategy(TypedStrategy):
     )
     go_type = "scheduling/v1.PriorityClass"
     resets_status = False
-    table_columns = columns("Name", "Value:integer", "Global-Default:boolean", "Age", "PreemptionPolicy")
+    table = printed(
+        "Name",
+        "Value:integer=value",
+        "Global-Default:boolean=globalDefault",
+        "Age",
+        "PreemptionPolicy=preemptionPolicy",
+    )
 
     def default(self, obj: Json) -> None:
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
@@ -96,15 +102,6 @@ class PriorityClassStrategy(TypedStrategy):
         if any(one["metadata"]["name"] == name for one in SYSTEM_CLASSES):
             text = "this is a system priority class and cannot be deleted"
             raise forbidden(self.info.plural, self.info.group, name, text)
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        return [
-            obj["metadata"]["name"],
-            obj["value"],
-            bool(obj.get("globalDefault")),
-            object_age(obj, now_s),
-            obj.get("preemptionPolicy", ""),
-        ]
 
 
 def _system_problem(obj: Json) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from services.twin.kinds.pod.resources import containers, pod_requests, qos_class
-from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.printing import printed
 from services.twin.kinds.rules.quantity import format_nanos, nanos
 from services.twin.kinds.rules.resources import check_amount, check_resource_name
 from services.twin.kinds.rules.typed import TypedStrategy
@@ -36,10 +36,12 @@ class ResourceQuotaStrategy(TypedStrategy):
     go_type = "core/v1.ResourceQuota"
     has_generation = False
     returns_deleted = True
-    table_columns = columns("Name", "Request", "Limit", "Age")
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
+    table = printed(
+        "Name",
+        ("Request", lambda obj: ", ".join(text for text in _amount_texts(obj) if not text.startswith("limits."))),
+        ("Limit", lambda obj: ", ".join(text for text in _amount_texts(obj) if text.startswith("limits."))),
+        "Age",
+    )
 
     def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
         found: list[FieldError] = []
@@ -56,12 +58,10 @@ class ResourceQuotaStrategy(TypedStrategy):
             found.append(forbidden_field("spec.scopes", "field is immutable"))
         return found
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        hard, used = obj["status"].get("hard") or {}, obj["status"].get("used") or {}
-        texts = {name: f"{name}: {used.get(name, '0')}/{hard[name]}" for name in sorted(hard)}
-        limits = [text for name, text in texts.items() if name.startswith("limits.")]
-        requests = [text for name, text in texts.items() if not name.startswith("limits.")]
-        return [obj["metadata"]["name"], ", ".join(requests), ", ".join(limits), object_age(obj, now_s)]
+
+def _amount_texts(obj: Json) -> list[str]:
+    hard, used = obj["status"].get("hard") or {}, obj["status"].get("used") or {}
+    return [f"{name}: {used.get(name, '0')}/{hard[name]}" for name in sorted(hard)]
 
 
 def admit_quota(obj: Json, ctx: RequestContext) -> None:

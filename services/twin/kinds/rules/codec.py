@@ -5,7 +5,7 @@ times become canonical, empty optional fields vanish and required ones appear as
 One decoder per Go type is built from ``go_types.json`` (see NOTICE) on first use; it copies the object, so
 what it returns shares nothing mutable with its input but raw JSON leaves.
 
-It refuses to default and to validate: a wrong type is an error here, a wrong value is not.
+It neither sets defaults nor validates: a wrong type is an error here, a wrong value is not.
 """
 
 from __future__ import annotations

@@ -223,11 +223,15 @@ def check_label_selector(selector: Json | None, field: str) -> list[FieldError]:
         found += check(f"{field}.matchLabels", key, qualified_name)
         found += [invalid(f"{field}.matchLabels", value, message) for message in label_value(value)]
     for index, term in enumerate(selector.get("matchExpressions") or ()):
-        found += _check_requirement(term, f"{field}.matchExpressions[{index}]")
+        found += check_requirement(term, f"{field}.matchExpressions[{index}]")
     return found
 
 
-def _check_requirement(term: Json, field: str) -> list[FieldError]:
+def check_requirement(term: Json, field: str, *, compares: bool = False) -> list[FieldError]:
+    """One expression of a selector; ``compares``: Gt and Lt are operators too (of nodes).
+
+    That their bounds are integers is not checked: a scheduler never matches others.
+    """
     found: list[FieldError] = []
     operator, values = term.get("operator", ""), term.get("values") or []
     if operator in ("In", "NotIn"):
@@ -238,6 +242,9 @@ def _check_requirement(term: Json, field: str) -> list[FieldError]:
             found.append(
                 forbidden_field(f"{field}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
             )
+    elif compares and operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            found.append(required(f"{field}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
     else:
         found.append(invalid(f"{field}.operator", operator, "not a valid selector operator"))
     found += check(f"{field}.key", term.get("key", ""), qualified_name)

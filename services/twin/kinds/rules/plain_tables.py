@@ -1,4 +1,4 @@
-"""Table columns and cells of the kinds without rules: what ``kubectl get`` shows of roles, webhooks, drivers ...
+"""Tables of the kinds without rules: what ``kubectl get`` shows of roles, webhooks, drivers ...
 
 Source: ``pkg/printers/internalversion/printers.go``. A kind that is not here prints its name and creation time, as a
 real server does where no printer is registered.
@@ -6,25 +6,14 @@ real server does where no printer is registered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from services.twin.kinds.rules.printing import NONE, UNSET, columns, labels_text, object_age
+from services.twin.kinds.rules.printing import NONE, UNSET, Printed, Read, labels_text, printed
 from services.twin.kinds.workload.templates import container_cells, selector_cell
-from services.twin.registry.strategy import Column
 
 Json = dict[str, Any]
-Cells = Callable[[Json, float], list[Any]]
 
 _MOST_SHOWN = 3
-
-
-def _name(obj: Json) -> str:
-    return str(obj["metadata"]["name"])
-
-
-def _name_and_age(obj: Json, now_s: float) -> list[Any]:
-    return [_name(obj), object_age(obj, now_s)]
 
 
 def _some(values: list[str], empty: str) -> str:
@@ -35,156 +24,112 @@ def _some(values: list[str], empty: str) -> str:
     return f"{text} + {more} more..." if more > 0 else text
 
 
-def _endpoints(obj: Json, now_s: float) -> list[Any]:
+def _subsets(obj: Json) -> str:
     pairs = [
         f"{address.get('ip', '')}:{port.get('port', 0)}"
         for subset in obj.get("subsets") or ()
         for port in subset.get("ports") or ()
         for address in subset.get("addresses") or ()
     ]
-    return [_name(obj), _some(pairs, NONE), object_age(obj, now_s)]
+    return _some(pairs, NONE)
 
 
-def _endpoint_slice(obj: Json, now_s: float) -> list[Any]:
-    ports = [str(one.get("port", "*")) for one in obj.get("ports") or ()]
-    addresses = [one for endpoint in obj.get("endpoints") or () for one in endpoint.get("addresses") or ()]
-    return [
-        _name(obj), obj.get("addressType", ""), _some(ports, UNSET), _some(addresses, UNSET), object_age(obj, now_s),
-    ]  # fmt: skip
+def _slice_ports(obj: Json) -> str:
+    return _some([str(one.get("port", "*")) for one in obj.get("ports") or ()], UNSET)
 
 
-def _pod_template(obj: Json, now_s: float) -> list[Any]:
-    template = obj.get("template") or {}
-    return [_name(obj), *container_cells(template), labels_text((template.get("metadata") or {}).get("labels"))]
+def _slice_addresses(obj: Json) -> str:
+    return _some([one for end in obj.get("endpoints") or () for one in end.get("addresses") or ()], UNSET)
 
 
-def _network_policy(obj: Json, now_s: float) -> list[Any]:
-    return [_name(obj), selector_cell(obj["spec"].get("podSelector")), object_age(obj, now_s)]
+def _template(obj: Json) -> Json:
+    return obj.get("template") or {}
 
 
-def _ingress(obj: Json, now_s: float) -> list[Any]:
-    spec = obj["spec"]
-    hosts = [rule["host"] for rule in spec.get("rules") or () if rule.get("host")]
+def _ingress_hosts(obj: Json) -> str:
+    return _some([rule["host"] for rule in obj["spec"].get("rules") or () if rule.get("host")], "*")
+
+
+def _ingress_addresses(obj: Json) -> str:
     balancer = (obj.get("status") or {}).get("loadBalancer") or {}
-    addresses = sorted({one.get("ip") or one.get("hostname", "") for one in balancer.get("ingress") or ()})
-    ports = "80, 443" if spec.get("tls") else "80"
-    return [
-        _name(obj), spec.get("ingressClassName") or NONE, _some(hosts, "*"), ",".join(addresses), ports,
-        object_age(obj, now_s),
-    ]  # fmt: skip
+    return ",".join(sorted({one.get("ip") or one.get("hostname", "") for one in balancer.get("ingress") or ()}))
 
 
-def _ingress_class(obj: Json, now_s: float) -> list[Any]:
+def _class_parameters(obj: Json) -> str:
     parameters = obj["spec"].get("parameters")
-    text = NONE
-    if parameters:
-        group = f".{parameters['apiGroup']}" if parameters.get("apiGroup") else ""
-        text = f"{parameters.get('kind', '')}{group}/{parameters.get('name', '')}"
-    return [_name(obj), obj["spec"].get("controller", ""), text, object_age(obj, now_s)]
+    if not parameters:
+        return NONE
+    group = f".{parameters['apiGroup']}" if parameters.get("apiGroup") else ""
+    return f"{parameters.get('kind', '')}{group}/{parameters.get('name', '')}"
 
 
-def _binding(obj: Json, now_s: float) -> list[Any]:
-    role = obj["roleRef"]
-    subjects = obj.get("subjects") or []
-
-    def named(kind: str) -> str:
-        return ", ".join(
-            f"{one['namespace']}/{one['name']}" if one.get("namespace") else one.get("name", "")
-            for one in subjects
-            if one.get("kind") == kind
-        )
-
-    return [
-        _name(obj), f"{role.get('kind', '')}/{role.get('name', '')}", object_age(obj, now_s), named("User"),
-        named("Group"), named("ServiceAccount"),
-    ]  # fmt: skip
+def _role_text(obj: Json) -> str:
+    return f"{obj['roleRef'].get('kind', '')}/{obj['roleRef'].get('name', '')}"
 
 
-def _csi_driver(obj: Json, now_s: float) -> list[Any]:
-    spec = obj["spec"]
-    audiences = [one.get("audience", "") for one in spec.get("tokenRequests") or ()]
-    return [
-        _name(obj), bool(spec.get("attachRequired")), bool(spec.get("podInfoOnMount")),
-        bool(spec.get("storageCapacity")), ",".join(audiences) or UNSET, bool(spec.get("requiresRepublish")),
-        ",".join(spec.get("volumeLifecycleModes") or ()) or UNSET, object_age(obj, now_s),
-    ]  # fmt: skip
+def _subjects(kind: str) -> Read:
+    return lambda obj: ", ".join(
+        f"{one['namespace']}/{one['name']}" if one.get("namespace") else one.get("name", "")
+        for one in obj.get("subjects") or ()
+        if one.get("kind") == kind
+    )
 
 
-def _storage_capacity(obj: Json, now_s: float) -> list[Any]:
-    return [_name(obj), obj.get("storageClassName", ""), obj.get("capacity", UNSET)]
+def _token_audiences(obj: Json) -> str:
+    return ",".join(one.get("audience", "") for one in obj["spec"].get("tokenRequests") or ()) or UNSET
 
 
-def _volume_attachment(obj: Json, now_s: float) -> list[Any]:
-    spec, status = obj["spec"], obj.get("status") or {}
-    volume = (spec.get("source") or {}).get("persistentVolumeName", "")
-    return [
-        _name(obj), spec.get("attacher", ""), volume, spec.get("nodeName", ""), bool(status.get("attached")),
-        object_age(obj, now_s),
-    ]  # fmt: skip
-
-
-def _attributes_class(obj: Json, now_s: float) -> list[Any]:
-    return [_name(obj), obj.get("driverName", ""), object_age(obj, now_s)]
-
-
-def _webhooks(obj: Json, now_s: float) -> list[Any]:
-    return [_name(obj), len(obj.get("webhooks") or ()), object_age(obj, now_s)]
-
-
-def _flow_schema(obj: Json, now_s: float) -> list[Any]:
-    spec = obj["spec"]
+def _dangling(obj: Json) -> str:
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    dangling = next((c.get("status", "?") for c in conditions if c.get("type") == "Dangling"), "?")
-    return [
-        _name(obj), (spec.get("priorityLevelConfiguration") or {}).get("name", ""), spec.get("matchingPrecedence", 0),
-        (spec.get("distinguisherMethod") or {}).get("type") or NONE, object_age(obj, now_s), dangling,
-    ]  # fmt: skip
+    return next((c.get("status", "?") for c in conditions if c.get("type") == "Dangling"), "?")
 
 
-def _resource_slice(obj: Json, now_s: float) -> list[Any]:
-    spec = obj["spec"]
-    return [
-        _name(obj), spec.get("nodeName") or UNSET, spec.get("driver", ""), (spec.get("pool") or {}).get("name", ""),
-        object_age(obj, now_s),
-    ]  # fmt: skip
-
-
-def _service_cidr(obj: Json, now_s: float) -> list[Any]:
-    return [_name(obj), ",".join(obj["spec"].get("cidrs") or ()), object_age(obj, now_s)]
-
-
-_BINDING_COLUMNS = columns("Name", "Role", "Age", wide=("Users", "Groups", "ServiceAccounts"))
-_WEBHOOK_COLUMNS = columns("Name", "Webhooks:integer", "Age")
-PLAIN_TABLES: dict[str, tuple[tuple[Column, ...], Cells]] = {
-    "Endpoints": (columns("Name", "Endpoints", "Age"), _endpoints),
-    "EndpointSlice": (columns("Name", "AddressType", "Ports", "Endpoints", "Age"), _endpoint_slice),
-    "PodTemplate": (columns("Name", "Containers", "Images", "Pod Labels"), _pod_template),
-    "NetworkPolicy": (columns("Name", "Pod-Selector", "Age"), _network_policy),
-    "Ingress": (columns("Name", "Class", "Hosts", "Address", "Ports", "Age"), _ingress),
-    "IngressClass": (columns("Name", "Controller", "Parameters", "Age"), _ingress_class),
-    "RoleBinding": (_BINDING_COLUMNS, _binding),
-    "ClusterRoleBinding": (_BINDING_COLUMNS, _binding),
-    "CSIDriver": (
-        columns(
-            "Name", "AttachRequired:boolean", "PodInfoOnMount:boolean", "StorageCapacity:boolean", "TokenRequests",
-            "RequiresRepublish:boolean", "Modes", "Age",
-        ),
-        _csi_driver,
+_BINDING = printed(
+    "Name", ("Role", _role_text), "Age",
+    wide=tuple((f"{kind}s", _subjects(kind)) for kind in ("User", "Group", "ServiceAccount")),
+)  # fmt: skip
+_WEBHOOKS = printed("Name", ("Webhooks:integer", lambda obj: len(obj.get("webhooks") or ())), "Age")
+_NAME_AND_AGE = printed("Name", "Age")
+PLAIN_TABLES: dict[str, Printed] = {
+    "Endpoints": printed("Name", ("Endpoints", _subsets), "Age"),
+    "EndpointSlice": printed(
+        "Name", "AddressType=addressType", ("Ports", _slice_ports), ("Endpoints", _slice_addresses), "Age",
     ),
-    "CSIStorageCapacity": (columns("Name", "StorageClassName", "Capacity"), _storage_capacity),
-    "VolumeAttachment": (columns("Name", "Attacher", "PV", "Node", "Attached:boolean", "Age"), _volume_attachment),
-    "VolumeAttributesClass": (columns("Name", "DriverName", "Age"), _attributes_class),
-    "MutatingWebhookConfiguration": (_WEBHOOK_COLUMNS, _webhooks),
-    "ValidatingWebhookConfiguration": (_WEBHOOK_COLUMNS, _webhooks),
-    "FlowSchema": (
-        columns(
-            "Name", "PriorityLevel", "MatchingPrecedence:integer", "DistinguisherMethod", "Age", "MissingPL"
-        ),
-        _flow_schema,
+    "PodTemplate": printed(
+        "Name",
+        ("Containers", lambda obj: container_cells(_template(obj))[0]),
+        ("Images", lambda obj: container_cells(_template(obj))[1]),
+        ("Pod Labels", lambda obj: labels_text((_template(obj).get("metadata") or {}).get("labels"))),
     ),
-    "DeviceClass": (columns("Name", "Age"), _name_and_age),
-    "ResourceClaimTemplate": (columns("Name", "Age"), _name_and_age),
-    "ResourceSlice": (columns("Name", "Node", "Driver", "Pool", "Age"), _resource_slice),
-    "ServiceCIDR": (columns("Name", "CIDRs", "Age"), _service_cidr),
+    "NetworkPolicy": printed("Name", ("Pod-Selector", lambda o: selector_cell(o["spec"].get("podSelector"))), "Age"),
+    "Ingress": printed(
+        "Name", f"Class=spec.ingressClassName|{NONE}", ("Hosts", _ingress_hosts), ("Address", _ingress_addresses),
+        ("Ports", lambda obj: "80, 443" if obj["spec"].get("tls") else "80"), "Age",
+    ),
+    "IngressClass": printed("Name", "Controller=spec.controller", ("Parameters", _class_parameters), "Age"),
+    "RoleBinding": _BINDING,
+    "ClusterRoleBinding": _BINDING,
+    "CSIDriver": printed(
+        "Name", "AttachRequired:boolean=spec.attachRequired", "PodInfoOnMount:boolean=spec.podInfoOnMount",
+        "StorageCapacity:boolean=spec.storageCapacity", ("TokenRequests", _token_audiences),
+        "RequiresRepublish:boolean=spec.requiresRepublish",
+        ("Modes", lambda obj: ",".join(obj["spec"].get("volumeLifecycleModes") or ()) or UNSET), "Age",
+    ),
+    "CSIStorageCapacity": printed("Name", "StorageClassName=storageClassName", f"Capacity=capacity|{UNSET}"),
+    "VolumeAttachment": printed(
+        "Name", "Attacher=spec.attacher", "PV=spec.source.persistentVolumeName", "Node=spec.nodeName",
+        "Attached:boolean=status.attached", "Age",
+    ),
+    "VolumeAttributesClass": printed("Name", "DriverName=driverName", "Age"),
+    "MutatingWebhookConfiguration": _WEBHOOKS,
+    "ValidatingWebhookConfiguration": _WEBHOOKS,
+    "FlowSchema": printed(
+        "Name", "PriorityLevel=spec.priorityLevelConfiguration.name",
+        "MatchingPrecedence:integer=spec.matchingPrecedence",
+        f"DistinguisherMethod=spec.distinguisherMethod.type|{NONE}", "Age", ("MissingPL", _dangling),
+    ),
+    "DeviceClass": _NAME_AND_AGE,
+    "ResourceClaimTemplate": _NAME_AND_AGE,
+    "ResourceSlice": printed("Name", f"Node=spec.nodeName|{UNSET}", "Driver=spec.driver", "Pool=spec.pool.name", "Age"),
+    "ServiceCIDR": printed("Name", ("CIDRs", lambda obj: ",".join(obj["spec"].get("cidrs") or ())), "Age"),
 }  # fmt: skip
-"""Kind -> (columns, cells)."""

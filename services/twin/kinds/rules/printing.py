@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import calendar
 import time as _time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from services.twin.registry.strategy import Column
+from services.twin.registry.strategy import DEFAULT_COLUMNS, Column
 
 Json = dict[str, Any]
 
@@ -18,34 +20,69 @@ NONE = "<none>"
 UNKNOWN = "<unknown>"
 UNSET = "<unset>"
 
-_NAME_TEXT = (
-    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
-    "client to request the generation of an appropriate name automatically. Name is primarily intended for creation "
-    "idempotence and configuration definition. Cannot be updated. More info: "
-    "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
-)
-_AGE_TEXT = (
-    "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed "
-    "to be set in happens-before order across separate operations. Clients may not set this value. It is represented "
-    "in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: "
-    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
-)
-NAME = Column("Name", format="name", description=_NAME_TEXT)
-AGE = Column("Age", description=_AGE_TEXT)
+NAME, _CREATED = DEFAULT_COLUMNS
+AGE = Column("Age", description=_CREATED.description)
 
 
 def columns(*names: str, wide: tuple[str, ...] = ()) -> tuple[Column, ...]:
-    """Columns by name: ``Name`` and ``Age`` as everywhere, ``NAME:type`` for non-strings; ``wide`` for ``-o wide``."""
+    """Columns by name, of a kind that reads its cells all at once; ``NAME:type`` for non-strings."""
+    return tuple(_column(name, priority) for priority, some in enumerate((names, wide)) for name in some)
 
-    def column(name: str, priority: int) -> Column:
-        if name == "Name":
-            return NAME
-        if name == "Age":
-            return AGE
-        title, _, type_ = name.partition(":")
-        return Column(title, type=type_ or "string", priority=priority)
 
-    return tuple(column(name, 0) for name in names) + tuple(column(name, 1) for name in wide)
+Read = Callable[[Json], Any]
+Cell = str | tuple[str, Read]
+"""``TITLE[:type][=path[|default]]``, or the title with what reads the value. ``Name`` and ``Age`` are as everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a kind prints: its columns, and how each is read."""
+
+    columns: tuple[Column, ...]
+    reads: tuple[Callable[[Json, float], Any], ...]
+
+    def cells(self, obj: Json, now_s: float) -> list[Any]:
+        """One row."""
+        return [read(obj, now_s) for read in self.reads]
+
+
+def printed(*cells: Cell, wide: tuple[Cell, ...] = ()) -> Printed:
+    """A table, one entry per column; ``wide`` for ``-o wide``. An absent value is 0, false or "" by the type."""
+    made = [(_column(cell, priority), _reading(cell)) for priority, some in enumerate((cells, wide)) for cell in some]
+    return Printed(tuple(column for column, _ in made), tuple(read for _, read in made))
+
+
+def _column(cell: Cell, priority: int) -> Column:
+    name = (cell if isinstance(cell, str) else cell[0]).partition("=")[0]
+    if name in ("Name", "Age"):
+        return NAME if name == "Name" else AGE
+    title, _, type_ = name.partition(":")
+    return Column(title, type=type_ or "string", priority=priority)
+
+
+def _reading(cell: Cell) -> Callable[[Json, float], Any]:
+    if not isinstance(cell, str):
+        read = cell[1]
+        return lambda obj, _now_s: read(obj)
+    if cell == "Name":
+        return lambda obj, _now_s: obj["metadata"]["name"]
+    if cell == "Age":
+        return object_age
+    title, _, source = cell.partition("=")
+    path, given, text = source.partition("|")
+    default = (int(text) if text.isdigit() else text) if given else _EMPTY.get(title.partition(":")[2], "")
+    keys = path.split(".")
+
+    def value(obj: Json, _now_s: float) -> Any:
+        found: Any = obj
+        for key in keys:
+            found = (found or {}).get(key)
+        return default if found is None or (given and not found) else found
+
+    return value
+
+
+_EMPTY: dict[str, Any] = {"integer": 0, "boolean": False}
 
 
 def human_duration(seconds: float) -> str:

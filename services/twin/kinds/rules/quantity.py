@@ -2,7 +2,7 @@
 
 Why: the API server prints quantities in canonical form (``1000m`` becomes ``1``, ``1.5Gi`` becomes ``1536Mi``) and
 decides on their values. Amounts are Python integers in units of 1e-9, the finest that Kubernetes keeps; never floats.
-Source: apimachinery ``pkg/api/resource/quantity.go`` and ``suffix.go``. It refuses to know which resources exist.
+Source: apimachinery ``pkg/api/resource/quantity.go`` and ``suffix.go``. It does not know which resources exist.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.kinds.rules.codec import TYPES, DecodeError
+from services.twin.kinds.rules.printing import Printed
 from services.twin.registry.status import ApiError, bad_request
 from services.twin.registry.strategy import KindInfo, RequestContext, Strategy, Subresource
 
@@ -23,14 +24,26 @@ class TypedStrategy(Strategy):
     go_type: str = ""
     """Row of the type table, ``core/v1.Pod``."""
 
+    table: Printed | None = None
+    """What ``kubectl get`` shows; None = name and creation time."""
+
     def __init_subclass__(cls) -> None:
         """Work out what an empty object prints: Go's fields without omitempty."""
         super().__init_subclass__()
+        if cls.table is not None:
+            cls.table_columns = cls.table.columns
         if cls.go_type and "go_type" in cls.__dict__:
             cls.blank = blank_object(cls.go_type)
             cls.merge_keys = TYPES.merge_keys(cls.go_type)
         if cls.supported_fields == TypedStrategy.supported_fields:
             cls.field_label_error = _UNKNOWN_FIELD
+
+    def __init__(self) -> None:
+        if self.resets_status:
+            self.subresources = (self.status_subresource(), *self.subresources)
+
+    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
+        return super().table_cells(obj, now_s) if self.table is None else self.table.cells(obj, now_s)
 
     def decode(self, obj: Json, ctx: RequestContext) -> None:
         decode_into(self.go_type, self.info, obj, ctx)

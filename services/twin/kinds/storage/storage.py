@@ -11,12 +11,11 @@ from typing import Any
 from services.twin.kinds.pod.defaults import default_volume_source
 from services.twin.kinds.pod.scheduling_rules import check_node_selector
 from services.twin.kinds.rules.names import check, check_label_selector, dns_subdomain, qualified_name
-from services.twin.kinds.rules.printing import UNSET, columns, object_age
+from services.twin.kinds.rules.printing import UNSET, printed
 from services.twin.kinds.rules.quantity import parse
 from services.twin.kinds.rules.resources import check_amount
 from services.twin.kinds.rules.typed import TypedStrategy
-from services.twin.kinds.storage.defaults import default_claim
-from services.twin.kinds.storage.volume_rules import check_host_path
+from services.twin.kinds.storage.volume_rules import check_host_path, default_claim
 from services.twin.registry.status import FieldError, duplicate, forbidden_field, invalid, not_supported, required
 from services.twin.registry.strategy import KindInfo, RequestContext
 
@@ -53,6 +52,22 @@ def add_finalizer(obj: Json, finalizer: str) -> None:
         obj["metadata"]["finalizers"] = [*finalizers, finalizer]
 
 
+def _is_default(obj: Json) -> bool:
+    return bool((obj["metadata"].get("annotations") or {}).get(_CLASS_ANNOTATION) == "true")
+
+
+def _phase_text(obj: Json) -> str:
+    return "Terminating" if obj["metadata"].get("deletionTimestamp") else obj["status"].get("phase", "")
+
+
+def _claim_text(claim: Json) -> str:
+    return f"{claim.get('namespace', '')}/{claim['name']}" if claim.get("name") else ""
+
+
+def _bound(obj: Json) -> bool:
+    return bool(obj["spec"].get("volumeName"))
+
+
 class StorageClassStrategy(TypedStrategy):
     """storage.k8s.io/v1 StorageClass."""
 
@@ -60,7 +75,14 @@ class StorageClassStrategy(TypedStrategy):
     go_type = "storage/v1.StorageClass"
     has_generation = False
     resets_status = False
-    table_columns = columns("Name", "Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion", "Age")
+    table = printed(
+        ("Name", lambda obj: obj["metadata"]["name"] + (" (default)" if _is_default(obj) else "")),
+        "Provisioner=provisioner",
+        "ReclaimPolicy=reclaimPolicy",
+        "VolumeBindingMode=volumeBindingMode",
+        ("AllowVolumeExpansion", lambda obj: bool(obj.get("allowVolumeExpansion"))),
+        "Age",
+    )
 
     def default(self, obj: Json) -> None:
         obj.setdefault("reclaimPolicy", "Delete")
@@ -88,15 +110,6 @@ class StorageClassStrategy(TypedStrategy):
             found.append(invalid("volumeBindingMode", obj["volumeBindingMode"], "field is immutable"))
         return found
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        name = obj["metadata"]["name"]
-        if (obj["metadata"].get("annotations") or {}).get(_CLASS_ANNOTATION) == "true":
-            name += " (default)"
-        return [
-            name, obj["provisioner"], obj["reclaimPolicy"], obj["volumeBindingMode"],
-            bool(obj.get("allowVolumeExpansion")), object_age(obj, now_s),
-        ]  # fmt: skip
-
 
 class PersistentVolumeStrategy(TypedStrategy):
     """Core v1 PersistentVolume."""
@@ -105,13 +118,19 @@ class PersistentVolumeStrategy(TypedStrategy):
     go_type = "core/v1.PersistentVolume"
     has_generation = False
     returns_deleted = True
-    table_columns = columns(
-        "Name", "Capacity", "Access Modes", "Reclaim Policy", "Status", "Claim", "StorageClass",
-        "VolumeAttributesClass", "Reason", "Age", wide=("VolumeMode",),
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
+    table = printed(
+        "Name",
+        ("Capacity", lambda obj: (obj["spec"].get("capacity") or {}).get("storage", "0")),
+        ("Access Modes", lambda obj: _modes_text(obj["spec"].get("accessModes"))),
+        "Reclaim Policy=spec.persistentVolumeReclaimPolicy",
+        ("Status", _phase_text),
+        ("Claim", lambda obj: _claim_text(obj["spec"].get("claimRef") or {})),
+        "StorageClass=spec.storageClassName",
+        f"VolumeAttributesClass=spec.volumeAttributesClassName|{UNSET}",
+        "Reason=status.reason",
+        "Age",
+        wide=(f"VolumeMode=spec.volumeMode|{UNSET}",),
+    )
 
     def default(self, obj: Json) -> None:
         spec = obj["spec"]
@@ -187,23 +206,6 @@ class PersistentVolumeStrategy(TypedStrategy):
     def warnings(self, obj: Json, old: Json | None, ctx: RequestContext) -> list[str]:
         return _annotation_warnings(obj)
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        spec, status, claim = obj["spec"], obj["status"], obj["spec"].get("claimRef") or {}
-        phase = "Terminating" if obj["metadata"].get("deletionTimestamp") else status.get("phase", "")
-        return [
-            obj["metadata"]["name"],
-            (spec.get("capacity") or {}).get("storage", "0"),
-            _modes_text(spec.get("accessModes")),
-            spec.get("persistentVolumeReclaimPolicy", ""),
-            phase,
-            f"{claim.get('namespace', '')}/{claim['name']}" if claim.get("name") else "",
-            spec.get("storageClassName", ""),
-            spec.get("volumeAttributesClassName") or UNSET,
-            status.get("reason", ""),
-            object_age(obj, now_s),
-            spec.get("volumeMode") or UNSET,
-        ]
-
 
 class PersistentVolumeClaimStrategy(TypedStrategy):
     """Core v1 PersistentVolumeClaim."""
@@ -214,13 +216,17 @@ class PersistentVolumeClaimStrategy(TypedStrategy):
     go_type = "core/v1.PersistentVolumeClaim"
     has_generation = False
     returns_deleted = True
-    table_columns = columns(
-        "Name", "Status", "Volume", "Capacity", "Access Modes", "StorageClass", "VolumeAttributesClass", "Age",
-        wide=("VolumeMode",),
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
+    table = printed(
+        "Name",
+        ("Status", _phase_text),
+        "Volume=spec.volumeName",
+        ("Capacity", lambda obj: (obj["status"].get("capacity") or {}).get("storage", "0") if _bound(obj) else ""),
+        ("Access Modes", lambda obj: _modes_text(obj["status"].get("accessModes")) if _bound(obj) else ""),
+        "StorageClass=spec.storageClassName",
+        f"VolumeAttributesClass=status.currentVolumeAttributesClassName|{UNSET}",
+        "Age",
+        wide=(f"VolumeMode=spec.volumeMode|{UNSET}",),
+    )
 
     def default(self, obj: Json) -> None:
         default_claim(obj)
@@ -231,11 +237,7 @@ class PersistentVolumeClaimStrategy(TypedStrategy):
             return
         add_finalizer(obj, "kubernetes.io/pvc-protection")
         if "storageClassName" not in obj["spec"]:
-            defaults = [
-                one
-                for one in ctx.reader.list(f"storageclasses.{_GROUP}")
-                if (one["metadata"].get("annotations") or {}).get(_CLASS_ANNOTATION) == "true"
-            ]
+            defaults = [one for one in ctx.reader.list(f"storageclasses.{_GROUP}") if _is_default(one)]
             if defaults:
                 newest = max(defaults, key=lambda one: one["metadata"]["creationTimestamp"])
                 obj["spec"]["storageClassName"] = newest["metadata"]["name"]
@@ -279,21 +281,6 @@ class PersistentVolumeClaimStrategy(TypedStrategy):
             found.append(f"spec.resources.requests[storage]: {text}")
         return found
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        spec, status = obj["spec"], obj["status"]
-        bound = bool(spec.get("volumeName"))
-        return [
-            obj["metadata"]["name"],
-            "Terminating" if obj["metadata"].get("deletionTimestamp") else status.get("phase", ""),
-            spec.get("volumeName", ""),
-            (status.get("capacity") or {}).get("storage", "0") if bound else "",
-            _modes_text(status.get("accessModes")) if bound else "",
-            spec.get("storageClassName", ""),
-            status.get("currentVolumeAttributesClassName") or UNSET,
-            object_age(obj, now_s),
-            spec.get("volumeMode") or UNSET,
-        ]
-
 
 class CSINodeStrategy(TypedStrategy):
     """storage.k8s.io/v1 CSINode."""
@@ -303,7 +290,7 @@ class CSINodeStrategy(TypedStrategy):
     allow_unconditional_update = False
     has_generation = False
     resets_status = False
-    table_columns = columns("Name", "Drivers:integer", "Age")
+    table = printed("Name", ("Drivers:integer", lambda obj: len(obj["spec"].get("drivers") or ())), "Age")
 
     def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
         found: list[FieldError] = []
@@ -322,9 +309,6 @@ class CSINodeStrategy(TypedStrategy):
                 text = "must be greater than or equal to 0"
                 found.append(invalid(f"{here}.allocatable.count", count, text))
         return found
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        return [obj["metadata"]["name"], len(obj["spec"].get("drivers") or ()), object_age(obj, now_s)]
 
 
 def _check_access_modes(spec: Json, field: str) -> list[FieldError]:

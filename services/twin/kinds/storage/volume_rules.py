@@ -107,3 +107,11 @@ def _check_key_paths(source: Json, field: str) -> list[FieldError]:
         if mode is not None and not 0 <= mode <= 0o777:
             found.append(invalid(f"{here}.mode", mode, _MODE_TEXT))
     return found
+
+
+def default_claim(obj: Json) -> None:
+    """SetDefaults_PersistentVolumeClaim and its spec's."""
+    obj["spec"].setdefault("volumeMode", "Filesystem")
+    status = obj.setdefault("status", {})
+    if not status.get("phase"):
+        status["phase"] = "Pending"

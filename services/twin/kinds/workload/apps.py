@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from services.twin.kinds.rules.names import selector_matches
-from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.printing import NONE, printed
 from services.twin.kinds.rules.typed import TypedStrategy
-from services.twin.kinds.storage.defaults import default_claim
+from services.twin.kinds.storage.volume_rules import default_claim
 from services.twin.kinds.workload.scale import scale_subresource
 from services.twin.kinds.workload.templates import (
+    CONTAINER_CELLS,
     WorkloadStrategy,
     check_counts,
     check_rolling_update,
-    container_cells,
+    ready_text,
     selector_cell,
 )
 from services.twin.registry.status import FieldError, forbidden_field, invalid, not_supported, required
@@ -33,7 +34,6 @@ _STATEFUL_TEXT = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
     "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
 )
-_WIDE = ("Containers", "Images", "Selector")
 
 
 class DeploymentStrategy(WorkloadStrategy):
@@ -42,11 +42,12 @@ class DeploymentStrategy(WorkloadStrategy):
     info = KindInfo(
         "apps", "v1", "Deployment", "deployments", "deployment", True, short_names=("deploy",), categories=("all",)
     )
+    subresources = (scale_subresource(info),)
     go_type = "apps/v1.Deployment"
-    table_columns = columns("Name", "Ready", "Up-to-date", "Available", "Age", wide=_WIDE)
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(), scale_subresource(self.info))
+    table = printed(
+        "Name", ("Ready", ready_text), "Up-to-date=status.updatedReplicas|0", "Available=status.availableReplicas|0",
+        "Age", wide=CONTAINER_CELLS,
+    )  # fmt: skip
 
     def default(self, obj: Json) -> None:
         super().default(obj)
@@ -87,18 +88,6 @@ class DeploymentStrategy(WorkloadStrategy):
     def validate_status_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
         return _check_status_counts(obj["status"])
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        spec, status = obj["spec"], obj["status"]
-        return [
-            obj["metadata"]["name"],
-            f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
-            status.get("updatedReplicas", 0),
-            status.get("availableReplicas", 0),
-            object_age(obj, now_s),
-            *container_cells(spec.get("template")),
-            selector_cell(spec.get("selector")),
-        ]
-
 
 def _check_status_counts(status: Json) -> list[FieldError]:
     found = check_counts(
@@ -121,13 +110,14 @@ class ReplicaSetStrategy(WorkloadStrategy):
     info = KindInfo(
         "apps", "v1", "ReplicaSet", "replicasets", "replicaset", True, short_names=("rs",), categories=("all",)
     )
+    subresources = (scale_subresource(info),)
     go_type = "apps/v1.ReplicaSet"
     word = "replicaset"
     supported_fields = frozenset(("metadata.name", "metadata.namespace", "status.replicas"))
-    table_columns = columns("Name", "Desired:integer", "Current:integer", "Ready:integer", "Age", wide=_WIDE)
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(), scale_subresource(self.info))
+    table = printed(
+        "Name", "Desired:integer=spec.replicas", "Current:integer=status.replicas",
+        "Ready:integer=status.readyReplicas", "Age", wide=CONTAINER_CELLS,
+    )  # fmt: skip
 
     def default(self, obj: Json) -> None:
         super().default(obj)
@@ -143,18 +133,6 @@ class ReplicaSetStrategy(WorkloadStrategy):
 
     def selectable_fields(self, obj: Json) -> dict[str, str]:
         return {"status.replicas": str(obj["status"].get("replicas", 0))}
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        spec, status = obj["spec"], obj["status"]
-        return [
-            obj["metadata"]["name"],
-            spec.get("replicas", 0),
-            status.get("replicas", 0),
-            status.get("readyReplicas", 0),
-            object_age(obj, now_s),
-            *container_cells(spec.get("template")),
-            selector_cell(spec.get("selector")),
-        ]
 
 
 class ReplicationControllerStrategy(ReplicaSetStrategy):
@@ -201,14 +179,12 @@ class StatefulSetStrategy(WorkloadStrategy):
     info = KindInfo(
         "apps", "v1", "StatefulSet", "statefulsets", "statefulset", True, short_names=("sts",), categories=("all",)
     )
+    subresources = (scale_subresource(info),)
     go_type = "apps/v1.StatefulSet"
     word = "statefulset"
     checks_pod_spec = False
     """As on the real server: its mounts may name claim templates, which the pod's own validation does not know."""
-    table_columns = columns("Name", "Ready", "Age", wide=("Containers", "Images"))
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(), scale_subresource(self.info))
+    table = printed("Name", ("Ready", ready_text), "Age", wide=CONTAINER_CELLS[:2])
 
     def default(self, obj: Json) -> None:
         super().default(obj)
@@ -255,11 +231,6 @@ class StatefulSetStrategy(WorkloadStrategy):
             found.append(forbidden_field("spec", _STATEFUL_TEXT))
         return found
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        spec, status = obj["spec"], obj["status"]
-        ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-        return [obj["metadata"]["name"], ready, object_age(obj, now_s), *container_cells(spec.get("template"))]
-
 
 class DaemonSetStrategy(WorkloadStrategy):
     """apps/v1 DaemonSet."""
@@ -270,13 +241,13 @@ class DaemonSetStrategy(WorkloadStrategy):
     go_type = "apps/v1.DaemonSet"
     names_pods = False
     word = "daemonset"
-    table_columns = columns(
-        "Name", "Desired:integer", "Current:integer", "Ready:integer", "Up-to-date:integer", "Available:integer",
-        "Node Selector", "Age", wide=_WIDE,
+    table = printed(
+        "Name", "Desired:integer=status.desiredNumberScheduled", "Current:integer=status.currentNumberScheduled",
+        "Ready:integer=status.numberReady", "Up-to-date:integer=status.updatedNumberScheduled",
+        "Available:integer=status.numberAvailable",
+        ("Node Selector", lambda obj: selector_cell(obj["spec"]["template"].get("spec", {}).get("nodeSelector"))),
+        "Age", wide=CONTAINER_CELLS,
     )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
 
     def default(self, obj: Json) -> None:
         super().default(obj)
@@ -301,18 +272,10 @@ class DaemonSetStrategy(WorkloadStrategy):
     def validate_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
         return self.validate(obj, ctx) + self.check_selector_kept(obj, old)
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        spec, status = obj["spec"], obj["status"]
-        counts = ("desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled",
-                  "numberAvailable")  # fmt: skip
-        return [
-            obj["metadata"]["name"],
-            *(status.get(name, 0) for name in counts),
-            selector_cell((spec.get("template") or {}).get("spec", {}).get("nodeSelector")),
-            object_age(obj, now_s),
-            *container_cells(spec.get("template")),
-            selector_cell(spec.get("selector")),
-        ]
+
+def _owner_text(obj: Json) -> str:
+    owner = next((one for one in obj["metadata"].get("ownerReferences") or () if one.get("controller")), None)
+    return f"{owner['kind'].lower()}.{owner['apiVersion'].partition('/')[0]}/{owner['name']}" if owner else NONE
 
 
 class ControllerRevisionStrategy(TypedStrategy):
@@ -322,7 +285,7 @@ class ControllerRevisionStrategy(TypedStrategy):
     go_type = "apps/v1.ControllerRevision"
     has_generation = False
     resets_status = False
-    table_columns = columns("Name", "Controller", "Revision", "Age")
+    table = printed("Name", ("Controller", _owner_text), "Revision=revision|0", "Age")
 
     def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
         found = check_counts({"revision": obj.get("revision")}, "", "revision")
@@ -335,12 +298,3 @@ class ControllerRevisionStrategy(TypedStrategy):
         if obj.get("data") != old.get("data"):
             found.append(invalid("data", obj.get("data"), "field is immutable"))
         return found
-
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        owners = [one for one in obj["metadata"].get("ownerReferences") or () if one.get("controller")]
-        owner = (
-            f"{owners[0]['kind'].lower()}.{owners[0]['apiVersion'].partition('/')[0]}/{owners[0]['name']}"
-            if owners
-            else "<none>"
-        )
-        return [obj["metadata"]["name"], owner, obj.get("revision", 0), object_age(obj, now_s)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.twin.kinds.rules.printing import columns, object_age
+from services.twin.kinds.rules.printing import NONE, UNKNOWN, UNSET, printed
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, invalid, required
 from services.twin.registry.strategy import KindInfo, RequestContext
@@ -32,10 +32,15 @@ class AutoscalerStrategy(TypedStrategy):
     )  # fmt: skip
     go_type = "autoscaling/v2.HorizontalPodAutoscaler"
     has_generation = False
-    table_columns = columns("Name", "Reference", "Targets", "MinPods", "MaxPods", "Replicas", "Age")
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
+    table = printed(
+        "Name",
+        ("Reference", lambda obj: _reference_text(obj["spec"]["scaleTargetRef"])),
+        ("Targets", lambda obj: ", ".join(_target_texts(obj)) or NONE),
+        ("MinPods", lambda obj: str(obj["spec"].get("minReplicas", UNSET))),
+        "MaxPods=spec.maxReplicas",
+        "Replicas=status.currentReplicas|0",
+        "Age",
+    )
 
     def default(self, obj: Json) -> None:
         spec = obj["spec"]
@@ -59,24 +64,19 @@ class AutoscalerStrategy(TypedStrategy):
         target = spec["scaleTargetRef"]
         return found + [required(f"spec.scaleTargetRef.{name}") for name in ("kind", "name") if not target.get(name)]
 
-    def table_cells(self, obj: Json, now_s: float) -> list[Any]:
-        spec, status = obj["spec"], obj["status"]
-        target = spec["scaleTargetRef"]
-        return [
-            obj["metadata"]["name"],
-            f"{target.get('kind', '')}/{target.get('name', '')}",
-            ", ".join(_target_text(metric, status) for metric in spec.get("metrics") or ()) or "<none>",
-            str(spec.get("minReplicas", "<unset>")),
-            spec["maxReplicas"],
-            status.get("currentReplicas", 0),
-            object_age(obj, now_s),
-        ]
+
+def _reference_text(target: Json) -> str:
+    return f"{target.get('kind', '')}/{target.get('name', '')}"
+
+
+def _target_texts(obj: Json) -> list[str]:
+    return [_target_text(metric, obj["status"]) for metric in obj["spec"].get("metrics") or ()]
 
 
 def _target_text(metric: Json, status: Json) -> str:
     source = metric.get("resource") or {}
     target = source.get("target") or {}
-    current = "<unknown>"
+    current = UNKNOWN
     for one in status.get("currentMetrics") or ():
         if (one.get("resource") or {}).get("name") == source.get("name"):
             used = (one["resource"].get("current") or {}).get("averageUtilization")

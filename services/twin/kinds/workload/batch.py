@@ -43,9 +43,6 @@ class JobStrategy(WorkloadStrategy):
         "Name", "Status", "Completions", "Duration", "Age", wide=("Containers", "Images", "Selector")
     )
 
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
-
     def default(self, obj: Json) -> None:
         super().default(obj)
         spec = obj["spec"]
@@ -190,9 +187,6 @@ class CronJobStrategy(WorkloadStrategy):
         "Name", "Schedule", "Timezone", "Suspend:boolean", "Active:integer", "Last Schedule", "Age",
         wide=("Containers", "Images", "Selector"),
     )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.subresources = (self.status_subresource(),)
 
     def default(self, obj: Json) -> None:
         spec = obj["spec"]

@@ -29,17 +29,11 @@ _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 def scale_subresource(info: KindInfo) -> Subresource:
     """``scale`` of a kind with spec.replicas, spec.selector and status.replicas."""
 
-    def current(ctx: RequestContext, registry: Registry, name: str) -> Json:
-        obj = registry.get(info.resource, ctx.namespace, name)
-        if obj is None:
-            raise not_found(info.plural, info.group, name)
-        return obj
-
     def get(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
-        return HandlerResult(200, _scale(current(ctx, registry, name)))
+        return HandlerResult(200, _scale(existing(ctx, registry, info, name)))
 
     def update(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
-        old = current(ctx, registry, name)
+        old = existing(ctx, registry, info, name)
         expect_kind(body, _SCALE, "Scale", "autoscaling.Scale")
         body = decode_body("autoscaling/v1.Scale", "Scale", "v1", body, ctx)
         meta = body["metadata"]
@@ -58,9 +52,28 @@ def scale_subresource(info: KindInfo) -> Subresource:
         )
         if ctx.dry_run:
             return HandlerResult(200, _scale(new))
-        return HandlerResult(200, _scale(current(ctx, registry, name)))
+        return HandlerResult(200, _scale(existing(ctx, registry, info, name)))
 
     return Subresource("scale", STATUS_VERBS, kind="Scale", group="autoscaling", version="v1", get=get, update=update)
+
+
+def existing(ctx: RequestContext, registry: Registry, info: KindInfo, name: str) -> Json:
+    """The object that is scaled. Refused: 404."""
+    obj = registry.get(info.resource, ctx.namespace, name)
+    if obj is None:
+        raise not_found(info.plural, info.group, name)
+    return obj
+
+
+def scale_of(obj: Json, spec: Json, status: Json) -> Json:
+    """The Scale that shows an object."""
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: obj["metadata"][key] for key in _META if key in obj["metadata"]},
+        "spec": spec,
+        "status": status,
+    }
 
 
 def scaled(obj: Json, replicas: int) -> Json:
@@ -84,13 +97,7 @@ def _scale(obj: Json) -> Json:
     shown: Json = {"replicas": status.get("replicas", 0)}
     if text:
         shown["selector"] = text
-    return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": {key: obj["metadata"][key] for key in _META if key in obj["metadata"]},
-        "spec": {"replicas": replicas} if replicas else {},
-        "status": shown,
-    }
+    return scale_of(obj, {"replicas": replicas} if replicas else {}, shown)
 
 
 def _is_selector(selector: Json | None) -> bool:

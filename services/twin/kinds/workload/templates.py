@@ -18,7 +18,7 @@ from services.twin.kinds.rules.names import (
     selector_matches,
     selector_text,
 )
-from services.twin.kinds.rules.printing import NONE, labels_text
+from services.twin.kinds.rules.printing import NONE, Cell, labels_text
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import FieldError, forbidden_field, invalid, not_supported, required
 from services.twin.registry.strategy import RequestContext
@@ -126,6 +126,11 @@ def container_cells(template: Json | None) -> tuple[str, str]:
     return names, ",".join(one.get("image", "") for one in containers)
 
 
+def ready_text(obj: Json) -> str:
+    """Ready of wanted."""
+    return f"{obj['status'].get('readyReplicas', 0)}/{obj['spec'].get('replicas', 0)}"
+
+
 def selector_cell(selector: Json | None) -> str:
     """A plain map or a label selector."""
     if not selector:
@@ -133,3 +138,11 @@ def selector_cell(selector: Json | None) -> str:
     if all(isinstance(value, str) for value in selector.values()):
         return labels_text(selector)
     return selector_text(selector) or NONE
+
+
+CONTAINER_CELLS: tuple[Cell, ...] = (
+    ("Containers", lambda obj: container_cells(obj["spec"].get("template"))[0]),
+    ("Images", lambda obj: container_cells(obj["spec"].get("template"))[1]),
+    ("Selector", lambda obj: selector_cell(obj["spec"].get("selector"))),
+)
+"""What ``-o wide`` adds."""

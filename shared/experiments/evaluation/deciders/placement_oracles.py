@@ -60,7 +60,7 @@ def el_oracle(env: PlacementEnv, rows: IntArray) -> Verdicts:
     nodes = len(pods) + CONTROL_PLANES
     on = np.count_nonzero(pods) + (pods[rows] == 0)
     load = node_load(env.table, env.table.live_rows())
-    total = load.sum() + env.steps()[rows]
+    total = load.sum() + env.steps[rows]
     worth = _r3(env, rows) + ENERGY_WEIGHT * ((nodes - on) / nodes + np.minimum(1.0, total / on))
     return Verdicts(np.round(worth, 9) + 1e-10 * load[rows])
 

@@ -18,7 +18,6 @@ from shared.experiments.environments.node_load import FloatArray
 from shared.experiments.evaluation.worlds.thesis_session import Session
 from shared.policy.observation import Policy, Rng
 from shared.policy.ranking import usable
-from shared.policy.usage.utilisation import UtilisationStore
 
 Decider = Callable[[Session, Rng], int]
 Clock = Callable[[], float]
@@ -36,14 +35,10 @@ class Tally:
     cpu_s: list[float] = field(default_factory=list)
 
 
-def policy_decider(make: Callable[[UtilisationStore], Policy], tally: Tally, clock: Clock | None = None) -> Decider:
-    """A decider around a policy, made anew for each session's store. Accepted nodes go before rejected ones."""
-    made: list[tuple[Session, Policy]] = []
+def policy_decider(policy: Policy, tally: Tally, clock: Clock | None = None) -> Decider:
+    """A decider around a policy that reads the session's store. Accepted nodes go before rejected ones."""
 
     def decide(session: Session, rng: Rng) -> int:
-        if not made or made[0][0] is not session:
-            made[:] = [(session, make(session.store))]
-        policy = made[0][1]
         observation = session.observation()
         started_s = clock() if clock else 0.0
         verdicts = policy.decide(observation, rng)

@@ -131,38 +131,22 @@ def _sized(objective: str, nodes: int, share: float) -> list[Experiment]:
     return found
 
 
-def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
+def run_suite(
+    given: SuiteInput, progress: Progress = silent, *, planned: Sequence[Experiment] | None = None
+) -> SuiteResult:
     """The suite with the weights given, else those of the package; ``given.policies`` empty: all three.
 
+    ``planned``: these experiments, of those policies and with the oracle among the deciders, instead of all.
     Raises ``ConfigError`` for a policy that is none of them, or whose weights are missing.
     """
-    names = tuple(given.policies) or DEEP_SETS_POLICIES
+    names, seeds = tuple(given.policies) or DEEP_SETS_POLICIES, given.seeds
     for name in names:
         if name not in DEEP_SETS_POLICIES:
             raise ConfigError(f"--policies: {name!r} is not compared here; choose from {', '.join(DEEP_SETS_POLICIES)}")
     files = given.learned(names)
     policies = {name: DeepSetsPolicy(file) for name, file in files.items()}
-    digests = {name: file.sha256 for name, file in files.items()}
-    return run(given.seeds, policies, progress=progress, command=given.command, digests=digests)
-
-
-def run(
-    seeds: Sequence[int],
-    policies: Mapping[str, DeepSetsPolicy],
-    *,
-    sizes: Sequence[int] = SIZES,
-    share: float = 1.0,
-    progress: Progress = silent,
-    command: str = "",
-    digests: Mapping[str, str] | None = None,
-    planned: Sequence[Experiment] | None = None,
-) -> SuiteResult:
-    """Run every experiment of the given learned policies on every seed. ``digests``: sha256 of their weights.
-
-    ``planned``: these experiments, of those policies and with the oracle among the deciders, instead of all.
-    """
     if planned is None:
-        planned = experiments(sizes, share=share, objectives=[name for name in DEEP_SETS_POLICIES if name in policies])
+        planned = experiments(objectives=[name for name in DEEP_SETS_POLICIES if name in policies])
     total = sum(len(experiment.deciders) for experiment in planned) * len(seeds)
     values: dict[str, dict[str, list[float]]] = {}
     done = decisions = 0
@@ -192,12 +176,12 @@ def run(
     }
     return SuiteResult(
         suite=SUITE,
-        command=command,
+        command=given.command,
         seeds=tuple(seeds),
         policies=metrics,
         paired=tuple(_paired(planned, metrics)) if len(seeds) > 1 else (),
         goals=tuple(_goals(planned, metrics)),
-        card_digests=dict(digests or {}),
+        card_digests={name: file.sha256 for name, file in files.items()},
         notes=(
             f"the learned policies decided {decisions} times in this run",
             "oracle: the greatest reward one decision ahead, with the true state, also where others see late",

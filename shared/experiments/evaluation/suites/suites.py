@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from shared.errors import ConfigError
 from shared.experiments.evaluation.results import Progress, SuiteResult
-from shared.policy.weights import WeightsFile, shipped
+
+if TYPE_CHECKING:
+    from shared.policy.weights import WeightsFile
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class SuiteInput:
         Raises ``ConfigError`` for weights of another policy, which nobody would use, and where none are shipped.
         """
         check_used(self.weights, policies)
+        from shared.policy.weights import shipped
+
         return {name: self.weights[name] if name in self.weights else shipped(name) for name in policies}
 
 
@@ -46,25 +50,18 @@ class Suite(Protocol):
 
 @dataclass(frozen=True)
 class SuiteEntry:
-    """``function`` in ``module``; ``needs_trace``: it is handed the CSV files of the trace folder."""
+    """A suite is ``run_suite`` in ``module``; ``needs_trace``: it is handed the CSV files of the trace folder."""
 
     module: str
-    about: str
     needs_trace: bool = False
-    function: str = "run_suite"
 
 
 SUITES: Mapping[str, SuiteEntry] = {
-    "thesis": SuiteEntry(
-        "shared.experiments.evaluation.suites.thesis", "marl-dqn on the 105 pods of the thesis (targets T3)"
-    ),
-    "deepsets": SuiteEntry(
-        "shared.experiments.evaluation.suites.deepsets", "ee, lb and el on the experiments of targets T2"
-    ),
-    "openb": SuiteEntry(
-        "shared.experiments.evaluation.suites.openb", "placement on the openb GPU trace (targets T1)", needs_trace=True
-    ),
+    "thesis": SuiteEntry("shared.experiments.evaluation.suites.thesis"),
+    "deepsets": SuiteEntry("shared.experiments.evaluation.suites.deepsets"),
+    "openb": SuiteEntry("shared.experiments.evaluation.suites.openb", needs_trace=True),
 }
+"""By what targets they measure: T3 (marl-dqn on the thesis' pods), T2 (ee, lb and el), T1 (the openb GPU trace)."""
 
 
 def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> None:
@@ -79,14 +76,7 @@ def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> N
 
 def find_suite(name: str) -> Suite:
     """The suite called ``name``. Raises ``ConfigError`` naming those there are."""
-    entry = SUITES.get(name)
-    if entry is None:
+    if name not in SUITES:
         raise ConfigError(f"--suite: {name!r} is not known; choose one of {', '.join(sorted(SUITES))}")
-    try:
-        module = import_module(entry.module)
-    except ModuleNotFoundError as error:
-        if error.name != entry.module:
-            raise
-        raise ConfigError(f"--suite: {name} is not part of this build ({entry.module} is missing)") from None
-    suite: Suite = getattr(module, entry.function)
+    suite: Suite = import_module(SUITES[name].module).run_suite
     return suite

@@ -19,7 +19,7 @@ from shared.errors import ConfigError
 from shared.experiments.environments.thesis import EpisodeResult, NodeFault, ThesisSettings
 from shared.experiments.evaluation.deciders.thesis import Clock, Decider, Tally, clairvoyant, greedy, policy_decider
 from shared.experiments.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
-from shared.experiments.evaluation.suites.suites import SuiteInput, check_used
+from shared.experiments.evaluation.suites.suites import SuiteInput
 from shared.experiments.evaluation.worlds.thesis_session import Session
 from shared.policy.heuristics import KubeDefault, LeastAllocated, Random
 from shared.policy.marl.policy import NAME, PUBLISHED, MarlDqn
@@ -81,39 +81,18 @@ CONDITIONS = (
 )
 
 
-def run_suite(given: SuiteInput, progress: Progress = silent) -> SuiteResult:
-    """The suite on the seeds given. A policy it does not compare, or weights of one: ``ConfigError``."""
-    check_used(given.weights, [name for name in given.policies or POLICIES if name in LEARNED])
-    return run(
-        given.seeds,
-        command=given.command,
-        policies=given.policies,
-        clock=given.clock,
-        progress=progress,
-        weights=given.weights,
-    )
-
-
-def run(
-    seeds: Sequence[int],
-    *,
-    command: str = "",
-    policies: Sequence[str] = (),
-    conditions: Sequence[Condition] = CONDITIONS,
-    clock: Clock | None = None,
-    progress: Progress = silent,
-    weights: Mapping[str, WeightsFile] | None = None,
+def run_suite(
+    given: SuiteInput, progress: Progress = silent, *, conditions: Sequence[Condition] = CONDITIONS
 ) -> SuiteResult:
-    """``policies`` empty: all. ``clock``: CPU seconds of this thread, for decision times; None: not timed.
+    """The suite on the seeds given; no ``clock``: decisions are not timed.
 
-    ``weights`` by policy: in place of those that are shipped.
+    Raises ``ConfigError`` for a policy it does not compare, or for weights of one.
     """
-    wanted = tuple(policies) or POLICIES
+    wanted, seeds, clock = tuple(given.policies) or POLICIES, given.seeds, given.clock
     for name in wanted:
         if name not in POLICIES:
             raise ConfigError(f"--policies: {name!r} is not compared here; choose among {', '.join(POLICIES)}")
-    given = weights or {}
-    files = {name: given[name] if name in given else shipped(name) for name in wanted if name in LEARNED}
+    files = given.learned([name for name in wanted if name in LEARNED])
     makers = {**HEURISTICS, **{name: maker(name, file) for name, file in files.items()}}
     jobs = [
         (condition, workload, name)
@@ -138,7 +117,7 @@ def run(
         found["marl-dqn"]["decision p99 ms, 1000 nodes"] = Metric.of(times)
     return SuiteResult(
         suite=SUITE,
-        command=command,
+        command=given.command,
         seeds=tuple(seeds),
         policies=found,
         paired=_paired(found) if len(seeds) > 1 else (),
@@ -163,23 +142,19 @@ def episode(
     condition: Condition,
     clock: Clock | None = None,
     *,
-    makers: Mapping[str, Make] | None = None,
+    makers: Mapping[str, Make] = HEURISTICS,
 ) -> tuple[EpisodeResult, Tally]:
-    """One policy's episode of one seed. ``makers``: of the policies; None: heuristics, and learned ones as shipped."""
+    """One policy's episode of one seed, the policy made by ``makers``."""
     tally = Tally()
     session = Session.of(workload, seed, condition.settings, metrics=condition.metrics)
-    decide, rng = _decider(name, tally, clock, makers), np.random.default_rng(seed)
+    decide, rng = _decider(name, session, tally, clock, makers), np.random.default_rng(seed)
     while not session.over:
         session.place(decide(session, rng))
     return session.env.result(), tally
 
 
-def _decider(name: str, tally: Tally, clock: Clock | None, makers: Mapping[str, Make] | None) -> Decider:
-    if name in BOUNDS:
-        return BOUNDS[name]
-    if makers is not None:
-        return policy_decider(makers[name], tally, clock)
-    return policy_decider(HEURISTICS[name] if name in HEURISTICS else maker(name), tally, clock)
+def _decider(name: str, session: Session, tally: Tally, clock: Clock | None, makers: Mapping[str, Make]) -> Decider:
+    return BOUNDS[name] if name in BOUNDS else policy_decider(makers[name](session.store), tally, clock)
 
 
 def _metrics(
@@ -204,7 +179,7 @@ def _many(seed: int, clock: Clock, makers: Mapping[str, Make]) -> list[float]:
     """CPU seconds of the first decisions at 1,000 nodes."""
     tally = Tally()
     session = Session.of("uniform", seed, ThesisSettings(nodes=MANY_NODES))
-    decide, rng = _decider("marl-dqn", tally, clock, makers), np.random.default_rng(seed)
+    decide, rng = _decider("marl-dqn", session, tally, clock, makers), np.random.default_rng(seed)
     while len(tally.cpu_s) < TIMED_DECISIONS:
         session.place(decide(session, rng))
     return tally.cpu_s

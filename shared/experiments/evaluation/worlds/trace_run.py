@@ -9,16 +9,57 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shared.errors import ConfigError
-from shared.experiments.evaluation.deciders.placers import HEURISTICS
 from shared.experiments.evaluation.results import Metric
 from shared.experiments.evaluation.worlds.placement import NO_NODE, Episode, Scorer, run_episode
 from shared.experiments.traces.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods
+from shared.model.gpu import GpuRequest, GpuStates, Ints, fullest
 from shared.policy.frag.features import model_share
 from shared.policy.frag.fragmentation import Demand, Meeting, typical_demand
-from shared.policy.frag.scorers import Frag
-from shared.policy.frag.value import NAME, SHAPES
-from shared.policy.weights import WeightsFile, decode, shipped_bytes
+from shared.policy.frag.scorers import MAX_NODE_SCORE, BestFit, Fgd, Frag
+from shared.policy.frag.value import NAME
+from shared.policy.weights import WeightsFile, shipped
+
+Floats = NDArray[np.float64]
+
+
+class KubeDefault:
+    """The experiment's model of kube-scheduler's default profile: LeastAllocated and BalancedAllocation, equal weights.
+
+    It does not see GPUs beyond whether they fit: an extended resource is no part of its default scores. The device of
+    a share is the fullest with room, as the mesh's accounting picks it. Ties fall at random, as ``selectHost`` does.
+    Sources: kube-scheduler 1.36 ``least_allocated.go``, ``balanced_allocation.go``, ``schedule_one.go``.
+    """
+
+    random_ties = True
+
+    def score(self, states: GpuStates, request: GpuRequest) -> tuple[Floats, Ints]:
+        """The sum of both scores, 0..200."""
+        cpu, memory = np.maximum(states.cpu_total, 1), np.maximum(states.memory_total, 1)
+        cpu_left, memory_left = states.cpu - request.cpu, states.memory - request.memory
+        least = (cpu_left * MAX_NODE_SCORE // cpu + memory_left * MAX_NODE_SCORE // memory) // 2
+        after = _balance(1 - cpu_left / cpu, 1 - memory_left / memory)
+        before = _balance(1 - states.cpu / cpu, 1 - states.memory / memory)
+        balanced = 50 + np.trunc((50 + after - before) / 2)
+        if not request.cpu and not request.memory:
+            balanced = np.zeros(len(states))
+        return least + balanced, fullest(states, request)
+
+
+def _balance(cpu: Floats, memory: Floats) -> Floats:
+    result: Floats = np.trunc((1 - np.abs(cpu - memory) / 2) * MAX_NODE_SCORE)
+    return result
+
+
+HEURISTICS: dict[str, Callable[[Demand], Scorer | None]] = {
+    "best-fit": lambda _: BestFit(),
+    "fgd": Fgd,
+    "kube-default": lambda _: KubeDefault(),
+    "random": lambda _: None,
+}
 
 POLICIES = (*sorted(HEURISTICS), NAME)
 PLACEMENTS_HEADER = "seed,order,pod_row,node_sn,devices"
@@ -44,15 +85,10 @@ class Trace:
         return cls(nodes, parsed, typical_demand(parsed.classes, parsed.counts))
 
 
-def frag_weights() -> WeightsFile:
-    """The weights of ``frag`` that come with the package."""
-    return decode(shipped_bytes(NAME), policy=NAME, expect_shapes=SHAPES)
-
-
 def scorer_of(policy: str, trace: Trace, weights: WeightsFile | None = None) -> Scorer | None:
     """The scorer of ``policy``; None places at random. ``weights``: of ``frag``, default the shipped ones."""
     if policy == NAME:
-        return Frag(weights if weights is not None else frag_weights(), trace.demand, model_share(trace.nodes.states))
+        return Frag(weights or shipped(NAME), trace.demand, model_share(trace.nodes.states))
     if policy not in HEURISTICS:
         raise ConfigError(f"--policy: {policy!r} does not place GPU traces; choose one of {', '.join(POLICIES)}")
     return HEURISTICS[policy](trace.demand)

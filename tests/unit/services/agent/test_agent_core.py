@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import numpy as np
@@ -65,7 +66,7 @@ def slots(decisions: Decisions) -> list[int]:
 
 def test_a_full_view_is_acknowledged_with_its_revision() -> None:
     ack = make_agent().update(ViewUpdate(VERSION, 3, 0, 5, full_view(row(0), revision=4)))
-    assert (ack.revision, ack.cause_id, ack.term) == (4, 3, 5)
+    assert (ack.revision, ack.follows, ack.term) == (4, 3, 5)
 
 
 def test_a_view_comes_in_pages_and_each_continues_the_last() -> None:
@@ -243,3 +244,47 @@ def test_decisions_stay_below_42_bytes_per_answer() -> None:
     assert decode(body, Decisions) == decisions
     assert len(decisions.answers) == 66
     assert len(body) / len(decisions.answers) <= 42
+
+
+def swap_slots(core: AgentCore) -> None:
+    core.replica.row_of_slot[0], core.replica.row_of_slot[1] = core.replica.row_of_slot[1], core.replica.row_of_slot[0]
+
+
+def lose_a_slot(core: AgentCore) -> None:
+    del core.replica._slots[0], core.replica.row_of_slot[0]
+
+
+def forget_the_epoch(core: AgentCore) -> None:
+    core.replica.epoch = 0
+
+
+def judge_by_another_table(core: AgentCore) -> None:
+    core.lanes.feasibility.table = AgentCore(KubeDefault(), Random(1)).replica.table
+
+
+def remember_too_much(core: AgentCore) -> None:
+    known = next(iter(core._classes.values()))
+    core._classes.update(dict.fromkeys(range(CLASS_LIMIT + 1), known))
+
+
+def misplace_a_node(core: AgentCore) -> None:
+    core.replica.table.names[0] = "other"
+
+
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    [
+        ("agent-slots", swap_slots),
+        ("agent-slots", lose_a_slot),
+        ("agent-view", forget_the_epoch),
+        ("agent-table", judge_by_another_table),
+        ("agent-classes", remember_too_much),
+        ("node-rows", misplace_a_node),
+    ],
+)
+def test_what_is_broken_in_an_agent_is_named(name: str, harm: Callable[[AgentCore], None]) -> None:
+    core = make_agent(row(0), row(1))
+    core.decide(offer(1))
+    assert core.validate() == []
+    harm(core)
+    assert name in {problem.partition(":")[0] for problem in core.validate()}

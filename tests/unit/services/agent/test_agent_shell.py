@@ -86,7 +86,7 @@ async def test_a_view_then_an_offer_are_answered_and_counted() -> None:
     ack = decode(await shell.views(encode(ViewUpdate(VERSION, 1, 0, 5, View(1, 0, 3))), CALLER), ViewAck)
     assert ack.revision == 3
     answer = decode(await shell.offers(encode(Offer(VERSION, 2, 0, 5, 1, None, [])), CALLER), Decisions)
-    assert (answer.revision, answer.cause_id) == (3, 2)
+    assert (answer.revision, answer.follows) == (3, 2)
     stats = metrics.stats()
     assert (stats["agent"]["offers"], stats["agent"]["term"], stats["agent"]["revision"]) == (1, 5, 3)
     assert stats["quantiles"]["offer_cpu_us"]["count"] == 1

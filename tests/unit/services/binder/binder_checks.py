@@ -88,8 +88,8 @@ def check_i7(world: World, binder: Binder) -> list[str]:
     counted = {uid: account.node_name for uid, account in binder.core.state.cache.accounts.items()}
     if shown != counted:
         violations.append(f"I7: shown {shown}, counted {counted}")
-    if binder.core.state.transits:
-        violations.append(f"I7: still on their way: {list(binder.core.state.transits)}")
+    if binder.core.state.in_flight:
+        violations.append(f"I7: still on their way: {list(binder.core.state.in_flight)}")
     return violations
 
 

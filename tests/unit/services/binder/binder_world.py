@@ -45,8 +45,6 @@ from services.binder.core.instructions import (
 from services.binder.core.state import CoreSettings
 from services.binder.io.api_calls import ApiCalls
 from services.binder.io.store_calls import StoreCalls
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import StoreUnknown
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.resources import Deleted, Upserted
@@ -58,6 +56,8 @@ from shared.wire.messages import VERSION, Placement, Plan, PlanResult
 from shared.wire.records import Intent, decode_record
 from tests.builders import make_node, make_pod
 from tests.fake_kube import AsyncKube, FakeKube, at_once
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 KEYS = Keys()
 
@@ -95,7 +95,7 @@ class World:
 
     def __init__(self, *, settings: CoreSettings | None = None, check_preconditions: bool = True) -> None:
         self.now = 100.0
-        self.settings = settings or CoreSettings()
+        self.settings = settings or CoreSettings(validate=True)
         self.etcd = MemoryEtcd(clock=lambda: self.now)
         self.kube = FakeKube(check_preconditions=check_preconditions)
         self.commitments: list[Commitment] = []

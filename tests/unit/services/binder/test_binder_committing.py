@@ -6,13 +6,13 @@ import pytest
 
 from services.binder.core.events import LookedUp, StoredIntent
 from services.binder.core.instructions import Bind, Commit, LookUp, ReadPod
-from services.binder.core.state import CoreSettings
 from services.binder.cycle.commit import MAX_OPS, MAX_SENDS, Committer
 from shared.ports import MAX_TXN_OPS, Delete, Put
 from shared.wire.keys import Keys
 from shared.wire.messages import Outcome
 from shared.wire.records import Intent, IntentPod
 from tests.builders import make_pod
+from tests.unit.services.binder.ablations import without_creations, without_marking
 from tests.unit.services.binder.binder_checks import check_all, check_i4
 from tests.unit.services.binder.binder_world import World, make_world
 
@@ -131,15 +131,15 @@ def test_an_answer_to_another_batch_changes_nothing() -> None:
     made = commit(committer)
     assert committer.succeeded(made.batch + 1, 9, 0.0) == []
     assert committer.failed(LookedUp(made.batch + 1, 3, 7, {}), 0.0) is None
-    assert committer.in_flight is not None
+    assert committer.sent is not None
 
 
 # --- transactions that come late ------------------------------------------------------------------------------------
 
 
-def late_renewal(settings: CoreSettings) -> World:
+def late_renewal() -> World:
     """A renewal gets no answer, is made again, the pod is bound and cleared; then the first one arrives."""
-    world = make_world(settings=settings)
+    world = make_world()
     binder = world.start_binder()
     world.send(binder, world.plan(("p0", "n0")))
     world.run(binder, Commit)
@@ -155,19 +155,20 @@ def late_renewal(settings: CoreSettings) -> World:
 
 
 def test_a_late_renewal_does_not_bring_back_a_deleted_intent() -> None:
-    world = late_renewal(CoreSettings())
+    world = late_renewal()
     assert world.intents() == {}
     assert check_all(world) == []
 
 
-def test_ablation_without_comparing_the_creation_a_late_renewal_does() -> None:
-    world = late_renewal(CoreSettings(compare_creation=False))
+def test_ablation_without_comparing_the_creation_a_late_renewal_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_creations(monkeypatch)
+    world = late_renewal()
     assert check_i4(world.commitments) != []
 
 
-def late_delete(settings: CoreSettings) -> tuple[World, int]:
+def late_delete() -> tuple[World, int]:
     """A delete gets no answer and is made again, the pod is planned anew; then the first delete arrives."""
-    world = make_world(settings=settings)
+    world = make_world()
     binder = world.start_binder()
     world.kube.refuse_with["bind"] = 403
     world.send(binder, world.plan(("p0", "n0")))
@@ -187,19 +188,20 @@ def late_delete(settings: CoreSettings) -> tuple[World, int]:
 
 
 def test_a_late_delete_does_not_remove_a_newer_intent() -> None:
-    assert late_delete(CoreSettings())[1] == 1
+    assert late_delete()[1] == 1
 
 
-def test_ablation_without_comparing_the_creation_a_late_delete_does() -> None:
-    assert late_delete(CoreSettings(compare_creation=False))[1] == 0
+def test_ablation_without_comparing_the_creation_a_late_delete_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_creations(monkeypatch)
+    assert late_delete()[1] == 0
 
 
 # --- marking ----------------------------------------------------------------------------------------------------------
 
 
-def zombie_after_withdrawal(settings: CoreSettings) -> World:
+def zombie_after_withdrawal() -> World:
     """An intent on a cordoned node is withdrawn, its room given away; then the dead leader's Binding comes."""
-    world = make_world(nodes=1, pods=1, node_cpu="1", settings=settings)
+    world = make_world(nodes=1, pods=1, node_cpu="1")
     old = world.start_binder()
     world.send(old, world.plan(("p0", "n0")))
     world.run(old, Commit)
@@ -217,11 +219,12 @@ def zombie_after_withdrawal(settings: CoreSettings) -> World:
 
 
 def test_a_withdrawn_units_late_binding_finds_the_pod_marked() -> None:
-    world = zombie_after_withdrawal(CoreSettings())
+    world = zombie_after_withdrawal()
     assert (world.node_of("p0"), world.node_of("p1")) == ("", "n0")
     assert check_all(world) == []
 
 
-def test_ablation_without_marking_the_late_binding_overcommits_the_node() -> None:
-    world = zombie_after_withdrawal(CoreSettings(mark_before_withdrawing=False))
+def test_ablation_without_marking_the_late_binding_overcommits_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_marking(monkeypatch)
+    world = zombie_after_withdrawal()
     assert any(violation.startswith("I2") for violation in check_all(world))

@@ -13,6 +13,7 @@ import pytest
 
 from services.binder.core.state import CoreSettings
 from tests.builders import make_pod
+from tests.unit.services.binder.ablations import without_compares, without_the_check
 from tests.unit.services.binder.binder_checks import check_all
 from tests.unit.services.binder.binder_world import Binder, World, make_world, random_fault
 
@@ -195,12 +196,14 @@ def found_by_the_walk(**ablation: Any) -> str:
     return ""
 
 
-def test_ablation_without_the_term_compare_the_checkers_fail() -> None:
-    assert found_by_the_walk(settings=CoreSettings(compare_terms=False)).startswith(("I1", "I4"))
+def test_ablation_without_the_term_compare_the_checkers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_compares(monkeypatch)
+    assert found_by_the_walk(settings=CoreSettings()).startswith(("I1", "I4"))
 
 
-def test_ablation_without_the_placement_check_a_node_is_overcommitted() -> None:
-    assert found_by_the_walk(settings=CoreSettings(check_placements=False)).startswith("I2")
+def test_ablation_without_the_placement_check_a_node_is_overcommitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_the_check(monkeypatch)
+    assert found_by_the_walk().startswith("I2")
 
 
 def test_ablation_without_uid_and_version_preconditions_a_pod_is_bound_twice() -> None:

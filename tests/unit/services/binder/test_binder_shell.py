@@ -14,8 +14,6 @@ from services.binder.core.instructions import Bind
 from services.binder.core.state import CoreSettings
 from services.binder.io.sources import node_events, pod_events
 from services.binder.shell import Shell
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import ConclaveError, LeadershipLost, StoreFenced, StoreUnknown, WireError
 from shared.kube.resources import NODES, PODS
 from shared.ports import Compare, CreateRevisionIs, Delete, Op, Put, TxnResult
@@ -29,6 +27,8 @@ from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Outcome, Placement, Plan, PlanResult
 from tests.builders import make_node, make_pod
 from tests.fake_kube import AsyncKube, FakeKube
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 KEYS = Keys()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from services.binder.core.core import BinderCore
@@ -28,6 +29,7 @@ from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Outcome, Placement, Plan
 from shared.wire.records import Intent, IntentPod
 from tests.builders import make_node, make_pod
+from tests.unit.services.binder.ablations import without_the_check
 
 CLAIM = Claim("default/data", uid="uid-c", class_name="slow", storage_bytes=10, resource_version="7")
 SLOW = StorageClass("slow", provisioner="disks.example", delayed=True)
@@ -137,13 +139,13 @@ def test_a_claim_of_one_pod_in_use_is_a_conflict() -> None:
     assert outcomes(placed(core)) == [Outcome.CONFLICT]
 
 
-def test_without_the_check_the_same_claim_is_given_to_two_pods() -> None:
+def test_without_the_check_the_same_claim_is_given_to_two_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation."""
     once = replace(
         CLAIM, access_modes=frozenset({"ReadWriteOncePod"}), volume_name="pv", bind_completed=True
     )  # fmt: skip
-    settings = CoreSettings(check_placements=False)
-    core = binder(ObjectChanged("persistentvolumes", "pv", PersistentVolume("pv")), changed(once), settings=settings)
+    without_the_check(monkeypatch)
+    core = binder(ObjectChanged("persistentvolumes", "pv", PersistentVolume("pv")), changed(once))
     core.handle(PodUpserted(replace(with_claim("other"), node_name="n1")), 0.5)
     assert [i for i in placed(core) if isinstance(i, Bind)]
 

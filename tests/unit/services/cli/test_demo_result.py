@@ -8,6 +8,7 @@ import pytest
 
 from services.cli.demo.result import DemoResult, DemoSettings, StatsBook, build_result
 from services.cli.demo.workload import load_workload
+from services.cli.local.mesh import MeshSettings
 from services.cli.local.supervisor import ProcessUsage
 from shared.errors import ConfigError
 from tests.unit.shared.twin.audit_history import History
@@ -18,16 +19,10 @@ def result_of(tmp_path, history: History, *, failovers=(), stuck: str = "") -> D
     audit_file.write_bytes(b"".join(history.lines))
     settings = DemoSettings(
         workload=load_workload("uniform", seed=3, nodes=None, trace_dir=None),
-        coordinators=2,
-        agents=4,
-        binders=2,
-        policy="kube-default",
-        seed=3,
-        speed=10.0,
+        mesh=MeshSettings(etcd="", kubeconfig=tmp_path / "k", agents=4, seed=3, speed=10.0, state_dir=tmp_path),
         kills=(),
         audit_file=audit_file,
         port=0,
-        state_dir=tmp_path,
     )
     usage = {"agent": [ProcessUsage(1.0, 10**7)]}
     return build_result(

@@ -60,3 +60,12 @@ def test_an_argument_that_is_no_text_is_one_line(arguments: list[str], capsys: p
     error = capsys.readouterr().err
     assert "is not UTF-8" in error
     assert error.count("\n") == 1
+
+
+def test_what_most_commands_do_not_need_is_not_loaded_before_they_run() -> None:
+    """``--version`` and completion at a prompt: what they wait for is imports."""
+    heavy = {"aiohttp", "cryptography", "grpc", "kubernetes", "matplotlib", "numpy", "psutil", "rich", "scipy", "yaml"}
+    code = f"import sys, services.cli.app; print(*sorted({heavy} & set(sys.modules)))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from services.cli.__main__ import run
 from services.cli.train.inputs import read_weights
 from shared.errors import ConfigError
-from shared.experiments.evaluation.results import silent
 from shared.experiments.evaluation.suites import deepsets, thesis
 from shared.experiments.evaluation.suites.suites import SuiteInput
-from shared.policy.deepsets.features import FEATURE_COUNT
-from shared.policy.deepsets.policy import DeepSetsPolicy
 from shared.policy.weights import MAX_BYTES, WeightsFile, encode, shipped, shipped_bytes
 from tests.marl_weights import weights as hand_made
 from tests.small_trace import node_list, pod_list
@@ -45,29 +42,23 @@ def test_weights_are_told_apart_by_their_cards_not_by_their_names(terrible, tmp_
 
 def test_the_thesis_suite_measures_the_given_weights_and_tells_their_digest(terrible):
     given = read_weights([terrible])
-    asked = {"policies": ("marl-dqn",), "conditions": thesis.CONDITIONS[:1]}
-    plain = thesis.run((42,), **asked)
-    other = thesis.run((42,), weights=given, **asked)
+    asked = SuiteInput((42,), "", ("marl-dqn",))
+    plain = thesis.run_suite(asked, conditions=thesis.CONDITIONS[:1])
+    other = thesis.run_suite(replace(asked, weights=given), conditions=thesis.CONDITIONS[:1])
     worse, better = (result.policies["marl-dqn"]["uniform/imbalance"].mean for result in (other, plain))
     assert worse > 2 * better
     assert other.card_digests == {"marl-dqn": given["marl-dqn"].sha256}
     assert plain.card_digests == {"marl-dqn": shipped("marl-dqn").sha256}
 
 
-def test_the_deepsets_suite_measures_the_given_weights_and_ships_the_others(monkeypatch, tmp_path):
-    taken, digests = {}, {}
-
-    def note(seeds, policies, **named):
-        taken.update(policies)
-        digests.update(named["digests"])
-
-    monkeypatch.setattr(deepsets, "run", note)
+def test_the_deepsets_suite_measures_the_given_weights_and_ships_the_others(tmp_path):
     given = read_weights([negated("lb", tmp_path)])
-    deepsets.run_suite(SuiteInput((42,), "", weights=given), silent)
-    assert digests == {"ee": shipped("ee").sha256, "lb": given["lb"].sha256, "el": shipped("el").sha256}
-    x = np.ones((3, FEATURE_COUNT), np.float32)
-    q, own = (policy.network.q_values(x).copy() for policy in (taken["lb"], DeepSetsPolicy(shipped("lb"))))
-    assert not np.allclose(q, own)
+    asked, planned = SuiteInput((42,), ""), deepsets.experiments((3,), share=0.01)
+    plain = deepsets.run_suite(asked, planned=planned)
+    other = deepsets.run_suite(replace(asked, weights=given), planned=planned)
+    assert other.card_digests == {"ee": shipped("ee").sha256, "lb": given["lb"].sha256, "el": shipped("el").sha256}
+    assert other.policies["lb"] != plain.policies["lb"]
+    assert all(other.policies[name] == plain.policies[name] for name in ("ee", "el"))
 
 
 def test_a_trace_is_placed_by_the_given_weights(tmp_path, capsys):

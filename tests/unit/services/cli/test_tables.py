@@ -6,11 +6,11 @@ import io
 
 import pytest
 
-from services.cli.terminal.tables import age, coloured, cpu, left, number, paint, right, share, size, table
+from services.cli.terminal.tables import age, coloured, cpu, number, paint, share, size, table
 
 
 def test_columns_line_up_and_numbers_stand_to_the_right() -> None:
-    assert table([*left("NAME"), *right("PODS"), *left("WHY")], [["a", 7, "x"], ["longer", 1200, None]]) == [
+    assert table([("NAME", False), ("PODS", True), ("WHY", False)], [["a", 7, "x"], ["longer", 1200, None]]) == [
         "NAME    PODS  WHY",
         "a          7  x",
         "longer  1200  -",
@@ -18,7 +18,7 @@ def test_columns_line_up_and_numbers_stand_to_the_right() -> None:
 
 
 def test_control_characters_never_reach_the_terminal() -> None:
-    assert table(left("NAME"), [["a\x1b[31mb\nc\x00"]]) == ["NAME", "a?[31mb?c?"]
+    assert table([("NAME", False)], [["a\x1b[31mb\nc\x00"]]) == ["NAME", "a?[31mb?c?"]
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from services.cli.local.up_run import await_alone, check_scheduler_name
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
 from shared.ports import Put
 from shared.wire.keys import Keys
 from shared.wire.records import AgentRecord, encode_record
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 KEYS = Keys()
 LEADER = LeaderRecord(identity="coordinator-0", incarnation="i1", url="http://127.0.0.1:1").encode()

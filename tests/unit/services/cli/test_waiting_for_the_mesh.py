@@ -10,12 +10,12 @@ from aiohttp.test_utils import TestServer
 
 from services.cli.local.mesh import Mesh, MeshSettings
 from services.cli.local.supervisor import Supervisor
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.election.record import LeaderRecord
 from shared.ports import Put
 from shared.wire.keys import Keys
 from shared.wire.records import MemberRecord, encode_record
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 KEYS = Keys()
 TAKEN = "another mesh (ab, led by c-9) schedules for conclave in this cluster: this one stands by"

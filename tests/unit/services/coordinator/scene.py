@@ -83,7 +83,13 @@ class Scene:
         self.now = 100.0
         self.seed = seed
         self.policy = policy
-        self.core = Core(term=7, scheduler_name="conclave", policy=policy, rng=Random(seed), settings=settings)
+        self.core = Core(
+            term=7,
+            scheduler_name="conclave",
+            policy=policy,
+            rng=Random(seed),
+            settings=settings or CoreSettings(validate=True),
+        )
         self.agents: dict[str, AgentCore] = {}
         self.records: dict[str, AgentRecord] = {}
         self.pods: dict[str, Pod] = {}

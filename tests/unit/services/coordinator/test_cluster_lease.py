@@ -11,13 +11,13 @@ import pytest
 
 from services.coordinator.io import cluster_lease
 from services.coordinator.io.cluster_lease import ClusterLease, lease_name, mesh_id
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import ConfigError, KubeRejected, KubeUnknown, LeadershipLost
 from shared.kube.leases import Lease
 from shared.runtime.lease.thread import boottime
 from shared.wire.keys import Keys
 from tests.fake_kube import AsyncKube, FakeKube
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 PATIENCE_S = 20.0
 

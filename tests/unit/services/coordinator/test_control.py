@@ -11,8 +11,6 @@ import pytest
 from services.coordinator.core.events import ControlSeen, Event
 from services.coordinator.io.control import Following, follow_log_level, note_term
 from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import StoreFenced, StoreUnknown
 from shared.ports import Compare, Op, Put, TxnResult
 from shared.runtime.observe.logging import current_level, set_level
@@ -21,6 +19,8 @@ from shared.runtime.records.control import set_drained, set_paused
 from shared.runtime.records.settings import change_settings
 from shared.wire.keys import Keys
 from shared.wire.records import RuntimeSettings, encode_record
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 KEYS = Keys()
 NOW = dt.datetime(2026, 11, 22, tzinfo=dt.UTC)

@@ -11,8 +11,9 @@ from services.agent.core import AgentCore
 from services.coordinator.core.state import CoreSettings, State
 from services.coordinator.cycle import cycle as rounds
 from services.coordinator.cycle.assign import assign
-from services.coordinator.cycle.classes import AgentAnswers, Unit
+from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
+from shared.model.unit import Unit
 from shared.policy.observation import Observation, Verdicts
 from shared.wire.messages import Answer
 from tests.builders import make_node, make_pod
@@ -39,7 +40,7 @@ def answers(state: State, *items: tuple[str, int, bool], cut: bool = False) -> A
 
 
 def units(count: int, cpu: str = "1") -> list[Unit]:
-    return [Unit(number, make_pod(f"p{number}").cpu(cpu).pod(), 0.0) for number in range(1, count + 1)]
+    return [Unit(number, (make_pod(f"p{number}").cpu(cpu).pod(),), 0.0) for number in range(1, count + 1)]
 
 
 def place(state: State, wanted: list[Unit], *lists: AgentAnswers) -> tuple[list[str], list[int], bool]:

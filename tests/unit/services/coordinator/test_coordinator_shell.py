@@ -16,7 +16,6 @@ from services.agent.core import AgentCore
 from services.coordinator.app import Outside, lead
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.adapters.peers.traffic import Traffic
 from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost, PeerRejected, StoreFenced
@@ -31,6 +30,7 @@ from shared.wire.messages import VERSION, Offer, Outcome, PlacementResult, Plan,
 from shared.wire.records import AgentRecord, Intent, IntentPod, encode_record
 from tests.builders import make_node, make_pod
 from tests.fake_kube import AsyncKube, FakeKube
+from tests.memory_store import MemoryStore
 
 KEYS = Keys.under("/conclave/v1/")
 

@@ -9,7 +9,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from services.coordinator.http.peer_routes import MAX_EXPLAINING, Admin
 from services.coordinator.inspect.decisions import LIMIT, Considered, PastDecision, Recent
-from services.coordinator.inspect.explain import explain
+from services.coordinator.inspect.explain import explain, explain_gone
 from shared.model.pod import POLICY_ANNOTATION
 from shared.runtime.http.peers import build_app
 from shared.runtime.observe.metrics import Metrics
@@ -131,6 +131,22 @@ async def test_only_so_many_questions_are_answered_at_once_and_each_result_is_co
     assert f'conclave_explain_requests_total{{result="pod_unknown"}} {float(MAX_EXPLAINING)}' in told
     assert 'conclave_explain_requests_total{result="overloaded"} 1.0' in told
     assert 'conclave_explain_requests_total{result="not_leader"} 1.0' in told
+
+
+def test_a_pods_story_comes_with_the_answer_also_once_it_is_gone() -> None:
+    scene = Scene(agents=1)
+    scene.add_node(make_node("n0").allocatable(cpu="2").node())
+    scene.begin()
+    scene.run()
+    scene.add_pod(make_pod("p").cpu("1").pod())
+    scene.run()
+    told = explain(scene.core, scene.pods["uid-p"], {}, scene.now + 2.0)["story"]
+    assert told[0] == {"ago_s": 2.0, "text": "new -> active (seen)"}
+    scene.delete_pod("uid-p")
+    scene.run()
+    gone = explain_gone(scene.core, "default/p", scene.now)
+    assert gone is not None
+    assert [line["text"] for line in gone["story"]][: len(told)] == [line["text"] for line in told]
 
 
 def test_asking_changes_nothing() -> None:

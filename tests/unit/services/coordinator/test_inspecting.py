@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.coordinator.core.events import ControlSeen, IntentRecord, NodeSample, NodesMeasured, PointerSeen
+from services.coordinator.core.events import (
+    ControlSeen,
+    IntentRecord,
+    NodeDeleted,
+    NodeSample,
+    NodesMeasured,
+    PointerSeen,
+)
 from services.coordinator.inspect import overview as inspecting
 from services.coordinator.inspect.decisions import PastDecision, Recent
 from services.coordinator.inspect.nodes import (
@@ -192,7 +199,7 @@ def test_a_node_that_comes_or_goes_has_its_place_in_the_order() -> None:
     assert shown() == ["n1", "n3"]
     scene.add_node(make_node("n2").node())
     assert shown() == ["n1", "n2", "n3"]
-    scene.core.state.cache.table.remove("n1")
+    scene.deliver(NodeDeleted("n1"))
     assert shown() == ["n2", "n3"]
     scene.add_node(make_node("n0").cordon().node())
     assert shown() == ["n0", "n2", "n3"]

@@ -13,7 +13,7 @@ import pytest
 from services.coordinator.core.events import ObjectChanged
 from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
-from shared.kube.cluster_dump import ClusterDump
+from shared.kube.cluster_objects import ClusterDump
 from shared.kube.convert import node_from_api
 from shared.kube.convert_relations import node_images
 from shared.model.pod import Pod

@@ -8,7 +8,7 @@ import pytest
 
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
 from services.coordinator.inspect.explain import explain
-from shared.kube.convert_features import UNSUPPORTED
+from shared.kube.convert_demands import UNSUPPORTED
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
 

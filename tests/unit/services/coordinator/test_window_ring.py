@@ -9,12 +9,12 @@ import pytest
 
 from services.coordinator.rollout import window_ring
 from services.coordinator.rollout.window_ring import WindowRing
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import StoreFenced, StoreUnknown
 from shared.ports import Put
 from shared.runtime.records.policies import KEPT_WINDOWS, read_windows
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyWindow
+from tests.memory_store import MemoryStore
 
 KEYS = Keys()
 NOON = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)

@@ -11,7 +11,6 @@ from services.learner.core import LearnerCore
 from services.learner.online import OnlineTrainer
 from services.learner.publishing import Publisher, Unpublished
 from services.learner.shell import MOST_AGENTS, LearnerShell
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import ConfigError
 from shared.policy.marl.features import FEATURES
 from shared.policy.rollout.rollout import Stage
@@ -25,6 +24,7 @@ from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Transition, Transitions
 from shared.wire.records import PolicyPointer, PolicyRef, encode_record
 from tests.marl_weights import weights
+from tests.memory_store import MemoryStore
 
 KEYS = Keys()
 ONE = Transition([0.0] * len(FEATURES), 1, -1.0, [0.0] * len(FEATURES))

@@ -7,10 +7,10 @@ from contextlib import aclosing
 
 import pytest
 
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import StoreCompacted
 from shared.ports import CreateRevisionIs, Put
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 
 class Clock:

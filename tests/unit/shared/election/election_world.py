@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from shared.adapters.etcd.memory import MemoryEtcd
 from shared.election.elector import Elector, ElectorState, Phase
 from shared.election.events import (
     Claim,
@@ -32,6 +31,7 @@ from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import StoreRejected
 from shared.ports import CreateRevisionIs, Delete, KeyValue, Put
+from tests.memory_etcd import MemoryEtcd
 
 KEY = "/conclave/v1/coordinator/leader"
 
@@ -83,6 +83,7 @@ class Node:
 
     def handle(self, event: Event) -> None:
         self.state, instructions = self.elector.step(self.state, event, self.now)
+        assert list(self.state.validate()) == []
         for instruction in instructions:
             match instruction:
                 case Elected() | Lost():

@@ -354,3 +354,23 @@ def test_a_stopped_elector_ignores_everything():
     leader.handle(Start())
     leader.handle(Tick())
     assert leader.state is before
+
+
+# --- what must hold between two steps ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("elector-term", ElectorState(Phase.LEADING, lease_id=1, valid_until=9.0, wake_at=1.0)),
+        ("elector-term", ElectorState(Phase.FOLLOWING, term=7, wake_at=1.0)),
+        ("elector-lease", ElectorState(Phase.LEADING, term=7, wake_at=1.0)),
+        ("elector-lease", ElectorState(Phase.FOLLOWING, lease_id=1, wake_at=1.0)),
+        ("elector-validity", ElectorState(Phase.LEAVING, valid_until=9.0, lease_id=1, in_flight=True)),
+        ("elector-goes-on", ElectorState(Phase.READING)),
+        ("elector-goes-on", ElectorState(Phase.CLAIMING, wake_at=1.0, lease_id=1)),
+    ],
+)
+def test_what_is_broken_in_an_elector_is_named(name, state):
+    assert list(ElectorState().validate()) == []
+    assert name in {problem.partition(":")[0] for problem in state.validate()}

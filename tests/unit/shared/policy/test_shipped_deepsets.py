@@ -10,9 +10,10 @@ import pytest
 
 from shared.experiments.environments.placement import PlacementEnv
 from shared.experiments.environments.placement_scenarios import moving_latency
-from shared.experiments.evaluation.suites.deepsets import run
+from shared.experiments.evaluation.suites.deepsets import experiments, run_suite
+from shared.experiments.evaluation.suites.suites import SuiteInput
 from shared.policy.deepsets.features import FEATURES
-from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy, shipped_deep_sets
+from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, shipped_deep_sets
 from shared.policy.observation import Observation
 from shared.policy.weights import Card, WeightsFile, shipped
 
@@ -30,7 +31,8 @@ def test_the_card_names_data_seeds_figures_and_limits(name):
 
 @pytest.mark.parametrize("name", DEEP_SETS_POLICIES)
 def test_every_promise_is_kept_in_small(name):
-    result = run((42,), {name: shipped_deep_sets(name)}, sizes=(3, 10), share=0.02)
+    planned = experiments((3, 10), share=0.02, objectives=[name])
+    result = run_suite(SuiteInput((42,), "", (name,)), planned=planned)
     assert not result.unmet, result.unmet
 
 
@@ -38,8 +40,9 @@ def test_weights_that_were_made_worse_break_a_promise():
     """The check above can fail: the same network with its last layer turned round."""
     file = shipped("lb")
     arrays = {key: -array if key.startswith("l2") else array for key, array in file.arrays.items()}
-    worse = DeepSetsPolicy(WeightsFile(arrays, Card(policy="lb", version=1, features=list(FEATURES))))
-    assert run((42,), {"lb": worse}, sizes=(3,), share=0.02).unmet
+    worse = WeightsFile(arrays, Card(policy="lb", version=1, features=list(FEATURES)))
+    planned = experiments((3,), share=0.02, objectives=["lb"])
+    assert run_suite(SuiteInput((42,), "", ("lb",), weights={"lb": worse}), planned=planned).unmet
 
 
 @pytest.mark.parametrize("name", DEEP_SETS_POLICIES)

@@ -10,8 +10,6 @@ from contextlib import aclosing
 
 import pytest
 
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.election.elector import Elector
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
@@ -21,6 +19,8 @@ from shared.runtime.lease.leadership import Leadership, observe_leader
 from shared.runtime.lease.membership import Membership
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S, LeaseThread
 from shared.runtime.records.prefix_watch import follow_prefix
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 KEY = "/c/coordinator/leader"
 FAST = LeaseSettings.for_ttl(1)

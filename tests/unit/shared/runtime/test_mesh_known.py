@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shared.adapters.etcd.memory import MemoryEtcd
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.ports import Put
 from shared.runtime.records.policy_changes import mesh_known
 from shared.wire.keys import Keys
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
 KEYS = Keys.under("/mesh/")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from shared.adapters.etcd.memory_store import MemoryStore
 from shared.errors import ConfigError, StoreRejected
 from shared.runtime.process.process import ProcessSettings, check_etcd
+from tests.memory_store import MemoryStore
 
 
 @pytest.mark.parametrize("url", ["", "http://10.0.0.7:8700", "http://[fd00::1]:8700", "http://agent-1", "http://a:1/"])

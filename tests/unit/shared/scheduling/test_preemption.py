@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.kube.cluster_dump import ClusterDump
+from shared.kube.cluster_objects import ClusterDump
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.constraints import PodClass
 from shared.model.labels import LabelSelector, selector_of_labels

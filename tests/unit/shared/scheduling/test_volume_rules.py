@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from shared.kube.cluster_dump import ClusterDump
+from shared.kube.cluster_objects import ClusterDump
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.whatif import Outcome, what_if
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster

@@ -260,3 +260,9 @@ async def test_a_dump_holds_every_part_and_no_secret(world: ApiWorld) -> None:
         assert len(dump["nodes"]) == 3
         assert len(dump["decisions"]) == 3
         assert not [token for token in TOKENS.values() if token in answered.text]
+
+
+async def test_a_leader_checks_itself_when_a_dump_asks_for_it(world: ApiWorld) -> None:
+    for at in ("c0", "c1"):
+        dump = json.loads((await world.ask("GET", "/v1/dump?check=true", at=at)).text)
+        assert dump["check"] == []

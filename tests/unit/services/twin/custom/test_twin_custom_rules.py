@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.twin.custom.rules import MISSING, compile_rules, definition_errors, rule_errors
-from services.twin.custom.well_formed import well_formed
+from services.twin.custom.schema import well_formed
 
 Json = dict[str, Any]
 

@@ -12,6 +12,7 @@ import pytest
 from services.twin.bootstrap import make_registry
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.status import ApiError
+from services.twin.registry.updating import update
 
 Json = dict[str, Any]
 NOW_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
@@ -52,11 +53,12 @@ class Cluster:
         """GET, edit, PUT of the status subresource."""
         kind = self.registry.kind(resource)
         where = namespace if kind.namespaced else ""
-        obj = self.registry.stored(kind, where, name).fresh()
+        old = self.registry.stored(kind, where, name)
+        obj = old.fresh()
         edit(obj)
         ctx = self.registry.context("update", kind, where, name)
         ctx.subresource = "status"
-        return self.registry.update_status(ctx, resource, where, name, obj)
+        return update(self.registry, ctx, kind, old, obj, subresource=kind.subresources["status"]).obj
 
     def post(self, resource: str, name: str, subresource: str, body: Json, *, dry_run: bool = False) -> Json:
         """POST of a subresource made of functions."""

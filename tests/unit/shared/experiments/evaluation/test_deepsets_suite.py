@@ -9,19 +9,18 @@ import pytest
 
 from shared.errors import ConfigError
 from shared.experiments.evaluation.results import from_json, silent
-from shared.experiments.evaluation.suites.deepsets import SIZES, experiments, run, run_suite
+from shared.experiments.evaluation.suites.deepsets import SIZES, experiments, run_suite
 from shared.experiments.evaluation.suites.suites import SuiteInput, find_suite
 from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES
-from shared.policy.deepsets.policy import DeepSetsPolicy
 from shared.policy.networks import deep_sets_shapes
 from shared.policy.weights import Card, WeightsFile
 
 
-def untrained(name: str) -> DeepSetsPolicy:
+def untrained(name: str) -> WeightsFile:
     rng = np.random.default_rng(5)
     shapes = deep_sets_shapes([FEATURE_COUNT, 8, 1])
     arrays = {key: rng.normal(size=shape).astype(np.float32) for key, shape in shapes.items()}
-    return DeepSetsPolicy(WeightsFile(arrays, Card(policy=name, version=1, features=list(FEATURES))))
+    return WeightsFile(arrays, Card(policy=name, version=1, features=list(FEATURES)), name)
 
 
 def test_every_objective_is_promised_on_three_to_a_thousand_nodes():
@@ -40,8 +39,8 @@ def test_late_and_noisy_columns_are_told_without_a_promise():
 
 
 def test_an_untrained_network_meets_no_promise_but_never_chooses_an_infeasible_node():
-    policies = {name: untrained(name) for name in ("ee", "lb", "el")}
-    result = run((42, 43), policies, sizes=(3,), share=0.01)
+    weights = {name: untrained(name) for name in ("ee", "lb", "el")}
+    result = run_suite(SuiteInput((42, 43), "", weights=weights), planned=experiments((3,), share=0.01))
     met = {goal.goal: goal.met for goal in result.goals}
     assert met["infeasible"]
     assert not met["lb/test2-3/balanced"]
@@ -51,10 +50,10 @@ def test_an_untrained_network_meets_no_promise_but_never_chooses_an_infeasible_n
 
 
 def test_a_part_of_the_experiments_gives_the_figures_that_the_whole_gives():
-    policies = {"ee": untrained("ee")}
-    whole = run((42, 43), policies, sizes=(3,), share=0.01)
-    part = [replace(e, deciders=("ee", "oracle")) for e in experiments((3,), share=0.01, objectives=["ee"])][:2]
-    found = run((42, 43), policies, planned=part)
+    asked = SuiteInput((42, 43), "", ("ee",), weights={"ee": untrained("ee")})
+    planned = experiments((3,), share=0.01, objectives=["ee"])
+    whole = run_suite(asked, planned=planned)
+    found = run_suite(asked, planned=[replace(e, deciders=("ee", "oracle")) for e in planned[:2]])
     assert {name.split("/")[1] for name in found.policies["ee"]} == {"test1-3", "test2-3"}
     assert found.policies.keys() == {"ee", "oracle"}
     for name, metric in found.policies["ee"].items():

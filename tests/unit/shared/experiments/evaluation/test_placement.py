@@ -9,8 +9,7 @@ from shared.errors import ConfigError
 from shared.experiments.evaluation.results import Metric
 from shared.experiments.evaluation.seeds import TEST_SEEDS
 from shared.experiments.evaluation.suites import openb
-from shared.experiments.evaluation.suites.openb import goals_of, read_traces, run_suite
-from shared.experiments.evaluation.suites.published_fgd import PUBLISHED
+from shared.experiments.evaluation.suites.openb import PUBLISHED, goals_of, read_traces, run_suite
 from shared.experiments.evaluation.suites.rehearsal import Rehearsal
 from shared.experiments.evaluation.suites.suites import SuiteInput
 from shared.experiments.evaluation.worlds.placement import run_episode

@@ -6,8 +6,8 @@ import csv
 
 import pytest
 
-from shared.experiments.evaluation.deciders.placers import HEURISTICS
 from shared.experiments.evaluation.worlds.placement import run_episode
+from shared.experiments.evaluation.worlds.trace_run import HEURISTICS
 from shared.policy.frag.fragmentation import Meeting, typical_demand
 from shared.policy.frag.scorers import Fgd
 from tests.openb_trace import DATA, needs, openb_nodes, openb_pods

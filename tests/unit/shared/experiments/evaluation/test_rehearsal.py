@@ -10,7 +10,8 @@ from shared.experiments.evaluation.seeds import parse_seeds
 from shared.experiments.evaluation.suites import rehearsal
 from shared.experiments.evaluation.suites.rehearsal import FIRST_SEED, Rehearsal, rehearse
 from shared.experiments.evaluation.worlds.placement import Episode
-from shared.experiments.evaluation.worlds.trace_run import Trace, frag_weights, play
+from shared.experiments.evaluation.worlds.trace_run import Trace, play
+from shared.policy.weights import shipped
 from tests.small_trace import PODS_HEADER, node_list, small_trace
 
 
@@ -56,14 +57,14 @@ def scripted(monkeypatch, allocated):
 @pytest.mark.parametrize(("nodes", "times"), [(2426, 2), (1213, 2), (303, 8), (12, 12)])
 def test_short_lists_are_rehearsed_more_often_and_both_play_the_same_orders(monkeypatch, nodes, times):
     asked = scripted(monkeypatch, {"frag": 40, "fgd": 42})
-    found = rehearse(small_trace(nodes=nodes), frag_weights())
+    found = rehearse(small_trace(nodes=nodes), shipped("frag"))
     assert (found.gain_130, found.gain_100, found.played, found.policy) == (-2.0, -2.0, times, "fgd")
     assert asked["frag"] == asked["fgd"] == list(range(FIRST_SEED, FIRST_SEED + times))
 
 
 def test_the_learned_value_places_where_it_wins(monkeypatch):
     scripted(monkeypatch, {"frag": 42, "fgd": 40})
-    assert rehearse(small_trace(), frag_weights()).policy == "frag"
+    assert rehearse(small_trace(), shipped("frag")).policy == "frag"
 
 
 BULK = ("4000,16384,1,1000", "2000,8192,1,250", "88000,327680,8,1000", "16000,65536,0,0", "32000,131072,4,1000")
@@ -72,7 +73,7 @@ BULK = ("4000,16384,1,1000", "2000,8192,1,250", "88000,327680,8,1000", "16000,65
 
 def test_pods_unlike_openbs_are_not_left_to_the_learned_value_which_would_place_fewer_of_them():
     rows = "".join(f"pod-{index},{BULK[index % 5]},,LS,Running,0,1,0\n" for index in range(400))
-    trace, weights = Trace.parse(PODS_HEADER + rows, "p.csv", node_list(60), "n.csv"), frag_weights()
+    trace, weights = Trace.parse(PODS_HEADER + rows, "p.csv", node_list(60), "n.csv"), shipped("frag")
     found = rehearse(trace, weights)
     assert found.policy == "fgd"
     by = {

@@ -9,7 +9,7 @@ from shared.errors import ConfigError
 from shared.experiments.environments.thesis import NodeFault, ThesisSettings
 from shared.experiments.evaluation.deciders.thesis import Tally, clairvoyant, greedy, pick, policy_decider
 from shared.experiments.evaluation.suites.suites import SuiteInput
-from shared.experiments.evaluation.suites.thesis import CONDITIONS, POLICIES, Condition, episode, run, run_suite
+from shared.experiments.evaluation.suites.thesis import CONDITIONS, POLICIES, Condition, episode, run_suite
 from shared.experiments.evaluation.worlds.thesis_session import Session
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Rng, Verdicts
@@ -33,17 +33,17 @@ class Scripted:
 def first_node(policy: Scripted) -> tuple[int, Tally]:
     tally = Tally()
     session = Session.of("uniform", 42)
-    return policy_decider(lambda store: policy, tally)(session, np.random.default_rng(0)), tally
+    return policy_decider(policy, tally)(session, np.random.default_rng(0)), tally
 
 
 def test_who_sees_more_balances_better() -> None:
-    result = run(SEEDS, policies=("random", "kube-default", "greedy", "clairvoyant"), conditions=AS_FIXED)
+    result = run_suite(SuiteInput(SEEDS, "", ("random", "kube-default", "greedy", "clairvoyant")), conditions=AS_FIXED)
     imbalance = {name: metrics["uniform/imbalance"].mean for name, metrics in result.policies.items()}
     assert imbalance["clairvoyant"] < imbalance["greedy"] < imbalance["kube-default"] < imbalance["random"]
 
 
 def test_the_same_seeds_give_the_same_figures() -> None:
-    first, second = (run(SEEDS[:2], policies=("kube-default",), conditions=AS_FIXED) for _ in range(2))
+    first, second = (run_suite(SuiteInput(SEEDS[:2], "", ("kube-default",)), conditions=AS_FIXED) for _ in range(2))
     assert first.to_json() == second.to_json()
 
 
@@ -101,7 +101,7 @@ def test_goals_are_met_or_not_by_the_figures(monkeypatch: pytest.MonkeyPatch) ->
     from shared.experiments.evaluation.suites import thesis
 
     monkeypatch.setattr(thesis, "LEARNED", {"marl-dqn": lambda weights, store: KubeDefault()})
-    result = run(SEEDS, policies=("marl-dqn", "kube-default", "greedy"), conditions=AS_FIXED)
+    result = run_suite(SuiteInput(SEEDS, "", ("marl-dqn", "kube-default", "greedy")), conditions=AS_FIXED)
     unmet = {goal.goal for goal in result.unmet}
     assert "uniform: imbalance over kube-default's" in unmet
     assert "uniform: imbalance over greedy's" in unmet

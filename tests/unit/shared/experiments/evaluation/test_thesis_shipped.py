@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.experiments.evaluation.suites.thesis import CONDITIONS, run
+from shared.experiments.evaluation.suites.suites import SuiteInput
+from shared.experiments.evaluation.suites.thesis import CONDITIONS, run_suite
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.policy import NAME, MarlDqn
 from shared.policy.weights import shipped
@@ -22,7 +23,7 @@ def test_the_card_names_inputs_seeds_and_command() -> None:
 
 
 def test_it_balances_far_better_than_kube_default_and_about_as_the_greedy_that_sees_true_use() -> None:
-    result = run(VALIDATION, policies=(NAME, "kube-default", "greedy"), conditions=CONDITIONS[:1])
+    result = run_suite(SuiteInput(VALIDATION, "", (NAME, "kube-default", "greedy")), conditions=CONDITIONS[:1])
     for workload in ("uniform", "random"):
         ours, kube, greedy = (
             result.policies[name][f"{workload}/imbalance"].mean for name in (NAME, "kube-default", "greedy")

@@ -8,7 +8,6 @@ Why: gRPC's threads cannot run in a simulated event loop, and a thousand seeds n
 Refuses to do: persistence, faults (tests wrap the Store for those), anything etcd would not do.
 """
 
-# ruff: noqa: ARG002 -- the port's timeout_s: memory answers at once, so a deadline never passes here
 from __future__ import annotations
 
 import asyncio
@@ -16,9 +15,9 @@ import contextlib
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from shared.adapters.etcd.memory import MemoryEtcd
 from shared.errors import StoreRejected
 from shared.ports import Compare, KeyValue, LeaseGrant, Listing, Op, TxnResult, WatchBatch
+from tests.memory_etcd import MemoryEtcd
 
 
 class MemoryStore:

@@ -1,7 +1,7 @@
 """etcd's state machine in memory: keys, revisions, leases, history, compaction. No await, no I/O.
 
 Why: the one place that says what etcd does with a request, small enough to be read beside etcd's documentation; the
-contract tests hold it against the real one. ``memory_store.py`` gives it the face of a Store.
+contract tests hold it against the real one. No product code uses it. ``memory_store.py`` gives it the face of a Store.
 
 Rules (names as in the contract tests):
 

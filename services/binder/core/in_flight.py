@@ -1,0 +1,141 @@
+"""A unit on its way through the binder, and the only moves that it may make.
+
+The key of an in-flight binding is the pod's uid, also the key of its intent in etcd::
+
+    plan --> AWAITED --(pod known)--> CHECKED --(intent committed)--> COMMITTED --> BINDING --> settled
+                |  checked, assumed       |                             ^  |  409, unknown |
+                v                         v                             |  v               v
+             settled                   settled              RENEWING <--+ READING <--------+
+          (no candidate)            (refused, stale)     (newer resourceVersion)   |
+                                                                                   v
+    takeover --> COMMITTED (inherited)                                          MARKING --> READING --> settled
+
+An intent is in etcd from COMMITTED until after the unit is settled, and a settled unit is never touched again: late
+answers find no binding. ``TRANSITIONS`` says it exactly: which event may take a unit from which stage to which; any
+other move raises ``InvalidTransition``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from services.binder.core import events
+from shared.model.constraints import PodClass
+from shared.model.node import Node
+from shared.model.unit import cause_id
+from shared.wire.messages import Outcome, Placement
+from shared.wire.records import Intent, IntentPod
+
+
+class Stage(Enum):
+    """Where a unit is on its way; see the module's diagram."""
+
+    __hash__ = object.__hash__  # it is looked up at every move
+
+    NEW = "new"
+    AWAITED = "awaited"
+    CHECKED = "checked"
+    COMMITTED = "committed"
+    BINDING = "binding"
+    READING = "reading"
+    RENEWING = "renewing"
+    MARKING = "marking"
+    SETTLED = "settled"
+
+
+_NEW, _AWAITED, _CHECKED, _COMMITTED = Stage.NEW, Stage.AWAITED, Stage.CHECKED, Stage.COMMITTED
+_BINDING, _READING, _RENEWING, _MARKING = Stage.BINDING, Stage.READING, Stage.RENEWING, Stage.MARKING
+_SETTLED = Stage.SETTLED
+_ENDS = {stage: {_SETTLED} for stage in (_AWAITED, _CHECKED, _COMMITTED, _BINDING, _READING, _RENEWING, _MARKING)}
+_RECALLED = {_COMMITTED: {_MARKING, _SETTLED}, _BINDING: {_MARKING}}
+_INHERITED = {_NEW: {_COMMITTED}, _COMMITTED: {_READING, _MARKING, _SETTLED}}
+
+TRANSITIONS: Mapping[type[events.Event], Mapping[Stage, set[Stage]]] = {
+    events.PlanReceived: {_NEW: {_AWAITED}, _AWAITED: {_CHECKED, _SETTLED}, _CHECKED: {_SETTLED}},
+    events.PodUpserted: {**_ENDS, _AWAITED: {_CHECKED, _SETTLED}},
+    events.PodDeleted: _ENDS,
+    events.NodeUpserted: _RECALLED,
+    events.NodeDeleted: _RECALLED,
+    events.Committed: {_CHECKED: {_COMMITTED}, _RENEWING: {_COMMITTED}},
+    events.LookedUp: {**_INHERITED, _CHECKED: {_COMMITTED, _SETTLED}, _RENEWING: {_COMMITTED}},
+    events.IntentsListed: _INHERITED,
+    events.BindingAccepted: {_BINDING: {_SETTLED}},
+    events.BindingRefused: {_BINDING: {_COMMITTED, _READING, _MARKING, _SETTLED}},
+    events.BindingUnknown: {_BINDING: {_READING}},
+    events.PodRead: {_AWAITED: {_CHECKED, _SETTLED}, _READING: {_COMMITTED, _RENEWING, _MARKING, _SETTLED}},
+    events.PodReadFailed: {_AWAITED: {_SETTLED}},
+    events.PodMarked: {_MARKING: {_READING}},
+    events.Tick: {
+        **_INHERITED,
+        _COMMITTED: {_BINDING, _READING, _MARKING, _SETTLED},
+        _READING: {_READING},
+        _MARKING: {_READING},
+    },
+}
+"""By what happened, and from where: where a unit may go. ``Tick`` stands for all that time and room make possible."""
+
+LEGAL = frozenset(
+    (cause, start, to) for cause, moves in TRANSITIONS.items() for start, ends in moves.items() for to in ends
+)
+"""The same as single moves."""
+
+
+@dataclass(slots=True)
+class InFlightBinding:
+    """One unit on its way. ``node``: where it is to go; ``rv``: the resourceVersion its Binding names.
+
+    ``loose``: a Binding of it may be under way that we do not know the end of (an earlier leader's, or one of ours
+    that got no answer); then it may be given up only after its pod has been marked. ``withdrawing``: as what it is
+    given up, once that is decided. ``asking``: a read or a mark of its pod is under way.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    rv: str
+    node: str
+    unit: int
+    coordinator_term: int
+    plan_id: int
+    policy: str
+    arrived: float
+    placement: Placement | None = None
+    devices: tuple[int, ...] = ()
+    pod_class: PodClass | None = None
+    checked_node: Node | None = None
+    """The node as it was when it was found to take the unit."""
+    stage: Stage = Stage.NEW
+    inherited: bool = False
+    loose: bool = False
+    withdrawing: Outcome | None = None
+    asking: bool = False
+    attempts: int = 0
+    failures: int = 0
+    conflicts: int = 0
+    reason: str = ""
+    bind_us: int = 0
+    told: bool = False
+    """Its pod says that it waits for its volumes."""
+    selected: set[str] = field(default_factory=set)
+    """Claims of its pod that were seen to select its node."""
+
+    @property
+    def cause_id(self) -> str:
+        """The id under which every service logs this unit."""
+        return cause_id(self.coordinator_term, self.unit)
+
+    def intent(self, term: int) -> Intent:
+        """What is written to etcd for it under the binder's ``term``."""
+        pod = IntentPod(
+            uid=self.uid, ns=self.namespace, name=self.name, rv=self.rv, node=self.node, devices=self.devices
+        )
+        return Intent(
+            plan_id=self.plan_id,
+            coordinator_term=self.coordinator_term,
+            unit=self.unit,
+            pods=(pod,),
+            term=term,
+            policy=self.policy,
+        )

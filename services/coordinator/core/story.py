@@ -1,0 +1,119 @@
+"""What a pod's story tells beside its way through the queue: what was heard of it, and what was asked for it.
+
+The queue writes the moves (``PodQueue.story``); the core calls the two functions here, once per event and once per
+instruction. Most of either are not about one pod and cost one look into a table. Limits: see ``scheduling.story``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from services.coordinator.binding.plans import Ledger
+from services.coordinator.core import events, instructions
+from services.coordinator.core.state import State
+from shared.model.unit import cause_id
+from shared.wire.messages import Outcome
+
+MESSAGE_CHARS = 160
+"""So much of a message is kept."""
+
+_OUTCOMES = {int(outcome): outcome.name for outcome in Outcome}
+
+
+def tell_event(state: State, ledger: Ledger, event: events.Event) -> None:
+    """Write what the event says about pods; before it is taken in."""
+    teller = _EVENTS.get(type(event))
+    if teller is not None:
+        teller(state, ledger, event)
+
+
+def tell_instruction(state: State, instruction: instructions.Instruction) -> None:
+    """Write what is asked for about pods."""
+    teller = _INSTRUCTIONS.get(type(instruction))
+    if teller is not None:
+        teller(state, instruction)
+
+
+def _upserted(state: State, ledger: Ledger, event: events.PodUpserted) -> None:
+    """Only what ends a wait: the queue tells what is new or changed, and most pods are not ours."""
+    pod = event.pod
+    if not (pod.node_name or pod.finished or pod.terminating):
+        return
+    if pod.uid in state.queue.entries or pod.uid in ledger.placed:
+        what = "bound" if pod.node_name else "finished" if pod.finished else "terminating"
+        state.queue.story.add(pod.uid, "the watch shows it {} {}", what, pod.node_name)
+
+
+def _deleted(state: State, ledger: Ledger, event: events.PodDeleted) -> None:
+    if event.uid in state.queue.entries or event.uid in ledger.placed:
+        state.queue.story.add(event.uid, "the watch shows it deleted")
+
+
+def _answered(state: State, ledger: Ledger, event: events.PlanAnswered) -> None:
+    open_plan = ledger.plans.get(event.plan_id)
+    if open_plan is None:
+        return
+    uids, add = {placement.unit: placement.uid for placement in open_plan.plan.placements}, state.queue.story.add
+    for result in event.result.results:
+        uid = uids.get(result.unit)
+        if uid is not None:
+            outcome, reason = _OUTCOMES.get(result.outcome, str(result.outcome)), result.reason[:MESSAGE_CHARS]
+            add(uid, "plan {} answered: {} {} {}", event.plan_id, outcome, result.node, reason)
+
+
+def _plan_failed(state: State, ledger: Ledger, event: events.PlanFailed) -> None:
+    open_plan = ledger.plans.get(event.plan_id)
+    for placement in open_plan.plan.placements if open_plan is not None else ():
+        state.queue.story.add(placement.uid, "plan {} got no answer: {}", event.plan_id, event.code)
+
+
+def _fetched(state: State, _: Ledger, event: events.PodFetched) -> None:
+    pod = event.pod
+    said = "nothing" if event.failed else "it is gone" if pod is None else f"it is on {pod.node_name or 'no node'}"
+    state.queue.story.add(event.uid, "the API server, asked, says {}", said)
+
+
+def _unwritten(state: State, _: Ledger, event: events.ConditionFailed) -> None:
+    why = "refused" if event.refused else "throttled" if event.throttled else "failed"
+    state.queue.story.add(event.uid, "its condition was not written: {}", why)
+
+
+def _nominated(state: State, _: Ledger, event: events.NominationStored) -> None:
+    state.queue.story.add(event.uid, "nominated to {}", event.node)
+
+
+def _planned(state: State, send: instructions.SendPlan) -> None:
+    plan, add = send.plan, state.queue.story.add
+    for placed in plan.placements:
+        unit = cause_id(plan.term, placed.unit)
+        add(placed.uid, "plan {} sent: {} by {}@{} as unit {}", plan.plan_id, placed.node, placed.policy,
+            placed.policy_version, unit)  # fmt: skip
+    for eviction in plan.evictions:
+        add(eviction.uid, "plan {} evicts it from {} for {}", plan.plan_id, eviction.node, eviction.preemptor)
+        add(eviction.preemptor, "plan {} evicts {} from {} for it", plan.plan_id, eviction.uid, eviction.node)
+
+
+def _told(state: State, patch: instructions.PatchCondition) -> None:
+    state.queue.story.add(patch.uid, "told {}: {}", patch.reason, patch.message[:MESSAGE_CHARS])
+
+
+def _asked(state: State, fetch: instructions.FetchPod) -> None:
+    state.queue.story.add(fetch.uid, "the API server is asked what it is")
+
+
+_EVENTS: dict[type[events.Event], Callable[[State, Ledger, Any], None]] = {
+    events.PodUpserted: _upserted,
+    events.PodDeleted: _deleted,
+    events.PlanAnswered: _answered,
+    events.PlanFailed: _plan_failed,
+    events.PodFetched: _fetched,
+    events.ConditionFailed: _unwritten,
+    events.NominationStored: _nominated,
+}
+
+_INSTRUCTIONS: dict[type[instructions.Instruction], Callable[[State, Any], None]] = {
+    instructions.SendPlan: _planned,
+    instructions.PatchCondition: _told,
+    instructions.FetchPod: _asked,
+}

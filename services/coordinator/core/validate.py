@@ -1,0 +1,98 @@
+"""What must hold in a coordinator between two turns, checked in full: tests do so after each turn, people by ``conclave
+dump --check``, and a process with ``validate`` in its settings after each batch of events.
+
+Each line names the invariant first, then what breaks it. Reads the core and changes nothing; costs as much as all pods,
+nodes and views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from shared.scheduling.queue import Place
+
+if TYPE_CHECKING:
+    from services.coordinator.agents.views import AgentView
+    from services.coordinator.core.core import Core
+
+
+def validate(core: Core) -> list[str]:
+    """Every invariant that does not hold; empty while all is well."""
+    return [
+        *core.state.cluster.validate(),
+        *core.state.queue.validate(),
+        *_places(core),
+        *_plans(core),
+        *_ownership(core),
+        *(line for view in core.registry.views.values() for line in _view(core, view)),
+    ]
+
+
+def _places(core: Core) -> Iterator[str]:
+    """Every pending pod of ours is in exactly one place (I3)."""
+    state, current = core.state, core.cycle.current
+    groups = current.groups.values() if current is not None else ()
+    offered = {unit.pod.uid for group in groups if not group.shadow for unit in group.units}
+    for uid, entry in state.queue.entries.items():
+        placed = uid in core.ledger.placed
+        if entry.place is Place.IN_FLIGHT and not placed and uid not in offered:
+            yield f"one-place: {uid} was taken off the queue, and is neither offered nor planned"
+        if entry.place is not Place.IN_FLIGHT and placed:
+            yield f"one-place: {uid} is {entry.place.value} and planned"
+        if uid in core.takeover.held:
+            yield f"one-place: {uid} is {entry.place.value}, and held for an inherited intent"
+        if uid in state.gated:
+            yield f"one-place: {uid} is {entry.place.value} and gated"
+
+
+def _plans(core: Core) -> Iterator[str]:
+    """Open plans and assumed pods belong together (I2: what is assumed counts)."""
+    accounts, ledger, held = core.state.cache.accounts, core.ledger, core.takeover.held
+    for uid, account in accounts.items():
+        if account.assumed_at is not None and uid not in ledger.placed and uid not in held:
+            yield f"assumed: {uid} is assumed on {account.node_name} and in no plan"
+    for uid in held:
+        if uid not in accounts:
+            yield f"assumed: {uid} is held for an inherited intent and counted nowhere"
+    for uid, placed in ledger.placed.items():
+        plan = ledger.plans.get(placed.plan_id)
+        if plan is None and not placed.answered:
+            yield f"plan-open: {uid} waits for plan {placed.plan_id}, which is not open"
+        if plan is not None and all(placement.uid != uid for placement in plan.plan.placements):
+            yield f"plan-open: {uid} waits for plan {placed.plan_id}, which does not name it"
+        there = accounts.get(uid)
+        if not placed.answered and (there is None or there.node_name != placed.placement.node):
+            yield f"assumed: {uid} is planned for {placed.placement.node}, which does not count it"
+
+
+def _ownership(core: Core) -> Iterator[str]:
+    """Every node has one agent, or is known to have none."""
+    ownership = core.registry.ownership
+    nodes, owned = core.state.cache.table.row_of.keys(), ownership.owner.keys()
+    for name in nodes ^ (owned | ownership.unowned):
+        yield f"owned: {name} is {'a node' if name in nodes else 'no node'}, and dealt out otherwise"
+    for name in owned & ownership.unowned:
+        yield f"owned: {name} has an agent and is listed as without"
+    for agent, size in ownership.sizes.items():
+        count = sum(owner == agent for owner in ownership.owner.values())
+        if size != count:
+            yield f"owned: {agent} is counted with {size} nodes and has {count}"
+
+
+def _view(core: Core, view: AgentView) -> Iterator[str]:
+    """What an agent was told is what its slots mean; what it is still to be told is noted."""
+    agent, table, owner = view.record.id, core.state.cache.table, core.registry.ownership.owner
+    if view.slots != {row: name for name, (row, _, _) in view.sent.items()}:
+        yield f"view: the slots of {agent} are not those of the nodes it was sent"
+    if view.stamp > table.clock or (view.sent and not view.revision):
+        yield f"view: {agent} is said to know more than there is"
+    for name, (row, _, _) in view.sent.items():
+        if name not in view.pending and (owner.get(name) != agent or table.row_of.get(name) != row):
+            yield f"view: {agent} was sent {name}, which is not its any more, and will not be told"
+    for name, owning in owner.items():
+        if owning == agent and name not in view.sent and name not in view.pending:
+            yield f"view: {agent} owns {name} and will not be told"
+    current = core.cycle.current
+    if current is not None and agent in current.waiting and (view.request is None or not view.request.is_offer):
+        yield f"cycle-waits: the cycle waits for {agent}, which has no offer"

@@ -1,0 +1,102 @@
+"""What a pod asks of nodes beyond resources and selectors, and what nodes say of it: features, latency, and what of a
+spec we cannot honour. Pure; a bad value is refused by name (``ObjectError``).
+
+Features: kube-scheduler 1.36 plugin NodeDeclaredFeatures (``component-helpers/nodedeclaredfeatures``). Latency to the
+users comes from annotations, all in milliseconds: a node says how far it is (``conclave.io/latency-ms``), a pod what it
+would like and what it bears (``latencySoftConstraint``, ``latencyHardConstraint``); Kubernetes has no field for either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from shared.errors import ObjectError
+from shared.kube import objects as api
+from shared.model.features import DECIDING_FEATURES, HOST_USERS, RESTART_ALL
+from shared.model.node import LATENCY_ANNOTATION, UNKNOWN_LATENCY
+from shared.model.pod import LATENCY_HARD_ANNOTATION, LATENCY_SOFT_ANNOTATION
+
+
+def needed_features(spec: api.PodSpec) -> tuple[str, ...]:
+    """What a node must declare to run a pod of this spec, sorted."""
+    needed = []
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    if any(rule.action == "RestartAllContainers" for c in containers for rule in c.restart_policy_rules or ()):
+        needed.append(RESTART_ALL)
+    if spec.host_network and spec.host_users is False:
+        needed.append(HOST_USERS)
+    return tuple(needed)
+
+
+def declared_features(status: api.NodeStatus) -> tuple[str, ...]:
+    """What the node declares of all that some pod may need, sorted."""
+    return tuple(sorted(DECIDING_FEATURES.intersection(status.declared_features or ())))
+
+
+IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
+"""A request by this prefix is a claim to a device of that class (KEP-5004), whatever nodes offer."""
+
+
+def _claims_devices(spec: api.PodSpec) -> bool:
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    return any(
+        name.startswith(IMPLICIT_DEVICE_CLASS)
+        for container in containers
+        if container.resources is not None
+        for name in container.resources.requests or ()
+    )
+
+
+UNSUPPORTED: tuple[tuple[str, Callable[[api.PodSpec], bool]], ...] = (
+    ("spec.resourceClaims (dynamic resource allocation)", lambda spec: bool(spec.resource_claims)),
+    ("a request for deviceclass.resource.kubernetes.io (dynamic resource allocation)", _claims_devices),
+    ("spec.schedulingGroup (pod groups)", lambda spec: spec.scheduling_group is not None),
+)
+"""What decides where a pod may run and is not honoured here: a pod that has it is left pending and told so. Take a line
+away when its rule comes; docs/scheduling-fields.md lists every other field of the spec."""
+
+
+def unsupported_fields(spec: api.PodSpec) -> str:
+    """What of the spec we cannot honour, for people; "" where we can honour all of it."""
+    return ", ".join(what for what, is_there in UNSUPPORTED if is_there(spec))
+
+
+MAX_LATENCY_US = 3_600_000_000
+"""An hour: a latency above it is a mistake of units."""
+
+_MILLISECONDS = re.compile(r"[0-9]{1,7}(\.[0-9]{1,6})?")
+
+
+def node_latency(meta: api.ObjectMeta) -> int:
+    """The node's latency in microseconds, ``UNKNOWN_LATENCY`` without the annotation. Raises ``ObjectError``."""
+    return _latency_us(meta, LATENCY_ANNOTATION, absent=UNKNOWN_LATENCY)
+
+
+def latency_limits(meta: api.ObjectMeta) -> tuple[int, int]:
+    """(soft, hard) in microseconds, 0 where the pod names none. Raises ``ObjectError`` naming the annotation."""
+    if not meta.annotations:
+        return 0, 0
+    soft = _latency_us(meta, LATENCY_SOFT_ANNOTATION, absent=0)
+    hard = _latency_us(meta, LATENCY_HARD_ANNOTATION, absent=0)
+    if soft and hard and soft > hard:
+        raise ObjectError(
+            f"{soft / 1000:g} ms is above {LATENCY_HARD_ANNOTATION}, {hard / 1000:g} ms; lower it or raise that",
+            field=f"metadata.annotations[{LATENCY_SOFT_ANNOTATION}]",
+        )
+    return soft, hard
+
+
+def _latency_us(meta: api.ObjectMeta, annotation: str, *, absent: int) -> int:
+    """The milliseconds an annotation gives, as microseconds of at least 1; ``absent`` without it."""
+    text = (meta.annotations or {}).get(annotation)
+    if text is None:
+        return absent
+    match = _MILLISECONDS.fullmatch(text.strip())
+    latency_us = max(1, round(float(text) * 1000)) if match is not None else 0
+    if not 1 <= latency_us <= MAX_LATENCY_US:
+        raise ObjectError(
+            f"{text[:64]!r} is no latency; give milliseconds such as 20 or 12.5, at most 3600000",
+            field=f"metadata.annotations[{annotation}]",
+        )
+    return latency_us

@@ -1,0 +1,62 @@
+"""The binder without one of its safeguards each: what an ablation test switches off, and production code cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from services.binder.core import core
+from services.binder.core.events import LookedUp
+from services.binder.core.in_flight import InFlightBinding
+from services.binder.cycle import binding_cycle, check
+from services.binder.cycle.binding_cycle import BindingCycle
+from services.binder.cycle.commit import Batch, Committer, Diagnosis
+from shared.ports import Compare
+from shared.wire.messages import Outcome
+
+
+class NoCreations(Committer):
+    """Renews and deletes intents without comparing their creation."""
+
+    def _creations(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
+        return []
+
+
+class NoCompares(NoCreations):
+    """Leaves every compare out of the transactions, and asks nobody who leads."""
+
+    def _terms_and_absence(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
+        return []
+
+    def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
+        coordinator_term = self.sent.coordinator_term if self.sent is not None else 0
+        return super().failed(replace(seen, own_term=self._term, coordinator_term=coordinator_term), now)
+
+
+def without_creations(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(core, "Committer", NoCreations)
+
+
+def without_compares(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(core, "Committer", NoCompares)
+
+
+def without_the_check(patch: pytest.MonkeyPatch) -> None:
+    """Every node takes every pod."""
+    patch.setattr(check, "check_node", lambda *_: None)
+    patch.setattr(binding_cycle, "in_vain", lambda *_: "")
+
+
+def without_marking(patch: pytest.MonkeyPatch) -> None:
+    """Units are given up at once."""
+    withdraw = BindingCycle.withdraw
+
+    def at_once(
+        cycle: BindingCycle, binding: InFlightBinding, reason: str, *, outcome: Outcome = Outcome.CONFLICT
+    ) -> None:
+        binding.loose = False
+        withdraw(cycle, binding, reason, outcome=outcome)
+
+    patch.setattr(BindingCycle, "withdraw", at_once)
