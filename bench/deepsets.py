@@ -20,8 +20,9 @@ from shared.experiments.environments.placement import PlacementEnv
 from shared.experiments.environments.placement_scenarios import moving_latency, training_scenario
 from shared.experiments.evaluation.worlds.placement_rollout import choose, policy_decider
 from shared.policy.deepsets.features import FEATURE_COUNT
-from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy, shipped_deep_sets
+from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.observation import Observation
+from shared.policy.weights import shipped
 
 CALLS = 1_000
 SIZES = (3, 10, 100, 1_000, 5_000)
@@ -75,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speed and safety of ee, lb and el.")
     parser.add_argument("--decisions", type=int, default=1_000_000, help="in all, over the three policies")
     decisions = parser.parse_args().decisions
-    policies = [shipped_deep_sets(name) for name in DEEP_SETS_POLICIES]
+    policies = [DeepSetsPolicy(shipped(name)) for name in DEEP_SETS_POLICIES]
     print(f"{'nodes':>6} {'policy':>7} {'network':>12} {'decide':>12}   (us CPU)")
     for policy in policies:
         speed(policy)

@@ -21,8 +21,9 @@ from services.coordinator.core.events import NodeSample, NodesMeasured, PointerS
 from services.coordinator.core.instructions import SendOffer
 from shared.experiments.environments.node_load import NodeLoad
 from shared.experiments.environments.thesis_workload import NODE_LIMITS, Draws, EnvPod, thesis_pods, usage_array
-from shared.policy.marl.policy import NAME, MarlDqn
-from shared.policy.usage.node_samples import MOST_SHARE
+from shared.policy.marl.policy import NAME
+from shared.policy.registry import make_policy
+from shared.policy.usage.views import MOST_SHARE
 from shared.wire.codec import encode
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
@@ -54,7 +55,7 @@ def scene(policy: str, seed: int) -> Scene:
     ref = PolicyRef(policy, 1, "a" * 64 if policy == NAME else "")
     for agent in made.agents.values():
         if policy == NAME:
-            agent.lanes.use(ref, MarlDqn.from_shipped())
+            agent.lanes.use(ref, make_policy(NAME))
     made.inbox.append(PointerSeen(PolicyPointer(active=ref, number=1)))
     made.run()
     return made

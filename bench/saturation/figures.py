@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from shared.quantiles import nearest_rank
+
 
 def quantile(values: Iterable[float], percent: int) -> float:
-    """Nearest rank, never an average of two; 0 of nothing."""
-    ordered = sorted(values)
-    return round(ordered[max(1, -(-percent * len(ordered) // 100)) - 1], 3) if ordered else 0.0
+    """By nearest rank; 0 of nothing."""
+    return round(nearest_rank(values, percent / 100)[0], 3)
 
 
 def lines(found: dict[str, Any], indent: str = "") -> list[str]:

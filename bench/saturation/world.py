@@ -24,6 +24,7 @@ from services.coordinator.core import instructions as wanted
 from services.coordinator.core.core import EVENTS_PER_TURN, Core
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
+from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUpserted
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy
 from shared.wire.codec import decode, encode
@@ -98,13 +99,13 @@ class CoreWorld:
         records = tuple(AgentRecord(id=name, url=f"http://{name}", incarnation=name) for name in self._agents)
         for event in (
             seen.AgentsChanged(records), seen.BinderChanged("http://binder", 3), seen.IntentsListed(()),
-            seen.ControlSeen(), seen.Synced(seen.Source.NODES), seen.Synced(seen.Source.PODS),
+            seen.ControlSeen(), Listed("nodes"), Listed("pods"),
         ):  # fmt: skip
             self.post(event)
 
     def add_node(self, body: dict[str, Any]) -> None:
         body["metadata"]["uid"] = body["metadata"]["name"]
-        self.post(seen.NodeUpserted(node_from_api(msgspec.convert(body, api.Node))))
+        self.post(NodeUpserted(node_from_api(msgspec.convert(body, api.Node))))
 
     def add_pod(self, body: dict[str, Any], at: float | None = None) -> str:
         """Its uid. ``at``: when it was to come; the core may have been busy since."""
@@ -117,7 +118,7 @@ class CoreWorld:
 
     def remove_pod(self, uid: str) -> None:
         if self.pods.pop(uid, None) is not None:
-            self.post(seen.PodDeleted(uid), WATCH_S)
+            self.post(PodDeleted(uid), WATCH_S)
 
     def post(self, event: seen.Event, after_s: float = 0.0) -> None:
         self._sequence += 1
@@ -171,7 +172,7 @@ class CoreWorld:
 
     def _show(self, pod: Pod, after_s: float = WATCH_S) -> None:
         self.pods[pod.uid] = pod
-        self.post(seen.PodUpserted(pod), after_s)
+        self.post(PodUpserted(pod), after_s)
 
     def _change(self, uid: str, after_s: float = WATCH_S, **changes: Any) -> None:
         self._versions += 1
@@ -233,7 +234,7 @@ class CoreWorld:
                 if self._grace_s:
                     self._change(eviction.uid, BIND_S, terminating=True)
                 del self.pods[eviction.uid]
-                self.post(seen.PodDeleted(eviction.uid), BIND_S + self._grace_s + WATCH_S)
+                self.post(PodDeleted(eviction.uid), BIND_S + self._grace_s + WATCH_S)
             evictions.append(EvictionResult(eviction.uid, EvictionOutcome.EVICTED))
         for placement in plan.placements:
             pod = self.pods.get(placement.uid)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Coroutine
 from contextlib import aclosing
-
-import msgspec
-import structlog
+from typing import Any
 
 from services.agent.core import AgentCore
 from services.agent.experience import ExperienceSettings
@@ -20,110 +19,65 @@ from services.agent.policies import PolicyLoader
 from services.agent.sender import Sender
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
-from shared.election.lease import LeaseSettings
-from shared.errors import ConfigError
 from shared.policy.guard import GuardSettings
 from shared.policy.registry import make_policy, ref_of
-from shared.runtime.http.peers import build_app
-from shared.runtime.lease.membership import Membership
+from shared.runtime.lease.membership import serve_registered
 from shared.runtime.lease.thread import LeaseThread
-from shared.runtime.observe.metrics import Metrics
-from shared.runtime.process.health import Warnings
-from shared.runtime.process.process import (
-    START_TIMEOUT_S,
-    hops_of,
-    identity,
-    keys_of,
-    new_incarnation,
-    open_listener,
-    our_version,
-    peering,
-    say_ready,
-    store_opener,
-    url_of,
-)
+from shared.runtime.process.plugins import plugins_of
+from shared.runtime.process.runtime import Runtime, new_incarnation, opened
 from shared.runtime.process.service import Service
 from shared.runtime.records.policies import follow_pointer, get_weights
 from shared.runtime.records.prefix_watch import follow_prefix
-from shared.version import compatible
+from shared.version import CONCLAVE_VERSION, compatible
 from shared.wire.messages import VERSION
-from shared.wire.records import AgentRecord, LearnerRecord, decode_record, encode_record
-
-log = structlog.get_logger()
+from shared.wire.records import AgentRecord, LearnerRecord, decode_record
 
 
 async def main(service: Service, settings: AgentSettings) -> None:
     """Run until asked to stop. ``ConfigError``: a setting, etcd that does not answer, an id used twice."""
-    agent_id = identity(settings)
-    rng = random.Random(f"{settings.seed}:{agent_id}")
-    policy, guard = make_policy(settings.policy), GuardSettings(deadline_s=settings.policy_deadline_ms / 1000)
-    lived = ExperienceSettings(delay_s=settings.reward_delay_s)
-    core = AgentCore(
-        policy, rng, ref=ref_of(settings.policy), clock=time.thread_time, guard=guard, experience=lived,
-        speed=settings.workload_speed,
-    )  # fmt: skip
-    metrics = Metrics("agent")
-    thread = LeaseThread(store_opener(settings))
-    leader_key = keys_of(settings).coordinator_leader
+    async with opened(service, settings, "agent") as runtime:
+        plugins = plugins_of(settings.plugins)
+        plugins.follow(runtime.health.note)
+        core = AgentCore(
+            make_policy(settings.policy),
+            random.Random(f"{settings.seed}:{runtime.id}"),
+            ref=ref_of(settings.policy),
+            clock=time.thread_time,
+            guard=GuardSettings(deadline_s=settings.policy_deadline_ms / 1000),
+            experience=ExperienceSettings(delay_s=settings.reward_delay_s),
+            speed=settings.workload_speed,
+            profile=plugins.profile,
+        )
+        thread = LeaseThread(runtime.open_store)
+        leader_key = runtime.keys.coordinator_leader
 
-    async def read_term() -> int:
-        kv = await asyncio.wrap_future(thread.submit(thread.store.get(leader_key)))
-        return kv.create_revision if kv is not None else 0
+        async def read_term() -> int:
+            kv = await asyncio.wrap_future(thread.submit(thread.store.get(leader_key)))
+            return kv.create_revision if kv is not None else 0
 
-    hops = hops_of(settings, "agent", agent_id)
-    shell = AgentShell(core, metrics, agent_id=agent_id, read_term=read_term, hops=hops)
-    peers = peering(settings)
-    peers.standing.register(metrics)
-    app = build_app(
-        metrics,
-        routes=shell.routes(),
-        authenticator=peers.authenticator,
-        ready=lambda: service.ready,
-        settings=settings,
-    )
-    listener = await open_listener(settings, app)
-    try:
-        url = url_of(settings, listener)
+        shell = AgentShell(core, runtime.metrics, agent_id=runtime.id, read_term=read_term, hops=runtime.hops)
+        await runtime.listen(shell.routes())
         record = AgentRecord(
-            id=agent_id,
-            url=url,
+            id=runtime.id,
+            url=runtime.url,
             incarnation=new_incarnation(),
             node=settings.node,
             protocol=VERSION,
-            version=our_version(),
+            version=CONCLAVE_VERSION,
+            plugins=plugins.titles,
         )
-        replaced = asyncio.Event()
-        async with (
-            thread,
-            Membership(
-                thread,
-                key=keys_of(settings).agent(agent_id),
-                value=encode_record(record),
-                settings=LeaseSettings.for_ttl(settings.lease_ttl_s),
-                on_replaced=replaced.set,
-            ) as membership,
-        ):
-            await _registered(membership, settings)
 
-            def tell(warnings: Warnings) -> None:
-                membership.set_value(encode_record(msgspec.structs.replace(record, warnings=warnings)))
+        def begin() -> None:
+            _follow_policies(runtime, thread, core)
+            _follow_learner(runtime, thread, Sender(core, runtime.client, agent_id=runtime.id, clock=time.monotonic))
 
-            service.spawn("standing", peers.standing.run(tell))
-            _follow_policies(service, settings, thread, core)
-            sender = Sender(core, peers.client, agent_id=agent_id, clock=time.monotonic)
-            _follow_learner(service, settings, thread, sender)
-            service.mark_ready()
-            say_ready("agent", agent_id, url)
-            await _until_end(service, replaced, agent_id)
-    finally:
-        await listener.close()
-        await peers.client.close()
-        hops.close()
+        async with thread:
+            await serve_registered(runtime, thread, key=runtime.keys.agent(runtime.id), record=record, begin=begin)
 
 
-def _follow_policies(service: Service, settings: AgentSettings, thread: LeaseThread, core: AgentCore) -> None:
+def _follow_policies(runtime: Runtime[AgentSettings], thread: LeaseThread, core: AgentCore) -> None:
     """Decide by what the pointer in etcd names, as it changes."""
-    keys, main_loop = keys_of(settings), asyncio.get_running_loop()
+    keys, main_loop = runtime.keys, asyncio.get_running_loop()
 
     async def fetch(sha256: str) -> bytes | None:
         return await asyncio.wrap_future(thread.submit(get_weights(thread.store, keys, sha256)))
@@ -133,21 +87,16 @@ def _follow_policies(service: Service, settings: AgentSettings, thread: LeaseThr
     async def watch() -> None:
         async with aclosing(follow_pointer(thread.store, keys)) as pointers:
             async for stored in pointers:
-                if stored is None:
-                    log.error("policy_pointer_unreadable", key=keys.policies_active)
-                elif stored.pointer is not None:
+                if stored.pointer is not None:
                     main_loop.call_soon_threadsafe(loader.post, stored.pointer)
 
-    async def follow() -> None:
-        await asyncio.wrap_future(thread.submit(watch()))
-
-    service.spawn("policies", loader.run())
-    service.spawn("policy_pointer", follow())
+    runtime.service.spawn("policies", loader.run())
+    runtime.service.spawn("policy_pointer", _in_thread(thread, watch()))
 
 
-def _follow_learner(service: Service, settings: AgentSettings, thread: LeaseThread, sender: Sender) -> None:
+def _follow_learner(runtime: Runtime[AgentSettings], thread: LeaseThread, sender: Sender) -> None:
     """Send what is lived through to the learner that is registered, if any."""
-    prefix, main_loop = keys_of(settings).members_prefix("learner"), asyncio.get_running_loop()
+    prefix, main_loop = runtime.keys.members_prefix("learner"), asyncio.get_running_loop()
 
     async def watch() -> None:
         async with aclosing(follow_prefix(thread.store, prefix)) as views:
@@ -156,36 +105,15 @@ def _follow_learner(service: Service, settings: AgentSettings, thread: LeaseThre
                 known = sorted((r for r in records if r is not None and _speaks(r)), key=lambda r: r.id)
                 main_loop.call_soon_threadsafe(sender.follow, known[0] if known else None)
 
-    async def follow() -> None:
-        await asyncio.wrap_future(thread.submit(watch()))
+    runtime.service.spawn("learner", _in_thread(thread, watch()))
+    runtime.service.spawn("transitions", sender.run())
 
-    service.spawn("learner", follow())
-    service.spawn("transitions", sender.run())
+
+async def _in_thread(thread: LeaseThread, watch: Coroutine[Any, Any, None]) -> None:
+    """An agent has one connection to etcd, the lease thread's."""
+    await asyncio.wrap_future(thread.submit(watch))
 
 
 def _speaks(record: LearnerRecord) -> bool:
     """Whether that learner understands us."""
-    return record.protocol == VERSION and compatible(record.version, our_version())
-
-
-async def _registered(membership: Membership, settings: AgentSettings) -> None:
-    try:
-        async with asyncio.timeout(START_TIMEOUT_S):
-            await membership.wait_registered()
-    except TimeoutError as error:
-        raise ConfigError(
-            f"etcd: {','.join(settings.etcd)} did not take our registration within {START_TIMEOUT_S:g} s; "
-            "start it or mend --etcd"
-        ) from error
-
-
-async def _until_end(service: Service, replaced: asyncio.Event, agent_id: str) -> None:
-    """Until asked to stop; a second process of the same id ends this one."""
-    waiting = [asyncio.ensure_future(service.stopping.wait()), asyncio.ensure_future(replaced.wait())]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()
-    if replaced.is_set():
-        raise ConfigError(f"id: another process has registered as agent {agent_id!r}; give each agent its own --id")
+    return record.protocol == VERSION and compatible(record.version, CONCLAVE_VERSION)

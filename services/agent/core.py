@@ -27,7 +27,8 @@ from shared.errors import WireError
 from shared.model.constraints import PodClass
 from shared.policy.guard import GuardSettings, no_clock
 from shared.policy.observation import Policy, Rng
-from shared.policy.usage.node_samples import sample_of
+from shared.policy.usage.views import sample_of
+from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.state.slot_sets import unpack
 from shared.wire.messages import (
     VERSION,
@@ -75,11 +76,12 @@ class AgentCore:
         guard: GuardSettings | None = None,
         experience: ExperienceSettings | None = None,
         speed: float = 1.0,
+        profile: Profile = DEFAULT,
     ) -> None:
         self.replica = Replica()
         self.lanes = Lanes(
             ref or PolicyRef(policy.name, policy.version), policy, rng, clock=clock,
-            settings=guard or GuardSettings(), speed=speed,
+            settings=guard or GuardSettings(), speed=speed, profile=profile,
         )  # fmt: skip
         self.residents = Residents(self.lanes.store)
         self.term = 0
@@ -130,6 +132,7 @@ class AgentCore:
             self.residents.take(offer.residents, self.replica, self.now_s)
         if offer.cluster:
             self.lanes.see_cluster(np.array(offer.cluster))
+        if offer.cluster or offer.samples:
             self._measure(offer.samples)
         if offer.forget_classes:
             self._classes.clear()

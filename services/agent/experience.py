@@ -5,10 +5,10 @@
 
 Reading the reward 15 s after the binding is the thesis' T_i (section 4.1.3): a pod takes that long to show in what a
 node uses. An agent is not told which node got the pod; it sees its nodes' pods counted in the views. Reward: balance,
-by which the shipped weights were trained (``reward.balance_potential``): the squared distance of the node's most used
+by which the shipped weights were trained (``balance_of``): the squared distance of the node's most used
 part from the cluster's mean, of what it was measured to use or, where nobody measures, of what is requested on it.
 
-Only policies that can be looked into (``policy/lenses.py``) are recorded, and only while a learner wants them.
+Only policies that can be looked into (``attribution.lens_of``) are recorded, and only while a learner wants them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.model.constraints import PodClass
-from shared.policy.explain.lenses import Floats, Lens, lens_of
-from shared.policy.marl.features import PodView, node_view
-from shared.policy.marl.reward import BALANCE_UNIT, MOST_COST
+from shared.policy.attribution import Lens, lens_of
+from shared.policy.networks import Floats
 from shared.policy.observation import Observation, Policy
-from shared.policy.usage.class_usage import PARTS
 from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import HIGHEST, balance_of
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 from shared.wire.messages import Transition
-
-HIGHEST = 4
-"""Place in ``marl_features.SUMMARY`` of the mean, over all nodes, of each one's most used part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +147,3 @@ class Experience:
         if self._lens[0] is not policy:
             self._lens = (policy, lens_of(policy))
         return self._lens[1]
-
-
-def balance_of(table: NodeTable, row: int, store: UtilisationStore, mean: float) -> float:
-    """The node's balance potential (``reward.balance_potential``). ``mean``: of the nodes' most used part, over all."""
-    slot = store.nodes.get(table.names[row], -1)
-    pod = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
-    view = node_view(table, np.array([row], np.int64), np.array([slot], np.int64), pod, store)
-    highest = float(view.highest[0, 0])
-    return -float(min(((highest - mean) / BALANCE_UNIT) ** 2, MOST_COST))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.process import ProcessSettings
 
 
@@ -26,3 +27,10 @@ class AgentSettings(ProcessSettings):
     """Breaks ties, together with the id: same seed, same id, same offers, same decisions."""
     node: str = ""
     """The one node this agent serves (a DaemonSet's, from ``spec.nodeName``); empty: a share of all nodes."""
+    plugins: tuple[str, ...] = ()
+    """Filters, scores and policies of installed packages that are used, by the names of their entry points,
+    comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        plugins_of(self.plugins)

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.policy.guard import Failure, Guard, GuardSettings
-from shared.policy.marl.policy import MarlDqn
-from shared.policy.observation import Policy, Rng
+from shared.policy.heuristics import KubeDefault
+from shared.policy.observation import Policy, Rng, Supplies, supply
 from shared.policy.ranking import Ranker
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.messages import LaneReport, PolicyFailure
 from shared.wire.records import PolicyRef
@@ -72,7 +73,7 @@ class Lanes:
 
     def __init__(
         self, ref: PolicyRef, policy: Policy, rng: Rng, *, clock: Callable[[], float], settings: GuardSettings,
-        speed: float = 1.0,
+        speed: float = 1.0, profile: Profile = DEFAULT,
     ) -> None:  # fmt: skip
         self._rng = rng
         self._clock = clock
@@ -80,9 +81,10 @@ class Lanes:
         self._refused: dict[PolicyRef, Counter[Failure]] = {}
         self._fallbacks_before = 0
         self._table = NodeTable()
+        self._profile = profile
         self.store = UtilisationStore(speed=speed)
         """What our nodes were last measured to use, what stands there, and the cluster's means."""
-        self.feasibility = FeasibilityCache(self._table)
+        self.feasibility = FeasibilityCache(self._table, profile=profile)
         self.number = 0
         """Of the policy pointer that these lanes follow in every point; 0: of none."""
         self.active = self._lane(ref, policy, candidate=False)
@@ -96,7 +98,7 @@ class Lanes:
 
     def rank(self, table: NodeTable) -> None:
         """Rank the nodes of another table from now on; guards and their counts stay."""
-        self._table, self.feasibility = table, FeasibilityCache(table)
+        self._table, self.feasibility = table, FeasibilityCache(table, profile=self._profile)
         self.active.ranker = self._ranker(self.active.guard)
         if self.candidate is not None:
             self.candidate.ranker = self._ranker(self.candidate.guard)
@@ -168,9 +170,8 @@ class Lanes:
         return told[:16]
 
     def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool) -> Lane:
-        if isinstance(policy, MarlDqn):
-            policy.observer.store = self.store
-        guard = Guard(policy, clock=self._clock, settings=self._settings)
+        supply(policy, Supplies(self.store, self._profile.scores))
+        guard = Guard(policy, KubeDefault(self._profile.scores), clock=self._clock, settings=self._settings)
         return Lane(ref, guard, self._ranker(guard), candidate=candidate)
 
     def _ranker(self, guard: Guard) -> Ranker:

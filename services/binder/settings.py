@@ -10,6 +10,7 @@ import msgspec
 
 from services.binder.core.state import CoreSettings
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.process import ProcessSettings, SchedulerName
 
 
@@ -40,11 +41,19 @@ class BinderSettings(ProcessSettings):
     validate: bool = False
     """Check every invariant of the core after each batch of events, and end the term where one is broken, with the
     stories of the pods it names. For tests and for hunting a bug: it costs as much as all pods, each time."""
+    plugins: tuple[str, ...] = ()
+    """Filters, scores and policies of installed packages that are used, by the names of their entry points,
+    comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        plugins_of(self.plugins)
 
     def core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
             scheduler_name=self.scheduler_name,
+            profile=plugins_of(self.plugins).profile,
             max_bindings=self.max_bindings,
             volumes_wait_s=self.volumes_wait_s,
             sweep_every_s=self.sweep_every_s,

@@ -1,16 +1,12 @@
-"""Runs one term: hands events to the core in batches, carries out what it says, feeds the results back.
+"""What a leading binder does about its core's instructions; inbox, turns and timer are ``LeaderShell``'s.
 
-Everything that arrived since the last turn of the loop is one batch, so a lone plan is handled at once and a burst
-costs one pass. Leadership is asked for by the clock before each batch and again right before each Binding, which is the
-one write that no transaction fences; on doubt nothing more goes out. It refuses to decide; the core does.
+Leadership is asked for again right before each Binding, which is the one write that no transaction fences.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
 from functools import partial
-from typing import Any
 
 import structlog
 from prometheus_client import Histogram
@@ -33,11 +29,12 @@ from services.binder.core.instructions import (
     Refuse,
     Stop,
 )
-from services.binder.io.api_calls import ApiCalls, Validity
+from services.binder.io.api_calls import ApiCalls
 from services.binder.io.store_calls import StoreCalls
 from shared.errors import LeadershipLost, StoreError, StoreFenced
 from shared.ports import Clock, KubeApi, Store
 from shared.runtime.http.refusals import Refused
+from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
@@ -47,7 +44,7 @@ from shared.wire.messages import Plan, PlanResult
 log = structlog.get_logger()
 
 
-class Shell:
+class Shell(LeaderShell[Event, Instruction]):
     """One term's shell. ``run`` lasts until the term ends, by an error."""
 
     def __init__(
@@ -55,10 +52,9 @@ class Shell:
         clock: Clock, failpoints: Failpoints, bind_timeout_s: float = 5.0, bind_ms: Quantiles | None = None,
         commit_ms: Quantiles | None = None, bind_seconds: Histogram | None = None, hops: Hops | None = None,
     ) -> None:  # fmt: skip
+        super().__init__(core.handle_all, tick=Tick(), clock=clock, leadership=leadership)
         self.core = core
         self._log = log.bind(term=core.state.term)
-        self._leadership = leadership
-        self._clock = clock
         self.store_calls = StoreCalls(
             store,
             self.post,
@@ -80,23 +76,10 @@ class Shell:
             log=self._log,
             hops=hops,
         )
-        self._inbox: list[Event] = []
-        self._turning = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: float | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ended: asyncio.Future[None] | None = None
         self._requests: dict[int, asyncio.Future[PlanResult]] = {}
         self._request_id = 0
         self._idle = asyncio.Event()
         self.draining = False
-
-    def post(self, events: Iterable[Event]) -> None:
-        """Events for the next turn of the loop."""
-        self._inbox.extend(events)
-        if self._inbox and not self._turning:
-            self._turning = True
-            asyncio.get_running_loop().call_soon(self._turn)
 
     async def submit(self, plan: Plan) -> PlanResult:
         """The plan's results. Refused: ``Refused`` with a stable code; ``LeadershipLost`` (503): outcome unknown."""
@@ -104,7 +87,7 @@ class Shell:
             await self._confirm(plan.term)
         if self.draining:
             raise Refused("this binder is stopping", code="not_ready")
-        if self._ended is not None and self._ended.done():
+        if self.over:
             raise LeadershipLost("this binder leads no more")
         self._request_id += 1
         request = self._request_id
@@ -133,15 +116,10 @@ class Shell:
 
     async def run(self) -> None:
         """Eternal; raises what ends the term: ``LeadershipLost``, ``StoreFenced``, or a bug's error."""
-        self._ended = asyncio.get_running_loop().create_future()
-        self._start(self.store_calls.list_intents())
+        self.start(self.store_calls.list_intents())
         try:
-            await self._ended
+            await super().run()
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
-            for task in self._tasks:
-                task.cancel()
             for waiting in self._requests.values():
                 if not waiting.done():
                     waiting.set_exception(LeadershipLost("this binder leads no more"))
@@ -149,39 +127,28 @@ class Shell:
     async def drain(self) -> None:
         """Accept no more plans; return when every unit on its way is settled and its intent gone."""
         self.draining = True
-        while self.core.busy and self._ended is not None and not self._ended.done():
+        while self.core.busy and not self.over:
             self._idle.clear()
             await self._idle.wait()
 
-    def _turn(self) -> None:
-        self._turning = False
-        if self._ended is None or self._ended.done():
-            return
-        if not self._leadership.is_valid():
-            self._end(LeadershipLost("the lease may have ended"))
-            return
-        events, self._inbox = self._inbox, []
-        try:
-            for instruction in self.core.handle_all(events, self._clock()):
-                self._carry_out(instruction)
-        except Exception as error:  # noqa: BLE001  the shell's one guard: it ends the term with this error
-            self._end(error)
-            return
-        self._set_timer(self.core.wake_at)
+    def turned(self, turn: Turn) -> None:  # noqa: ARG002
+        """Ask for the core's next deadline."""
+        self.wake_at(self.core.wake_at)
         if not self.core.busy:
             self._idle.set()
 
-    def _end(self, error: BaseException) -> None:
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_exception(error)
+    def end(self, error: BaseException) -> None:
+        """End the term with this error; nobody drains it any more."""
+        super().end(error)
         self._idle.set()
 
-    def _carry_out(self, instruction: Instruction) -> None:
+    def carry_out(self, instruction: Instruction) -> None:
+        """Each call runs beside the others and ends in an event."""
         match instruction:
             case Bind():
-                self._start(self.api_calls.bind(instruction))
+                self.start(self.api_calls.bind(instruction))
             case Commit():
-                self._start(self.store_calls.commit(instruction))
+                self.start(self.store_calls.commit(instruction))
             case Answer():
                 waiting = self._requests.get(instruction.request)
                 if waiting is not None and not waiting.done():
@@ -189,23 +156,23 @@ class Shell:
             case Refuse():
                 self._refuse(instruction)
             case ReadPod():
-                self._start(self.api_calls.read(instruction))
+                self.start(self.api_calls.read(instruction))
             case PatchObject():
-                self._start(self.api_calls.patch_object(instruction))
+                self.start(self.api_calls.patch_object(instruction))
             case Evict():
                 term, (planned_in, _) = self.core.state.term, instruction.plan
                 may_act = partial(self.store_calls.leads, term, planned_in)
-                self._start(self.api_calls.evict(instruction, self.core.state.settings.scheduler_name, may_act))
+                self.start(self.api_calls.evict(instruction, self.core.state.settings.scheduler_name, may_act))
             case MarkPod():
-                self._start(self.api_calls.mark(instruction))
+                self.start(self.api_calls.mark(instruction))
             case LookUp():
-                self._start(self.store_calls.look_up(instruction))
+                self.start(self.store_calls.look_up(instruction))
             case ListIntents():
-                self._start(self.store_calls.list_intents())
+                self.start(self.store_calls.list_intents())
             case ListPods():
-                self._start(self.api_calls.list_pods())
+                self.start(self.api_calls.list_pods())
             case Stop():
-                self._end(StoreFenced(instruction.reason))
+                self.end(StoreFenced(instruction.reason))
             case Log():
                 getattr(self._log, instruction.level)(instruction.event, **dict(instruction.facts))
 
@@ -214,28 +181,3 @@ class Shell:
         waiting = self._requests.get(refuse.request)
         if waiting is not None and not waiting.done():
             waiting.set_exception(Refused(refuse.message, code=refuse.code, retry_after_s=refuse.retry_after_s))
-
-    def _set_timer(self, at: float | None) -> None:
-        if at == self._timer_at:
-            return
-        self._timer_at = at
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if at is not None:
-            delay_s = max(0.0, at - self._clock())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
-
-    def _tick(self) -> None:
-        self._timer_at = None
-        self.post((Tick(),))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._end(error)

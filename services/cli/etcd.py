@@ -24,7 +24,7 @@ from shared.ports import KeyValue, Store
 from shared.version import compatible
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 from shared.wire.messages import VERSION
-from shared.wire.records import AgentRecord, MemberRecord, decode_record
+from shared.wire.records import AgentRecord, MemberRecord, decode_record, plugins_differ
 
 if TYPE_CHECKING:
     from shared.runtime.process.process import ProcessSettings
@@ -196,7 +196,7 @@ def _leader(kv: KeyValue) -> Leading | None:
 
 def warnings_of(view: MeshView) -> list[str]:
     """One line each; empty when all is well."""
-    return [*_nobody(view), *_told(view), *_registrations(view), *_versions(view), *_plain(view)]
+    return [*_nobody(view), *_told(view), *_registrations(view), *_versions(view), *_plugins(view), *_plain(view)]
 
 
 def _nobody(view: MeshView) -> Iterator[str]:
@@ -230,6 +230,17 @@ def _versions(view: MeshView) -> Iterator[str]:
             yield f"{name}: runs {version}, the mesh {usual}: {what}"
 
 
+def _plugins(view: MeshView) -> Iterator[str]:
+    """Of others than the leader's."""
+    leader = view.processes.get(f"coordinator/{view.coordinator.record.identity}") if view.coordinator else None
+    if leader is None:
+        return
+    for name, plugins in sorted(_processes(view, "plugins")):
+        service = name.partition(" ")[0]
+        if service != "learner" and (text := plugins_differ(service, plugins, leader.plugins)):
+            yield f"{name}: {text}"
+
+
 def _plain(view: MeshView) -> Iterator[str]:
     """Some with TLS and some without: they cannot talk to each other."""
     urls = dict(_processes(view, "url"))
@@ -239,7 +250,7 @@ def _plain(view: MeshView) -> Iterator[str]:
                 yield f"{name}: listens without TLS, others with it: they refuse each other; use one overlay for all"
 
 
-def _processes(view: MeshView, field: str) -> Iterator[tuple[str, str]]:
+def _processes(view: MeshView, field: str) -> Iterator[tuple[str, Any]]:
     for name, agent in view.agents.items():
         yield f"agent {name}", getattr(agent, field)
     for name, member in view.processes.items():

@@ -1,40 +1,13 @@
-"""Entry point of the coordinator: parse settings, run; nothing else."""
+"""Entry point of the coordinator: ``python -m services.coordinator [--SETTING VALUE]...``."""
 
 from __future__ import annotations
 
 import shared.runtime.process.lean  # noqa: F401  first: it keeps the process small
 
 # isort: split
-import sys
-
-import structlog
-
 from services.coordinator.app import main
 from services.coordinator.settings import CoordinatorSettings
-from shared.errors import ConfigError
-from shared.runtime.observe.log_tail import LogTail
-from shared.runtime.observe.logging import configure
-from shared.runtime.process.process import identity, read_settings
-from shared.runtime.process.service import EXIT_CONFIG, run_service
-
-
-def run() -> int:
-    """The exit code."""
-    try:
-        settings = read_settings(CoordinatorSettings, "coordinator")
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_CONFIG
-    tail = LogTail() if settings.admin_listen else None
-    configure("coordinator", level=settings.log_level, tail=tail)
-    structlog.contextvars.bind_contextvars(id=identity(settings))
-    return run_service(
-        lambda service: main(service, settings, tail),
-        name="coordinator",
-        follow_parent=settings.follow_parent,
-        live_listen=settings.live_listen,
-    )
-
+from shared.runtime.process.process import run_process
 
 if __name__ == "__main__":
-    raise SystemExit(run())
+    raise SystemExit(run_process("coordinator", CoordinatorSettings, lambda: main))

@@ -12,6 +12,7 @@ from services.coordinator.core.state import LEAST_REQUEST_TIMEOUT_S, CoreSetting
 from shared.policy.registry import make_policy
 from shared.policy.rollout.judging import RolloutSettings
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.process import ProcessSettings, SchedulerName, split_address
 from shared.runtime.process.runtime_settings import RuntimeTable
 
@@ -77,6 +78,9 @@ class CoordinatorSettings(ProcessSettings):
     validate: bool = False
     """Check every invariant of the core after each batch of events, and end the term where one is broken, with the
     stories of the pods it names. For tests and for hunting a bug: it costs as much as all pods, each time."""
+    plugins: tuple[str, ...] = ()
+    """Filters, scores and policies of installed packages that are used, by the names of their entry points,
+    comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,11 +90,13 @@ class CoordinatorSettings(ProcessSettings):
                 raise ValueError("admin_listen: needs credentials; give admin_token_file, or the tls_* files")
         elif self.admin_token_file is not None:
             raise ValueError("admin_token_file: is for the admin API; give admin_listen too")
+        plugins_of(self.plugins)
         make_policy(self.policy)
 
     def core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
+            profile=plugins_of(self.plugins).profile,
             preemption_strict=self.preemption_pdb == "strict",
             batch_units=self.batch_units,
             plans_in_flight=self.plans_in_flight,

@@ -1,16 +1,8 @@
-"""Runs one term: hands events to the core in batches, carries out what it says, feeds the results back.
-
-Everything that arrived since the last turn of the loop is one batch, so a lone pod is handled at once and a burst
-costs one pass. Before each batch leadership is asked for by the clock; on doubt nothing more goes out. It refuses to
-decide; the core does.
-"""
+"""What a leading coordinator does about its core's instructions; inbox, turns and timer are ``LeaderShell``'s."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Coroutine, Iterable
-from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -41,6 +33,7 @@ from services.coordinator.rollout import pointer
 from services.coordinator.rollout.window_ring import WindowRing
 from shared.errors import LeadershipLost, StoreFenced, StoreUnknown
 from shared.ports import Clock, CreateRevisionIs, Put, Store
+from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
 from shared.wire.keys import Keys
@@ -50,15 +43,7 @@ log = structlog.get_logger()
 PUBLISH_RETRY_S = 0.5
 
 
-class Validity(Protocol):
-    """What a leader is asked before each batch (``Leadership``)."""
-
-    def is_valid(self, now: float | None = None) -> bool:
-        """Whether this process may act as leader now."""
-        ...
-
-
-class Shell:
+class Shell(LeaderShell[Event, Instruction]):
     """One term's shell. ``run`` lasts until the term ends, by an error."""
 
     def __init__(
@@ -73,18 +58,11 @@ class Shell:
         metrics: Metrics,
         scheduler_metrics: SchedulerMetrics | None = None,
     ) -> None:
+        super().__init__(core.handle, tick=Tick(), clock=clock, leadership=leadership, most_events=EVENTS_PER_TURN)
         self.core = core
         self._store = store
         self._keys = keys
-        self._leadership = leadership
-        self._clock = clock
         self._failpoints = failpoints
-        self._inbox: list[Event] = []
-        self._turning = False
-        self._posted_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ended: asyncio.Future[None] | None = None
         self._partition: PublishPartition | None = None
         self._partition_changed = asyncio.Event()
         self.peers: Peers | None = None
@@ -101,52 +79,24 @@ class Shell:
         """What the shell talks through; they post back to it, hence not in the constructor."""
         self.peers, self.writes = peers, writes
 
-    def post(self, events: Iterable[Event]) -> None:
-        """Events for the next turn of the loop."""
-        self._inbox.extend(events)
-        if self._inbox and not self._turning:
-            self._turning, self._posted_at = True, self._clock()
-            asyncio.get_running_loop().call_soon(self._turn)
-
-    def post_one(self, event: Event) -> None:
-        """One event for the next turn of the loop."""
-        self.post((event,))
-
     async def run(self) -> None:
         """Eternal; raises what ends the term: ``LeadershipLost``, ``StoreFenced``, or a bug's error."""
-        self._ended = asyncio.get_running_loop().create_future()
         try:
-            await self._ended
+            await super().run()
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
             if self.writes is not None:
                 self.writes.close()
-            for task in self._tasks:
-                task.cancel()
 
-    def _turn(self) -> None:
-        self._turning = False
-        if self._ended is None or self._ended.done():
-            return
-        if not self._leadership.is_valid():
-            self._end(LeadershipLost("the lease may have ended"))
-            return
-        events, self._inbox = self._inbox[:EVENTS_PER_TURN], self._inbox[EVENTS_PER_TURN:]
-        began_s, began_cpu_s = time.perf_counter(), time.thread_time()
-        began = self._clock()
-        try:
-            for instruction in self.core.handle(events, self._clock()):
-                self._carry_out(instruction)
-        except Exception as error:  # noqa: BLE001  the shell's one guard: it ends the term with this error
-            self._end(error)
-            return
-        ended = self._clock()
-        self.pulse.turned(ended, took_s=ended - began, waited_s=began - self._posted_at, events=len(events))
-        self._took(time.perf_counter() - began_s, time.thread_time() - began_cpu_s)
-        self.post(())  # the rest of a large batch, after whatever else waits for the loop
-        stats = self.core.state.stats
-        self.throughput.mark(self.core.state.now, stats.bound, stats.answers)
+    def turned(self, turn: Turn) -> None:
+        """Note what the turn took, and what ended in it."""
+        self.pulse.turned(turn.ended, took_s=turn.took_s, waited_s=turn.waited_s, events=turn.events)
+        self.turn_ms.record(turn.took_s * 1000)
+        self.turn_cpu_ms.record(turn.cpu_s * 1000)
+        stats, now = self.core.state.stats, self.core.state.now
+        self.throughput.mark(now, stats.bound, stats.answers)
+        if self._scheduler_metrics is not None:
+            self._scheduler_metrics.turn.observe(turn.took_s)
+            self._scheduler_metrics.turn_cpu.observe(turn.cpu_s)
         if stats.latencies_s or stats.rounds_s or stats.attempts_s:
             latencies_s, rounds_s = stats.take_samples()
             self.throughput.took(latencies_s, rounds_s)
@@ -157,19 +107,8 @@ class Shell:
             if self._scheduler_metrics is not None:
                 self._scheduler_metrics.observe(stats, rounds_s)
 
-    def _took(self, turn_s: float, cpu_s: float) -> None:
-        """A turn lasted so long: nothing else ran on this loop, the answers of the API included."""
-        self.turn_ms.record(turn_s * 1000)
-        self.turn_cpu_ms.record(cpu_s * 1000)
-        if self._scheduler_metrics is not None:
-            self._scheduler_metrics.turn.observe(turn_s)
-            self._scheduler_metrics.turn_cpu.observe(cpu_s)
-
-    def _end(self, error: BaseException) -> None:
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_exception(error)
-
-    def _carry_out(self, instruction: Instruction) -> None:
+    def carry_out(self, instruction: Instruction) -> None:
+        """Each call runs beside the others and ends in an event."""
         assert self.peers is not None
         assert self.writes is not None
         match instruction:
@@ -180,7 +119,7 @@ class Shell:
             case SendView():
                 self.start(self.peers.view(instruction))
             case SetTimer():
-                self._set_timer(instruction.at)
+                self.wake_at(instruction.at)
             case PatchCondition() | EmitEvent() | FetchPod():
                 self.writes.submit(instruction)
             case PublishPartition():
@@ -191,26 +130,9 @@ class Shell:
             case KeepWindow():
                 self.windows.keep(instruction.window)
             case StepDown():
-                self._end(LeadershipLost(instruction.reason))
+                self.end(LeadershipLost(instruction.reason))
             case Log():
                 getattr(log, instruction.level)(instruction.event, term=self.core.state.term, **dict(instruction.facts))
-
-    def _set_timer(self, at: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_s = max(0.0, at - self._clock())
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self.post_one, Tick())
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it beside everything else; its error ends the term."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._end(error)
 
     async def publish_partitions(self) -> None:
         """Write the newest partition under our term; eternal. ``StoreFenced``: somebody else leads."""

@@ -6,104 +6,55 @@ and nothing needs it.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 from pathlib import Path
 
-import msgspec
-import structlog
-
-from services.learner.core import HistoryRead, LearnerCore
+from services.learner.core import HistoryRead, LearnerCore, PointerSeen
 from services.learner.gate import gate_of
 from services.learner.online import OnlineTrainer
 from services.learner.publishing import Publisher
 from services.learner.settings import LearnerSettings
 from services.learner.shell import LearnerShell, OnLosses
-from shared.election.lease import LeaseSettings
-from shared.errors import ConfigError, StoreError
 from shared.experiments.evaluation.seeds import parse_seeds
 from shared.policy.marl.features import FEATURES
 from shared.ports import Store
-from shared.runtime.http.peers import build_app
-from shared.runtime.lease.membership import Membership
+from shared.runtime.lease.membership import serve_registered
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.observe.metrics import Metrics
-from shared.runtime.process.health import Warnings
-from shared.runtime.process.process import (
-    await_store,
-    identity,
-    keys_of,
-    new_incarnation,
-    open_listener,
-    our_version,
-    peering,
-    say_ready,
-    store_opener,
-    url_of,
-)
+from shared.runtime.process.process import await_store
+from shared.runtime.process.runtime import new_incarnation, opened
 from shared.runtime.process.service import Service
 from shared.runtime.records.policies import follow_pointer, get_weights, read_history
+from shared.runtime.records.prefix_watch import until_known
+from shared.version import CONCLAVE_VERSION
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION
-from shared.wire.records import LearnerRecord, encode_record
-
-log = structlog.get_logger()
-
-RETRY_S = 0.5
+from shared.wire.records import LearnerRecord
 
 
 async def main(service: Service, settings: LearnerSettings) -> None:
     """Run until asked to stop. ``ConfigError``: a setting, or etcd that does not answer."""
-    service_id, keys, metrics = identity(settings), keys_of(settings), Metrics("learner")
-    store = store_opener(settings)()
-    peers = peering(settings)
-    peers.standing.register(metrics)
-    shell = _shell(settings, store, keys, metrics)
-    app = build_app(
-        metrics,
-        routes=shell.routes(),
-        authenticator=peers.authenticator,
-        ready=lambda: service.ready,
-        settings=settings,
-    )
-    listener = await open_listener(settings, app)
-    try:
+    async with opened(service, settings, "learner") as runtime:
+        store, keys = runtime.store, runtime.keys
+        shell = _shell(settings, store, keys, runtime.metrics)
+        await runtime.listen(shell.routes())
         await await_store(store, settings)
-        url = url_of(settings, listener)
         record = LearnerRecord(
-            id=service_id,
-            url=url,
+            id=runtime.id,
+            url=runtime.url,
             incarnation=new_incarnation(),
             policy=settings.policy,
             protocol=VERSION,
-            version=our_version(),
+            version=CONCLAVE_VERSION,
         )
-        replaced = asyncio.Event()
-        async with (
-            LeaseThread(store_opener(settings)) as thread,
-            Membership(
-                thread,
-                key=keys.member("learner", service_id),
-                value=encode_record(record),
-                settings=LeaseSettings.for_ttl(settings.lease_ttl_s),
-                on_replaced=replaced.set,
-            ) as membership,
-        ):
-            await membership.wait_registered()
 
-            def tell(warnings: Warnings) -> None:
-                membership.set_value(encode_record(msgspec.structs.replace(record, warnings=warnings)))
-
-            service.spawn("standing", peers.standing.run(tell))
+        def begin() -> None:
             service.spawn("pointer", _follow(store, keys, shell))
             service.spawn("learning", shell.run())
-            service.mark_ready()
-            say_ready("learner", service_id, url)
-            await _until_end(service, replaced, service_id)
-    finally:
-        await listener.close()
-        await peers.client.close()
-        await store.close()
+
+        async with LeaseThread(runtime.open_store) as thread:
+            key = keys.member("learner", runtime.id)
+            await serve_registered(runtime, thread, key=key, record=record, begin=begin)
 
 
 def _shell(settings: LearnerSettings, store: Store, keys: Keys, metrics: Metrics) -> LearnerShell:
@@ -153,28 +104,8 @@ def _forget(version: int, losses: list[float]) -> None:
 
 
 async def _follow(store: Store, keys: Keys, shell: LearnerShell) -> None:
-    while True:
-        try:
-            shell.post(HistoryRead(tuple(record.pointer for record in await read_history(store, keys))))
-            break
-        except StoreError as error:
-            log.info("policy_history_unread", error=error)
-            await asyncio.sleep(RETRY_S)
+    history = await until_known(lambda: read_history(store, keys), "policy_history_unread")
+    shell.post_one(HistoryRead(tuple(record.pointer for record in history)))
     async with aclosing(follow_pointer(store, keys)) as pointers:
         async for stored in pointers:
-            if stored is None:
-                log.error("policy_pointer_unreadable", key=keys.policies_active)
-            else:
-                shell.see(stored.pointer)
-
-
-async def _until_end(service: Service, replaced: asyncio.Event, service_id: str) -> None:
-    """Until asked to stop; a second process of the same id ends this one."""
-    waiting = [asyncio.ensure_future(service.stopping.wait()), asyncio.ensure_future(replaced.wait())]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()
-    if replaced.is_set():
-        raise ConfigError(f"id: another process has registered as learner {service_id!r}; give each its own --id")
+            shell.post_one(PointerSeen(stored.pointer))

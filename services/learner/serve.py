@@ -1,47 +1,26 @@
-"""Entry point of the learner as a service of a mesh: parse settings, run; nothing else.
+"""Entry point of the learner as a service of a mesh: ``python -m services.learner.serve [--SETTING VALUE]...``.
 
 ``python -m services.learner train`` is the other face of this package: training without a mesh.
 """
 
 from __future__ import annotations
 
-import sys
-
-import structlog
+import importlib.util
+from collections.abc import Awaitable, Callable
 
 from services.learner.settings import LearnerSettings
 from shared.errors import ConfigError
-from shared.runtime.observe.logging import configure
-from shared.runtime.process.process import identity, read_settings
-from shared.runtime.process.service import EXIT_CONFIG, run_service
+from shared.runtime.process.process import run_process
+from shared.runtime.process.service import Service
 
 
-def run() -> int:
-    """The exit code."""
-    try:
-        settings = read_settings(LearnerSettings, "learner")
-        _check_torch()
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_CONFIG
-    from services.learner.app import main
-
-    configure("learner", level=settings.log_level)
-    structlog.contextvars.bind_contextvars(id=identity(settings))
-    return run_service(
-        lambda service: main(service, settings),
-        name="learner",
-        follow_parent=settings.follow_parent,
-        live_listen=settings.live_listen,
-    )
-
-
-def _check_torch() -> None:
-    import importlib.util
-
+def _main() -> Callable[[Service, LearnerSettings], Awaitable[None]]:
     if importlib.util.find_spec("torch") is None:
         raise ConfigError("learner: torch is missing; install the extra: pip install 'conclave[learn]'")
+    from services.learner.app import main
+
+    return main
 
 
 if __name__ == "__main__":
-    raise SystemExit(run())
+    raise SystemExit(run_process("learner", LearnerSettings, _main))

@@ -1,14 +1,14 @@
-"""Carries out what the learner's core says: transitions in over HTTP, training and the gate in a thread, etcd last.
+"""What the learner does about its core's instructions: transitions in over HTTP, training and the gate in a thread.
 
 The event loop stays free for the lease, health and the agents' transitions; torch and the twin run beside it, one at a
-time. It refuses transitions of another policy by code, so that an agent knows why nothing is taken.
+time. Transitions of another policy are refused by code, so that an agent knows why nothing is taken.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -19,7 +19,6 @@ from services.learner.core import (
     Gated,
     Instruction,
     LearnerCore,
-    PointerSeen,
     Publish,
     Published,
     Taken,
@@ -35,11 +34,13 @@ from shared.runtime.http.callers import Caller
 from shared.runtime.http.limits import Rate
 from shared.runtime.http.peers import PeerRoute
 from shared.runtime.http.refusals import Refused
+from shared.runtime.leader_shell import LeaderShell
 from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.service import boottime
 from shared.wire.codec import MAX_BODY_BYTES, encode
 from shared.wire.codec import decode as decode_message
 from shared.wire.messages import VERSION, Transitions, TransitionsAck
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.wire.records import PolicyRef
 
 log = structlog.get_logger()
 
@@ -53,13 +54,14 @@ Fetch = Callable[[str], Awaitable[bytes | None]]
 OnLosses = Callable[[int, list[float]], None]
 
 
-class LearnerShell:
-    """``run`` is an eternal task; ``post`` may be called from the loop at any time."""
+class LearnerShell(LeaderShell[Event, Instruction]):
+    """``run`` is an eternal task. One thing at a time: what comes while an instruction is carried out waits."""
 
     def __init__(
         self, core: LearnerCore, trainer: OnlineTrainer, gate: GateFunction, publisher: Publisher, metrics: Metrics, *,
         updates: int, seeds: tuple[int, ...], fetch: Fetch, on_losses: OnLosses,
     ) -> None:  # fmt: skip
+        super().__init__(self._take_in, tick=Taken(0), clock=boottime, leadership=None, most_events=1)
         self._core = core
         self._trainer = trainer
         self._gate = gate
@@ -68,7 +70,6 @@ class LearnerShell:
         self._seeds = seeds
         self._fetch = fetch
         self._on_losses = on_losses
-        self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._taken = 0
         """Transitions that the one ``Taken`` in the inbox stands for: training takes minutes, agents go on sending."""
         self._base: WeightsFile | None = None
@@ -110,38 +111,30 @@ class LearnerShell:
         if len(self._dropped) > MOST_AGENTS:
             self._dropped.popitem(last=False)
         if taken and not self._taken:
-            self.post(Taken(taken))
+            self.post_one(Taken(taken))
         self._taken += taken
         self._message_id += 1
         return encode(TransitionsAck(VERSION, self._message_id, message.message_id, message.term, taken))
 
-    def post(self, event: Event) -> None:
-        """An event for the core."""
-        self._inbox.put_nowait(event)
+    def _take_in(self, events: Sequence[Event], now: float) -> Iterable[Instruction]:  # noqa: ARG002
+        [event] = events
+        if isinstance(event, Taken):
+            event, self._taken = Taken(self._taken), 0
+        return self._core.handle(event)
 
-    def see(self, pointer: PolicyPointer | None) -> None:
-        """The pointer as etcd has it now."""
-        self.post(PointerSeen(pointer))
+    def carry_out(self, instruction: Instruction) -> None:
+        """Minutes may pass: in a thread, while the loop is free for everything else."""
+        self.hold()
+        self.start(self._answer(instruction))
 
-    async def run(self) -> None:
-        """Handle one event after the other; what follows from it is done before the next."""
-        while True:
-            event = await self._inbox.get()
-            if isinstance(event, Taken):
-                event, self._taken = Taken(self._taken), 0
-            instructions = self._core.handle(event)
-            while instructions:
-                answer = await self._carry_out(instructions[0])
-                instructions = [*instructions[1:], *self._core.handle(answer)]
-
-    async def _carry_out(self, instruction: Instruction) -> Event:
+    async def _answer(self, instruction: Instruction) -> None:
         match instruction:
             case Train():
-                return await self._train(instruction)
+                self.resume(await self._train(instruction))
             case Gate():
-                return await self._judge()
+                self.resume(await self._judge())
             case Publish():
-                return await self._publish(instruction)
+                self.resume(await self._publish(instruction))
 
     async def _train(self, order: Train) -> Trained:
         try:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from shared.model.resources import GPU_MILLI
+
 
 class Toleration(Struct, frozen=True, array_like=True, gc=False):
     """``operator`` is Exists or Equal; empty ``key`` with Exists tolerates all; empty ``effect`` means any effect."""
@@ -82,6 +84,14 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     latency_hard_us: int = 0
     workload: str = ""
     features: tuple[str, ...] = ()
+
+
+def gpu_milli_of(pod_class: PodClass) -> int:
+    """Thousandths of a device that the class asks for; 0 for none."""
+    for name, amount in pod_class.requests:
+        if name == GPU_MILLI:
+            return amount
+    return 0
 
 
 class Norms(Struct, frozen=True, array_like=True, gc=False):

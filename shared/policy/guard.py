@@ -56,10 +56,15 @@ class Guard:
     """A policy and its fallback. ``failures`` counts by kind since this policy was put behind the guard."""
 
     def __init__(
-        self, policy: Policy, *, clock: Callable[[], float] = no_clock, settings: GuardSettings | None = None
+        self,
+        policy: Policy,
+        fallback: Policy | None = None,
+        *,
+        clock: Callable[[], float] = no_clock,
+        settings: GuardSettings | None = None,
     ) -> None:
         self.policy = policy
-        self.fallback: Policy = KubeDefault()
+        self.fallback = fallback or KubeDefault()
         self.failures: Counter[Failure] = Counter()
         self.fallbacks = 0
         """Decisions made by the fallback."""

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.policy.observation import Observation, Rng, Verdicts
+from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
+from shared.scheduling.framework import Score
+from shared.scheduling.scores import WEIGHTS
 from shared.scheduling.scores.allocation import balanced_allocation, least_allocated, most_allocated
 from shared.scheduling.scores.preferences import affinity_score, taint_score
 
-TAINT_WEIGHT, AFFINITY_WEIGHT, FIT_WEIGHT, BALANCED_WEIGHT = 3, 2, 1, 1
-"""Weights of kube-scheduler's default profile (``apis/config/v1/default_plugins.go``)."""
+TAINT_WEIGHT, AFFINITY_WEIGHT = WEIGHTS["TaintToleration"], WEIGHTS["NodeAffinity"]
+FIT_WEIGHT, BALANCED_WEIGHT = WEIGHTS["NodeResourcesFit"], WEIGHTS["NodeResourcesBalancedAllocation"]
 
 
 class KubeDefault:
-    """kube-scheduler's default profile: least allocated + balanced + taints + preferred affinity."""
+    """kube-scheduler's default profile: least allocated + balanced + taints + preferred affinity, and what the user
+    brings."""
 
     name = "kube-default"
     version = 1
     row_local = True
+    needs = frozenset({Need.SCORES})
+
+    def __init__(self, scores: tuple[Score, ...] = ()) -> None:
+        self._scores = scores
+
+    def supply(self, supplies: Supplies) -> None:
+        """Add these scores from now on."""
+        self._scores = supplies.scores
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
-        """The weighted sum of the plugins' scores."""
+        """The weighted sum of the scores."""
         table, pod_class, rows, norms = (
             observation.table, observation.pod_class, observation.rows, observation.norms,
         )  # fmt: skip
@@ -28,33 +39,30 @@ class KubeDefault:
         score = score + BALANCED_WEIGHT * balanced_allocation(table, pod_class, rows)
         score = score + TAINT_WEIGHT * taint_score(table, pod_class, rows, norms)
         score = score + AFFINITY_WEIGHT * affinity_score(table, pod_class, rows, norms)
+        for own in self._scores:
+            score = score + own.weight * own.raw(table, pod_class, rows)
         return Verdicts(score.astype(np.float64))
 
 
 class LeastAllocated:
-    """The emptiest node first."""
+    """The emptiest node first: mean free share of cpu and memory."""
 
     name = "least-allocated"
     version = 1
     row_local = True
+    _score = staticmethod(least_allocated)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
-        """Mean free share of cpu and memory."""
-        score = least_allocated(observation.table, observation.pod_class, observation.rows)
+        """That share, 0..100."""
+        score = self._score(observation.table, observation.pod_class, observation.rows)
         return Verdicts(score.astype(np.float64))
 
 
-class MostAllocated:
-    """The fullest node that still fits first (bin packing)."""
+class MostAllocated(LeastAllocated):
+    """The fullest node that still fits first (bin packing): mean used share."""
 
     name = "most-allocated"
-    version = 1
-    row_local = True
-
-    def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
-        """Mean used share of cpu and memory."""
-        score = most_allocated(observation.table, observation.pod_class, observation.rows)
-        return Verdicts(score.astype(np.float64))
+    _score = staticmethod(most_allocated)
 
 
 class Random:

@@ -1,7 +1,7 @@
-"""The two network shapes that agents run, in numpy: a ReLU MLP, and Deep Sets over the candidates.
+"""The two network shapes that agents run: a ReLU MLP, and Deep Sets over the candidates (``deepsets.policy`` runs it).
 
-Agents need no torch: training exports arrays by name, and these functions must give what torch gave, within 1e-5. They
-hold no state and no weights of their own; ``weights`` checks the arrays before any of this runs.
+Agents need no torch: training exports arrays by name, and numpy must give what torch gave, within 1e-5. Nothing here
+holds state or weights of its own; ``weights`` checks the arrays before any of this runs.
 
 Deep Sets (Zaheer et al., NeurIPS 2017, section 3.1) replaces each layer by one that treats every candidate alike and
 adds the set's pooled features, ``y_i = x_i W + pool(x) G + b``. Reordering the candidates reorders the answers and
@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Params = Mapping[str, Floats]
-Pool = Literal["mean", "max"]
 
 
 def layer_count(params: Params, prefix: str = "") -> int:
@@ -72,41 +70,3 @@ def mlp(params: Params, x: Floats, layers: int, prefix: str = "") -> Floats:
         if index < layers - 1:
             x = np.maximum(x, np.float32(0))
     return x
-
-
-def deep_sets(
-    params: Params,
-    x: Floats,
-    layers: int,
-    *,
-    mask: NDArray[np.bool_] | None = None,
-    pool: Pool = "mean",
-    prefix: str = "",
-) -> Floats:
-    """Permutation-equivariant layers with ReLU between them, linear at the end.
-
-    ``x`` float32 ``[..., candidates, inputs]`` to float32 ``[..., candidates, outputs]``. ``mask`` bool
-    ``[..., candidates]``: only these are pooled; what comes out for the others means nothing. Arrays: an MLP's, and
-    ``<prefix>l<i>.g`` [in, out] for the pooled features.
-    """
-    for index in range(layers):
-        pooled = _pooled(x, mask, pool)
-        own = x @ params[f"{prefix}l{index}.w"]
-        x = own + (pooled @ params[f"{prefix}l{index}.g"] + params[f"{prefix}l{index}.b"])
-        if index < layers - 1:
-            x = np.maximum(x, np.float32(0))
-    return x
-
-
-def _pooled(x: Floats, mask: NDArray[np.bool_] | None, pool: Pool) -> Floats:
-    """The set's features, float32 ``[..., 1, inputs]``; zeros for an empty set."""
-    if x.shape[-2] == 0:
-        return np.zeros((*x.shape[:-2], 1, x.shape[-1]), np.float32)
-    if mask is None:
-        return np.asarray(x.mean(-2, keepdims=True) if pool == "mean" else x.max(-2, keepdims=True), np.float32)
-    shown = mask[..., None]
-    if pool == "mean":
-        count = np.maximum(shown.sum(-2, keepdims=True, dtype=np.float32), np.float32(1))
-        return np.asarray(np.where(shown, x, np.float32(0)).sum(-2, keepdims=True) / count, np.float32)
-    best = np.where(shown, x, np.float32(-np.inf)).max(-2, keepdims=True)
-    return np.asarray(np.where(np.isfinite(best), best, np.float32(0)), np.float32)

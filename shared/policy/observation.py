@@ -1,14 +1,22 @@
-"""The one policy interface: observation in, score and accept/reject per feasible node out."""
+"""The one policy interface: observation in, score and accept/reject per feasible node out; and what a policy needs.
+
+Services know no policy by name. One that needs more than the nodes and the class says so in ``needs``: the coordinator
+then gathers it and sends it along, and the agent hands it to the policy's ``supply`` before the first decision.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import NO_NORMS, Norms, PodClass
+from shared.policy.usage.utilisation import UtilisationStore
+from shared.scheduling.framework import Score
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 
 
@@ -53,3 +61,41 @@ class Policy(Protocol):
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:
         """Verdicts for ``observation.rows``, in that order."""
         ...
+
+
+class Need(StrEnum):
+    """What a policy may ask for."""
+
+    USAGE = "usage"
+    """What nodes were measured to use: the coordinator samples the metrics API."""
+    CLUSTER_MEANS = "cluster_means"
+    """Means over all nodes (``usage.views.SUMMARY``), with which an agent's nodes are compared."""
+    WORKLOADS = "workloads"
+    """The workload inventory: which workload each pod is a copy of, and which stand on the nodes; ``PodClass.workload``
+    is told."""
+    SCORES = "scores"
+    """The user's scores (``shared.plugins``), to be added to its own."""
+
+
+Needs = frozenset[Need]
+NOTHING: Needs = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Supplies:
+    """What an agent, or an explanation, has for policies that need it. The store is filled in place."""
+
+    store: UtilisationStore | None = None
+    scores: tuple[Score, ...] = ()
+
+
+def needs_of(policy: Policy | Callable[..., Policy]) -> Needs:
+    """The ``needs`` of a policy or of what makes it; one without the attribute needs nothing."""
+    needs: Needs = getattr(policy, "needs", NOTHING)
+    return needs
+
+
+def supply(policy: Policy, supplies: Supplies) -> None:
+    """Hand the policy what it needs; nothing to one that needs nothing."""
+    if needs_of(policy):
+        policy.supply(supplies)  # type: ignore[attr-defined]  # whoever has needs takes supplies

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model.constraints import NO_NORMS, Norms, PodClass
+from shared.model.constraints import NO_NORMS, Norms, PodClass, gpu_milli_of
 from shared.policy.guard import Guard, fault_of
 from shared.policy.observation import Observation, Policy, Rng, Verdicts
 from shared.scheduling.cycle.feasibility import FeasibilityCache, class_limit
-from shared.scheduling.filters.gpu_devices import gpu_milli_of
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 
 INFEASIBLE = -np.inf

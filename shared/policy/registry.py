@@ -15,11 +15,11 @@ from shared.policy.frag.policy import FragPolicy, best_fit, fgd
 from shared.policy.frag.value import NAME as FRAG
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
 from shared.policy.marl.policy import NAME, MarlDqn
-from shared.policy.observation import Policy
+from shared.policy.observation import NOTHING, Needs, Policy, needs_of
 from shared.policy.weights import WeightsFile, decode, shipped, shipped_names
 from shared.wire.records import PolicyRef
 
-HEURISTICS: Mapping[str, Callable[[], Policy]] = {
+HEURISTICS: dict[str, Callable[[], Policy]] = {
     "best-fit": best_fit,
     "fgd": fgd,
     "kube-default": KubeDefault,
@@ -44,7 +44,22 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
     **HEURISTICS,
     **{name: _shipped(name) for name in shipped_names() if name in LEARNED},
 }
-"""All that can be made by name alone."""
+"""All of ours that can be made by name alone."""
+
+_OURS = frozenset({*HEURISTICS, *LEARNED})
+
+
+def bring(name: str, maker: Callable[[], Policy]) -> None:
+    """Know a user's policy from now on; once, at start. Raises ``ConfigError`` for a name of ours."""
+    if name in _OURS:
+        raise ConfigError(f"plugin {name}: is the name of a policy of ours; rename its entry point")
+    HEURISTICS[name] = maker
+
+
+def needs_of_name(name: str) -> Needs:
+    """What the policy called ``name`` needs; nothing for one that is not known here."""
+    maker = HEURISTICS.get(name) or LEARNED.get(name)
+    return NOTHING if maker is None else needs_of(maker)
 
 
 def make_policy(name: str) -> Policy:

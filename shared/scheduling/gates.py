@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from shared.model.pod import Pod
-from shared.scheduling.cycle.feasibility import Rejection
-from shared.scheduling.cycle.framework import Code
+from shared.scheduling.framework import Code, Rejection
 
 NAME = "SchedulingGates"
 UNSUPPORTED = "ConclaveUnsupported"

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from shared.backoff import backoff_s
 from shared.errors import InvalidTransition
 from shared.model.pod import Pod
 from shared.scheduling.parked_groups import Waiting, group_key
@@ -376,5 +377,5 @@ class PodQueue:
         self.unjudged.pop(uid, None)
 
     def _backoff_s(self, entry: Entry) -> float:
-        doublings = min(max(entry.attempts - 1, 0), 32)
-        return min(self.settings.initial_backoff_s * float(2**doublings), self.settings.max_backoff_s)
+        settings = self.settings
+        return backoff_s(entry.attempts, first_s=settings.initial_backoff_s, most_s=settings.max_backoff_s)

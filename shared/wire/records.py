@@ -56,6 +56,26 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of Conclave; one of another major version is refused."""
     warnings: tuple[str, ...] = ()
     """What people should mend about this process (``shared.runtime.process.health``)."""
+    plugins: tuple[str, ...] = ()
+    """What users bring, ``kind name@release`` each (``shared.runtime.process.plugins``)."""
+
+
+def filters_in(plugins: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the filters among these plug-ins, sorted."""
+    titles = (title.removeprefix("filter ") for title in plugins if title.startswith("filter "))
+    return tuple(sorted(title.partition("@")[0] for title in titles))
+
+
+def plugins_differ(service: str, theirs: tuple[str, ...], leaders: tuple[str, ...]) -> str:
+    """What people should mend where a process has other plug-ins than the leading coordinator; "" for the same."""
+    if sorted(theirs) == sorted(leaders):
+        return ""
+    both = f"has the plugins {', '.join(theirs) or 'none'}, the coordinator {', '.join(leaders) or 'none'}"
+    remedy = "give every service the same setting and install the same releases"
+    if filters_in(theirs) == filters_in(leaders):
+        return f"{both}: they may rank differently; {remedy}"
+    harm = "it gets no nodes" if service == "agent" else "it may refuse what the coordinator places"
+    return f"{both}: the filters differ, so {harm}; {remedy}"
 
 
 class PolicyRef(msgspec.Struct, frozen=True):
@@ -170,6 +190,7 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     protocol: int = 1
     warnings: tuple[str, ...] = ()
     admin_url: str = ""
+    plugins: tuple[str, ...] = ()
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from services.cli.explain.offline import answers
 from shared.kube.cluster_objects import ClusterDump
+from shared.policy.heuristics import KubeDefault
+from shared.policy.ranking import Ranker
 from shared.scheduling.cycle import prefilter
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.cycle.filtering import run_filters
-from shared.scheduling.cycle.scoring import score_nodes
 from shared.scheduling.filters import (
     interpod_affinity,
     topology_spread,
@@ -28,6 +28,7 @@ from shared.scheduling.filters import (
     volume_zone,
 )
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
+from tests.mesh_totals import totals_of
 
 SHARED = Path(os.environ.get("CONCLAVE_SHARED", Path(__file__).parents[2].parent / "shared"))
 CASES = SHARED / "oracle" / "cases.jsonl"
@@ -103,19 +104,17 @@ def test_preemption_chooses_as_kube_scheduler_does(pairs: list[Pair]) -> None:
     assert chosen >= 100
 
 
-def test_masks_and_scores_over_all_nodes_give_kube_schedulers_totals(corpus: list[dict[str, Any]]) -> None:
-    """What a scheduling cycle uses, without the explanations, against the same expectations."""
+def test_coordinator_and_agent_together_arrive_at_kube_schedulers_totals(corpus: list[dict[str, Any]]) -> None:
+    """What the mesh uses (the coordinator's PreFilter, an agent's ranking) against the same expectations."""
     compared = 0
     for case in corpus:
         if case["expect"].get("preEnqueue"):
             continue
         dump = msgspec.convert(case["input"], ClusterDump)
         state = load_cluster(dump)
-        pod = incoming_pod(dump.pod)
-        prepared = prefilter.prefilter(state, pod)
-        rows = np.flatnonzero(run_filters(state, FeasibilityCache(state.table), prepared, explain=False).mask)
-        sums = sum(score_nodes(state, pod, rows).values()) + np.zeros(len(rows), np.int64)
-        totals = {state.table.names[row]: int(total) for row, total in zip(rows, sums, strict=True)}
+        feasibility = FeasibilityCache(state.table)
+        ranker = Ranker(state.table, feasibility, KubeDefault(), random.Random(0))
+        totals = totals_of(state, feasibility, ranker, incoming_pod(dump.pod))
         assert totals == {name: s["total"] for name, s in case["expect"].get("scores", {}).items()}, case["id"]
         compared += len(totals)
     assert compared >= 4000

@@ -11,6 +11,7 @@ import pytest
 
 from shared.kube.cluster_objects import ClusterDump
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.explain.explanation import explain_nodes, verdicts
 from shared.scheduling.explain.preemption import explain_preemption
 from shared.scheduling.explain.whatif import FILTER, what_if
@@ -36,7 +37,8 @@ def test_groups_and_candidates_agree_with_the_verdict_of_every_case() -> None:
                 continue
             feasibility = FeasibilityCache(state.table)
             outcome = what_if(state, feasibility, pod)
-            mine = {state.table.names[row]: verdict for verdict, row in verdicts(state, feasibility, pod)}
+            found = verdicts(state, feasibility, prefilter(state, pod))
+            mine = {state.table.names[row]: verdict for verdict, row in found}
             assert mine.keys() == outcome.infeasible.keys(), case["id"]
             for name, theirs in outcome.infeasible.items():
                 assert (mine[name].rejection, mine[name].stage) == (theirs.rejection, theirs.stage), (case["id"], name)

@@ -14,8 +14,8 @@ import pytest
 
 from services.cli.explain.offline import answers
 from shared.scheduling.cycle import feasibility
-from shared.scheduling.filters import FILTERS
-from shared.scheduling.filters.declared_features import NAME
+from shared.scheduling.cycle.profile import Profile
+from shared.scheduling.filters import FILTERS, LAST
 
 SHARED = Path(os.environ.get("CONCLAVE_SHARED", Path(__file__).parents[2].parent / "shared"))
 CASES = SHARED / "oracle-features" / "cases.jsonl"
@@ -49,12 +49,12 @@ def test_every_verdict_about_node_features_is_kube_schedulers(cases: list[dict[s
 
 
 def test_without_the_rule_the_oracle_disagrees(cases: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    rest = tuple(rule for rule in FILTERS if rule.name != NAME)
+    rest = tuple(rule for rule in FILTERS if rule.name != LAST)
     assert len(rest) == len(FILTERS) - 1
     monkeypatch.setattr(
         feasibility.FeasibilityCache.__init__,
         "__kwdefaults__",
-        {"filters": rest, "cache_bytes": feasibility.CACHE_BYTES},
+        {"profile": Profile(rest), "cache_bytes": feasibility.CACHE_BYTES},
     )
     wrong = [
         case["id"]

@@ -16,8 +16,9 @@ from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_class_of, pod_from_api
 from shared.model.constraints import PodClass
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.scores.allocation import balanced_allocation, least_allocated
-from shared.scheduling.scores.preferences import affinity_score, norms_of, taint_score
+from shared.scheduling.scores.preferences import affinity_score, taint_score
 from shared.scheduling.state.cache import ClusterCache
 
 SHARED = Path(os.environ.get("CONCLAVE_SHARED", Path(__file__).parents[2].parent / "shared"))

@@ -13,7 +13,7 @@ import kubernetes_validate.utils
 import pytest
 
 from shared.adapters.peers.identity import IDENTITY_DOMAIN, SERVICE_ROLES, common_name, identity_of
-from shared.runtime.process.process import UNSAFE_ETCD
+from shared.runtime.process.runtime import UNSAFE_ETCD
 from tests.manifests.rendering import (
     BUILDS,
     JOBS,

@@ -76,7 +76,7 @@ async def test_an_etcd_that_does_not_answer_is_named(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, "http://127.0.0.1:1")
     line = await told("--etcd", endpoint, "--kubeconfig", str(path))
     assert endpoint in line
-    assert "mend --etcd" in line
+    assert "correct --etcd" in line
 
 
 async def test_a_port_that_is_taken_is_named(etcd: EmbeddedEtcd, tmp_path: Path) -> None:

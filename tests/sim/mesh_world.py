@@ -20,9 +20,9 @@ from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from services.coordinator.io.kube_writes import KubeWrites
 from shared.errors import WireError
-from shared.kube.convert import node_from_api, pod_from_api
-from shared.kube.resources import Deleted, Upserted
+from shared.model.cluster_events import Listed
 from shared.policy.registry import make_policy
+from shared.runtime.kube.watches import node_events, pod_events
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
 from shared.wire.records import AgentRecord, Drained, Paused
@@ -105,8 +105,8 @@ class MeshWorld(World):
         )
         self.inform(
             coordinator,
-            seen.Synced(seen.Source.NODES),
-            seen.Synced(seen.Source.PODS),
+            Listed("nodes"),
+            Listed("pods"),
             seen.IntentsListed(intents),
             self.control,
             seen.AgentsChanged(tuple(self.records.values())),
@@ -176,15 +176,7 @@ class MeshWorld(World):
         events: list[seen.Event] = []
         for revision, plural, event in [e for e in self.kube.history if e[0] > coordinator.seen][:count]:
             coordinator.seen = revision
-            match event:
-                case Upserted() if plural == "pods":
-                    events.append(seen.PodUpserted(pod_from_api(event.object)))
-                case Deleted() if plural == "pods":
-                    events.append(seen.PodDeleted(event.object.metadata.uid))
-                case Upserted():
-                    events.append(seen.NodeUpserted(node_from_api(event.object)))
-                case Deleted():
-                    events.append(seen.NodeDeleted(event.object.metadata.name))
+            events += pod_events([event]) if plural == "pods" else node_events([event])
         gone = coordinator.open_intents - {KEYS.intent(key) for key in self.stored()}
         coordinator.open_intents -= gone
         self.inform(coordinator, *events, *(seen.IntentGone(key) for key in sorted(gone)))

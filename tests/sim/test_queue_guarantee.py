@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.core.events import NodeDeleted, ObjectChanged
+from shared.model.cluster_events import NodeDeleted, ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
 from shared.scheduling.cycle.feasibility import FeasibilityCache

@@ -25,20 +25,13 @@ from services.binder.core.events import (
     Event,
     Evicted,
     IntentsListed,
-    KindSynced,
     LookedUp,
     LookUpFailed,
-    NodeDeleted,
-    NodeUpserted,
-    ObjectChanged,
     PlanReceived,
-    PodDeleted,
     PodMarked,
     PodRead,
     PodReadFailed,
-    PodUpserted,
     StoredIntent,
-    Synced,
     Tick,
 )
 from services.binder.core.in_flight import InFlightBinding, Stage
@@ -50,6 +43,7 @@ from services.binder.core.takeover import Takeover, adopt, judge
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
 from shared.errors import InvalidState
+from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.pod import Pod
 from shared.scheduling.state.object_changes import drop_object, put_object
 from shared.wire.keys import Keys
@@ -176,10 +170,8 @@ class BinderCore:
                 self.plans.evicted(event.plan, event.result)
             case PodMarked():
                 self.cycle.pod_marked(event)
-            case Synced():
-                self.takeover.synced(event.source)
-            case KindSynced():
-                self.takeover.kind_synced(event.kind)
+            case Listed():
+                self.takeover.listed(event.kind)
             case IntentsListed():
                 self._intents_listed(event)
             case Compared():

@@ -8,19 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
-from shared.model.node import Node
+from shared.model.cluster_events import ClusterEvent
 from shared.model.pod import Pod
 from shared.wire.messages import EvictionResult, Plan
 from shared.wire.records import Intent
-
-
-class Source(Enum):
-    """A list that a new leader needs complete before it judges inherited intents."""
-
-    PODS = "pods"
-    NODES = "nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,49 +21,6 @@ class StoredIntent:
 
     intent: Intent | None
     created: int
-
-
-@dataclass(frozen=True, slots=True)
-class PodUpserted:
-    pod: Pod
-
-
-@dataclass(frozen=True, slots=True)
-class PodDeleted:
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeUpserted:
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDeleted:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectChanged:
-    """An object that volume rules read came or changed; ``item`` None: it is gone. See ``object_changes``."""
-
-    kind: str
-    key: str
-    item: object | None
-
-
-@dataclass(frozen=True, slots=True)
-class KindSynced:
-    """The first complete list of another kind has been delivered, or there is none to be had."""
-
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """The first complete list of ``source`` has been delivered."""
-
-    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +51,6 @@ class CommitRefused:
     """A compare failed (or the store refused it): nothing was written."""
 
     batch: int
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +156,7 @@ class Tick:
 
 
 Event = (
-    PodUpserted
-    | PodDeleted
-    | NodeUpserted
-    | NodeDeleted
-    | ObjectChanged
-    | KindSynced
-    | Synced
+    ClusterEvent
     | IntentsListed
     | PlanReceived
     | Committed

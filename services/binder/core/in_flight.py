@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from services.binder.core import events
+from shared.model import cluster_events
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.unit import cause_id
@@ -54,10 +55,10 @@ _INHERITED = {_NEW: {_COMMITTED}, _COMMITTED: {_READING, _MARKING, _SETTLED}}
 
 TRANSITIONS: Mapping[type[events.Event], Mapping[Stage, set[Stage]]] = {
     events.PlanReceived: {_NEW: {_AWAITED}, _AWAITED: {_CHECKED, _SETTLED}, _CHECKED: {_SETTLED}},
-    events.PodUpserted: {**_ENDS, _AWAITED: {_CHECKED, _SETTLED}},
-    events.PodDeleted: _ENDS,
-    events.NodeUpserted: _RECALLED,
-    events.NodeDeleted: _RECALLED,
+    cluster_events.PodUpserted: {**_ENDS, _AWAITED: {_CHECKED, _SETTLED}},
+    cluster_events.PodDeleted: _ENDS,
+    cluster_events.NodeUpserted: _RECALLED,
+    cluster_events.NodeDeleted: _RECALLED,
     events.Committed: {_CHECKED: {_COMMITTED}, _RENEWING: {_COMMITTED}},
     events.LookedUp: {**_INHERITED, _CHECKED: {_COMMITTED, _SETTLED}, _RENEWING: {_COMMITTED}},
     events.IntentsListed: _INHERITED,

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from services.binder.core import events
 from services.binder.core.in_flight import LEGAL, InFlightBinding, Stage
 from services.binder.core.instructions import Instruction, Log
+from shared.backoff import backoff_s
 from shared.errors import InvalidTransition
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.story import Story
@@ -57,6 +59,8 @@ class CoreSettings:
     """So long a Binding waits for volumes (kube-scheduler's bindTimeoutSeconds); then the unit is given back."""
     validate: bool = False
     """True: every invariant is checked after each event, and the term ends where one is broken: for tests and bugs."""
+    profile: Profile = DEFAULT
+    """Which filters judge; does not change during a term."""
 
 
 @dataclass(slots=True)
@@ -139,7 +143,7 @@ class State:
     """What is being handled: the cause of every move."""
 
     def __post_init__(self) -> None:
-        self.feasibility = FeasibilityCache(self.cluster.table)
+        self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
 
     @property
     def cache(self) -> ClusterCache:
@@ -180,8 +184,8 @@ class State:
     def pause(self, binding: InFlightBinding, *, at_least_s: float = 0.0) -> None:
         """Let a failed request of the unit wait, longer each time."""
         settings = self.settings
-        pause_s = min(settings.retry_s * 2.0 ** min(binding.failures, 16), settings.retry_max_s)
         binding.failures += 1
+        pause_s = backoff_s(binding.failures, first_s=settings.retry_s, most_s=settings.retry_max_s)
         self.paused[binding.uid] = self.now + max(pause_s, at_least_s)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from services.binder.core.events import Source, StoredIntent
+from services.binder.core.events import StoredIntent
 from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.state import State
 from services.binder.cycle.check import hold, may_bind, still_fits
@@ -49,7 +49,7 @@ class Takeover:
 
     def __init__(self, state: State, kinds: Collection[str] = ()) -> None:
         self._state = state
-        self._missing = set(Source)
+        self._missing = {"pods", "nodes"}
         self._kinds = set(kinds)
         self._complete_at: float | None = None
         self._intents: Mapping[str, StoredIntent] | None = None
@@ -60,7 +60,7 @@ class Takeover:
     @property
     def missing(self) -> list[str]:
         """What is waited for, for people."""
-        waits = sorted(source.value for source in self._missing) + sorted(self._kinds)
+        waits = sorted(self._missing) + sorted(self._kinds)
         if self._intents is None:
             waits.append("intents")
         if self._open:
@@ -72,12 +72,9 @@ class Takeover:
         """Whether the first list of intents has come."""
         return self._intents is not None
 
-    def synced(self, source: Source) -> None:
+    def listed(self, kind: str) -> None:
         """One list is complete."""
-        self._missing.discard(source)
-
-    def kind_synced(self, kind: str) -> None:
-        """The list of another kind is complete."""
+        self._missing.discard(kind)
         self._kinds.discard(kind)
 
     def list_intents(self, intents: Mapping[str, StoredIntent]) -> None:

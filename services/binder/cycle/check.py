@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.state import State
+from shared.model.constraints import gpu_milli_of
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.scheduling.cycle.conflicts import check_placement, within
-from shared.scheduling.cycle.feasibility import Rejection
 from shared.scheduling.cycle.prefilter import Prepare
 from shared.scheduling.filters import volume_binding, volume_limits, volume_restrictions, volume_zone
-from shared.scheduling.filters.gpu_devices import gpu_milli_of
+from shared.scheduling.framework import Rejection
 from shared.scheduling.gates import unsupported_text
 from shared.wire.messages import Outcome
 

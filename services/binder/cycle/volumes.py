@@ -18,8 +18,8 @@ from services.binder.core.state import State
 from shared.kube.cluster_objects import SELECTED_NODE
 from shared.model.cluster_objects import Claim, PersistentVolume
 from shared.model.pod import Pod
-from shared.scheduling.cycle.feasibility import Rejection
 from shared.scheduling.filters import volume_binding
+from shared.scheduling.framework import Rejection
 from shared.scheduling.matching.volumes import affinity_mask, usable_volumes
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client import Histogram
 
@@ -16,6 +16,8 @@ from services.binder.core.events import (
     BindingAccepted,
     BindingRefused,
     BindingUnknown,
+    BoundPod,
+    Compared,
     Event,
     Evicted,
     PodMarked,
@@ -23,25 +25,18 @@ from services.binder.core.events import (
     PodReadFailed,
 )
 from services.binder.core.instructions import Bind, Evict, MarkPod, PatchObject, ReadPod
-from services.binder.cycle.evict import evict
-from services.binder.io.sources import compared
+from services.binder.io.evict import evict
 from shared.errors import KubeError, KubeRejected, LeadershipLost
 from shared.kube.convert import pod_from_api
 from shared.kube.resources import PODS
 from shared.kube.scheduling_kinds import STORAGE_KINDS
+from shared.model.pod import FINISHED_PHASES
 from shared.ports import KubeApi
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
+from shared.runtime.leader_shell import Validity
 from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
-
-
-class Validity(Protocol):
-    """What a leader is asked before each batch and each Binding (``Leadership``)."""
-
-    def is_valid(self, now: float | None = None) -> bool:
-        """Whether this process may act as leader now."""
-        ...
 
 
 class ApiCalls:
@@ -166,4 +161,9 @@ class ApiCalls:
         except KubeError as error:
             self._log.info("compare_skipped", error=error)
             return
-        self._post((compared(pods),))
+        bound = {
+            pod.metadata.uid: BoundPod(pod.metadata.namespace or "", pod.metadata.name, pod.spec.node_name)
+            for pod in pods.items
+            if pod.spec.node_name and pod.status.phase not in FINISHED_PHASES
+        }
+        self._post((Compared(bound),))

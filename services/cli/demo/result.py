@@ -8,7 +8,7 @@ of a coordinator showed, so that a killed leader's counters are not lost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from shared.audit.audit import Audit, AuditReport
 from shared.audit.log import Entry
 from shared.audit.timeline import Picture, Timeline
 from shared.model.pod import POLICY_ANNOTATION
+from shared.quantiles import nearest_rank
 
 
 class Timing:
@@ -52,16 +53,8 @@ class Timing:
     def create_to_bind_ms(self) -> dict[str, float]:
         """p50 and p99 of the time from a pod's creation to its Binding, as the API server saw both."""
         times = [(at - self._created_s[name]) * 1000 for name, at in self._bound_s.items() if name in self._created_s]
-        return {"p50": round(quantile(times, 0.5), 3), "p99": round(quantile(times, 0.99), 3)}
-
-
-def quantile(values: Iterable[float], q: float) -> float:
-    """Nearest-rank quantile; 0.0 of nothing."""
-    ordered = sorted(values)
-    if not ordered:
-        return 0.0
-    rank = -int(-q * len(ordered) // 1)
-    return ordered[min(max(rank, 1), len(ordered)) - 1]
+        p50, p99 = nearest_rank(times, 0.5, 0.99)
+        return {"p50": round(p50, 3), "p99": round(p99, 3)}
 
 
 class StatsBook:

@@ -25,9 +25,10 @@ from shared.kube.convert import node_from_api, owner_of, pod_from_api
 from shared.kube.convert_relations import images_of, node_images
 from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
 from shared.scheduling.explain.whatif import FILTER, Outcome, what_if
+from shared.scheduling.framework import Rejection
 from shared.scheduling.preemption.preemption import Candidate, Preemption
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from shared.scheduling.state.cluster_state import ClusterState

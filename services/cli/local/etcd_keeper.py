@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from services.cli.local.supervisor import FIRST_BACKOFF_S, MAX_BACKOFF_S, STABLE_S, Costs, ProcessUsage
+from shared.backoff import backoff_s
 from shared.errors import ConfigError
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 
@@ -73,7 +74,7 @@ class EtcdKeeper:
             await asyncio.sleep(SAMPLE_S)
 
     async def _keep(self) -> None:
-        backoff_s = FIRST_BACKOFF_S
+        failures = 0
         while True:
             started = time.monotonic()
             await self._etcd.wait()
@@ -82,9 +83,9 @@ class EtcdKeeper:
             self._on_event("exit")
             while not self.healthy.is_set():
                 if time.monotonic() - started >= STABLE_S:
-                    backoff_s = FIRST_BACKOFF_S
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+                    failures = 0
+                failures += 1
+                await asyncio.sleep(backoff_s(failures, first_s=FIRST_BACKOFF_S, most_s=MAX_BACKOFF_S))
                 with contextlib.suppress(ConfigError):
                     await self._etcd.start()
                     self.healthy.set()

@@ -26,8 +26,9 @@ from pathlib import Path
 
 import psutil
 
+from shared.backoff import backoff_s
 from shared.errors import ConfigError
-from shared.runtime.process.parent_death import die_with_parent
+from shared.runtime.process.linux import die_with_parent
 
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 5.0
@@ -203,7 +204,7 @@ class Supervisor:
     # --- one child ------------------------------------------------------------------------------------------------
 
     async def _keep(self, child: Child) -> None:
-        backoff_s = FIRST_BACKOFF_S
+        failures = 0
         while True:
             started = time.monotonic()
             code = await self._run_once(child)
@@ -214,11 +215,11 @@ class Supervisor:
                 self._fail(child, said if code == EXIT_CONFIG else f"ended with {code}: {said}")
                 return
             if time.monotonic() - started >= STABLE_S:
-                backoff_s = FIRST_BACKOFF_S
-            await asyncio.sleep(backoff_s)
+                failures = 0
+            failures += 1
+            await asyncio.sleep(backoff_s(failures, first_s=FIRST_BACKOFF_S, most_s=MAX_BACKOFF_S))
             if self._ended(child):
                 return
-            backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
             child.restarts += 1
             self._on_event("restart", child)
 

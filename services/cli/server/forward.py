@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 from services.cli.server.errors import ServerFailed
 from services.cli.server.target import ThroughKubectl
 from shared.errors import ConfigError
-from shared.runtime.process.parent_death import die_with_parent
+from shared.runtime.process.linux import die_with_parent
 
 SERVICE, PORT = "conclave-admin", 8701
 TOKEN_SECRET = "conclave-admin-token"  # noqa: S105  the name of a Secret

@@ -20,7 +20,7 @@ import click
 
 from shared.errors import ConfigError
 from shared.experiments.evaluation.seeds import parse_seeds
-from shared.runtime.process.parent_death import die_with_parent
+from shared.runtime.process.linux import die_with_parent
 
 TRAINER = "services.learner"
 FIRST_TRAINING_SEED = 1000

@@ -16,6 +16,7 @@ from services.coordinator.core.instructions import PublishPartition, SendView
 from services.coordinator.core.state import State
 from shared.scheduling.partition import assign
 from shared.wire.messages import VERSION, ViewUpdate
+from shared.wire.records import AgentRecord, filters_in
 
 VIEW_DEADLINE_S = 1.0
 """Cycles wait so long for an agent that is being given its view; longer makes it suspect."""
@@ -140,12 +141,17 @@ class AgentRegistry:
             if view is None or view.record.incarnation != record.incarnation:
                 joined = True
                 self._state.log("agent_joined", agent=agent, url=record.url, node=record.node)
+                if not self._filters_alike(record):
+                    self._state.log(
+                        "agent_filters_differ", level="warning", agent=agent, plugins=" ".join(record.plugins)
+                    )
                 self.views[agent] = AgentView(record, self._next_epoch(), pending=self._owned_by(agent))
             else:
                 view.record = record
         if had_any and not self.views:
             self.since_empty = self._state.now
-        self._move(self.ownership.set_agents({agent: record.node for agent, record in records.items()}))
+        owners = {agent: record.node for agent, record in records.items() if self._filters_alike(record)}
+        self._move(self.ownership.set_agents(owners))
         self.publish()
         return joined
 
@@ -270,6 +276,11 @@ class AgentRegistry:
             elif view.request is not None and not view.request.is_offer and not view.suspect:
                 times.append(view.request.sent_at + VIEW_DEADLINE_S)
         return min(times, default=None)
+
+    def _filters_alike(self, record: AgentRecord) -> bool:
+        """Whether it judges by our filters. One with others gets no nodes: its answers would be refused again and
+        again, or leave out what would do."""
+        return filters_in(record.plugins) == self._state.settings.profile.names
 
     # --- inside -------------------------------------------------------------------------------------------------
 

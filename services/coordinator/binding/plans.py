@@ -21,6 +21,7 @@ from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFa
 from services.coordinator.core.instructions import FetchPod, SendPlan, StepDown
 from services.coordinator.core.state import State
 from services.coordinator.status.reporter import StatusReporter
+from shared.backoff import backoff_s
 from shared.model.pod import Pod
 from shared.wire.messages import MAX_UNITS, VERSION, Eviction, Outcome, Placement, PlacementResult, Plan
 
@@ -169,7 +170,7 @@ class Ledger:
             return open_plan.plan
         # a refusal is an answer though another send, to a binder that hangs, may still be out until its deadline
         if event.refused or not open_plan.in_flight:
-            pause = min(settings.plan_retry_s * float(2 ** min(open_plan.tries - 1, 16)), settings.plan_retry_max_s)
+            pause = backoff_s(open_plan.tries, first_s=settings.plan_retry_s, most_s=settings.plan_retry_max_s)
             open_plan.retry_at = state.now + max(pause, event.retry_after_s or 0.0)
         return None
 

@@ -29,21 +29,13 @@ from services.coordinator.core.events import (
     Event,
     IntentGone,
     IntentsListed,
-    KindSynced,
-    NodeDeleted,
     NodesMeasured,
-    NodeUpserted,
     NominationStored,
-    ObjectChanged,
     PlanAnswered,
     PlanFailed,
-    PodDeleted,
     PodFetched,
-    PodUpserted,
     PointerSeen,
     RequestFailed,
-    Source,
-    Synced,
     Tick,
     ViewAcked,
 )
@@ -62,6 +54,8 @@ from services.coordinator.rollout.evaluation import RolloutEvaluation
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
+from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
+from shared.policy.observation import Need
 from shared.scheduling.queue import Place
 
 SWEEP_QUEUE_S = 30.0
@@ -116,7 +110,7 @@ class Core:
         if self.intake.new_nodes or state.cluster.given_up:
             self.intake.settle()
         self._advance()
-        if self.variants.comparing:
+        if Need.WORKLOADS in self.variants.needs:
             self.variants.inventory.follow()
         out, state.out = state.out, []
         for instruction in out:
@@ -143,8 +137,8 @@ class Core:
                 self.intake.upsert_node(event.node, event.images)
             case ObjectChanged():
                 self.intake.change_object(event.kind, event.key, event.item)
-            case KindSynced():
-                self.takeover.kind_synced(event.kind)
+            case Listed():
+                self.takeover.listed(event.kind)
             case NodeDeleted():
                 self.intake.delete_node(event.name)
             case ViewAcked():
@@ -173,17 +167,15 @@ class Core:
             case PointerSeen():
                 self.evaluation.seen(event.pointer)
             case ControlSeen():
-                self.takeover.synced(Source.CONTROL)
+                self.takeover.listed("control")
                 self.control.seen(event)
             case NodesMeasured():
                 self.variants.measured(event.samples)
-            case Synced():
-                self.takeover.synced(event.source)
             case Tick():
                 self._timer = None
 
     def _change_agents(self, event: AgentsChanged) -> None:
-        self.takeover.synced(Source.AGENTS)
+        self.takeover.listed("agents")
         before = {agent: view.record.incarnation for agent, view in self.registry.views.items()}
         joined = self.registry.change(event)
         after = {agent: view.record.incarnation for agent, view in self.registry.views.items()}

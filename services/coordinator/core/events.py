@@ -6,25 +6,13 @@ delivered twice (I9). Times are not part of them: ``now`` is an argument of ``Co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from services.coordinator.core.state import CoreSettings
-from shared.model.node import Node
+from shared.model.cluster_events import ClusterEvent
 from shared.model.pod import Pod
 from shared.wire.messages import Decisions, PlanResult, ViewAck
 from shared.wire.records import AgentRecord, Drained, Paused, PolicyPointer
-
-
-class Source(Enum):
-    """A list that a new leader must have complete before it offers anything."""
-
-    PODS = "pods"
-    NODES = "nodes"
-    INTENTS = "intents"
-    AGENTS = "agents"
-    CONTROL = "control"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,52 +21,6 @@ class IntentRecord:
 
     key: str
     pods: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PodUpserted:
-    pod: Pod
-
-
-@dataclass(frozen=True, slots=True)
-class PodDeleted:
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeUpserted:
-    """``images``: bytes by name of what the node has; None: as before."""
-
-    node: Node
-    images: Mapping[str, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDeleted:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectChanged:
-    """An object of another kind came or changed; ``item`` None: it is gone. See ``scheduling.object_changes``."""
-
-    kind: str
-    key: str
-    item: object | None
-
-
-@dataclass(frozen=True, slots=True)
-class KindSynced:
-    """The first complete list of another kind has been delivered, or there is none to be had."""
-
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """The first complete list of ``source`` has been delivered."""
-
-    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,13 +173,7 @@ class Tick:
 
 
 Event = (
-    PodUpserted
-    | PodDeleted
-    | NodeUpserted
-    | NodeDeleted
-    | ObjectChanged
-    | KindSynced
-    | Synced
+    ClusterEvent
     | AgentsChanged
     | DecisionsReceived
     | ViewAcked

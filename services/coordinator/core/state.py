@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from random import Random
 
 from services.coordinator.core.counters import Stats
+from services.coordinator.core.decisions import Recent
 from services.coordinator.core.instructions import Instruction, Log
 from services.coordinator.cycle.constraints import Constraints
-from services.coordinator.inspect.decisions import Recent
 from services.coordinator.preemption.evictions import Evicted
 from shared.model.node import Condition
 from shared.model.pod import Pod
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.queue import PodQueue
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
@@ -37,6 +38,8 @@ PRESSURES = {
 class CoreSettings:
     """Bounds and deadlines of the core."""
 
+    profile: Profile = DEFAULT
+    """Which filters judge and which scores are added; does not change during a term."""
     batch_units: int = 64
     """Units in one round: enough to make hops cheap, few enough that a round ends in some 10 ms. 1-1024."""
     plans_in_flight: int = 3
@@ -143,7 +146,9 @@ class State:
 
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
-        self.feasibility = FeasibilityCache(self.cluster.table, cache_bytes=VERDICT_BYTES)
+        self.feasibility = FeasibilityCache(
+            self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES
+        )
         self.constraints = Constraints(self.cluster, self.feasibility)
 
     def attempted(self, uid: str, result: str) -> None:

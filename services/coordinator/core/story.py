@@ -12,11 +12,10 @@ from typing import Any
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core import events, instructions
 from services.coordinator.core.state import State
+from shared.model import cluster_events
 from shared.model.unit import cause_id
+from shared.scheduling.story import FACT_CHARS
 from shared.wire.messages import Outcome
-
-MESSAGE_CHARS = 160
-"""So much of a message is kept."""
 
 _OUTCOMES = {int(outcome): outcome.name for outcome in Outcome}
 
@@ -35,7 +34,7 @@ def tell_instruction(state: State, instruction: instructions.Instruction) -> Non
         teller(state, instruction)
 
 
-def _upserted(state: State, ledger: Ledger, event: events.PodUpserted) -> None:
+def _upserted(state: State, ledger: Ledger, event: cluster_events.PodUpserted) -> None:
     """Only what ends a wait: the queue tells what is new or changed, and most pods are not ours."""
     pod = event.pod
     if not (pod.node_name or pod.finished or pod.terminating):
@@ -45,7 +44,7 @@ def _upserted(state: State, ledger: Ledger, event: events.PodUpserted) -> None:
         state.queue.story.add(pod.uid, "the watch shows it {} {}", what, pod.node_name)
 
 
-def _deleted(state: State, ledger: Ledger, event: events.PodDeleted) -> None:
+def _deleted(state: State, ledger: Ledger, event: cluster_events.PodDeleted) -> None:
     if event.uid in state.queue.entries or event.uid in ledger.placed:
         state.queue.story.add(event.uid, "the watch shows it deleted")
 
@@ -58,7 +57,7 @@ def _answered(state: State, ledger: Ledger, event: events.PlanAnswered) -> None:
     for result in event.result.results:
         uid = uids.get(result.unit)
         if uid is not None:
-            outcome, reason = _OUTCOMES.get(result.outcome, str(result.outcome)), result.reason[:MESSAGE_CHARS]
+            outcome, reason = _OUTCOMES.get(result.outcome, str(result.outcome)), result.reason[:FACT_CHARS]
             add(uid, "plan {} answered: {} {} {}", event.plan_id, outcome, result.node, reason)
 
 
@@ -95,7 +94,7 @@ def _planned(state: State, send: instructions.SendPlan) -> None:
 
 
 def _told(state: State, patch: instructions.PatchCondition) -> None:
-    state.queue.story.add(patch.uid, "told {}: {}", patch.reason, patch.message[:MESSAGE_CHARS])
+    state.queue.story.add(patch.uid, "told {}: {}", patch.reason, patch.message[:FACT_CHARS])
 
 
 def _asked(state: State, fetch: instructions.FetchPod) -> None:
@@ -103,8 +102,8 @@ def _asked(state: State, fetch: instructions.FetchPod) -> None:
 
 
 _EVENTS: dict[type[events.Event], Callable[[State, Ledger, Any], None]] = {
-    events.PodUpserted: _upserted,
-    events.PodDeleted: _deleted,
+    cluster_events.PodUpserted: _upserted,
+    cluster_events.PodDeleted: _deleted,
     events.PlanAnswered: _answered,
     events.PlanFailed: _plan_failed,
     events.PodFetched: _fetched,

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from services.coordinator.core.events import IntentRecord, Source
+from services.coordinator.core.events import IntentRecord
 from services.coordinator.core.instructions import FetchPod
 from services.coordinator.core.state import State
 from shared.model.pod import Pod
+
+REQUIRED = frozenset({"pods", "nodes", "intents", "agents", "control"})
+"""What a new leader must have complete before it offers anything."""
 
 ASK_AGAIN_S = 2.0
 """Pause before the API server is asked again about a pod whose intent is gone."""
@@ -25,7 +28,7 @@ class Takeover:
 
     def __init__(self, state: State, kinds: Collection[str] = ()) -> None:
         self._state = state
-        self._missing = set(Source) if state.settings.await_control else set(Source) - {Source.CONTROL}
+        self._missing = set(REQUIRED if state.settings.await_control else REQUIRED - {"control"})
         self._kinds = set(kinds)
         self._complete_at: float | None = None
         self._early: dict[str, tuple[Pod, float]] = {}
@@ -43,21 +46,18 @@ class Takeover:
     @property
     def missing(self) -> list[str]:
         """What a new leader still waits for."""
-        return sorted(source.value for source in self._missing) + sorted(self._kinds)
+        return sorted(self._missing) + sorted(self._kinds)
 
-    def synced(self, source: Source) -> None:
+    def listed(self, kind: str) -> None:
         """One list is complete."""
-        self._missing.discard(source)
-
-    def kind_synced(self, kind: str) -> None:
-        """The list of another kind is complete."""
+        self._missing.discard(kind)
         self._kinds.discard(kind)
 
     def list_intents(self, intents: tuple[IntentRecord, ...]) -> None:
         """The intents there were when this leader won."""
-        if Source.INTENTS not in self._missing:
+        if "intents" not in self._missing:
             return
-        self.synced(Source.INTENTS)
+        self.listed("intents")
         self._intents = {intent.key: intent for intent in intents}
         self._node_of = {uid: node for intent in intents for uid, node in intent.pods}
         self._state.stats.inherited_intents = len(intents)

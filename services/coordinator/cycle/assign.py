@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from services.coordinator.core.decisions import Considered
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
-from services.coordinator.inspect.decisions import Considered
 from shared.model.constraints import PodClass
 from shared.model.unit import Unit
 from shared.scheduling.cycle.conflicts import fits
@@ -107,7 +107,7 @@ def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: _Head) -
         return False
     if not state.settings.check_fits:
         return True
-    return bool(allowed[row]) and fits(table, pod_class, row)
+    return bool(allowed[row]) and fits(state.feasibility, pod_class, row)
 
 
 def _assume(state: State, unit: Unit, answer: Answer, node: str) -> None:

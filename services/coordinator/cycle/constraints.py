@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 
 from shared.model.pod import Pod
-from shared.scheduling.cycle.cluster_rules import ClusterRule
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.cycle.constraints import Guidance, guidance_for, needs_guidance
 from shared.scheduling.cycle.dry_run import DryRun
@@ -23,6 +22,7 @@ from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.cycle.filtering import diagnose, run_filters
 from shared.scheduling.cycle.prefilter import NODE_AFFINITY, Prefiltered, prefilter
 from shared.scheduling.filters.topology_spread import TopologySpread
+from shared.scheduling.framework import ClusterRule
 from shared.scheduling.parked_groups import group_key
 from shared.scheduling.preemption.resolvable import Openable, openable
 from shared.scheduling.state.cluster_state import ClusterState

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.agents.views import AgentView, Request
 from services.coordinator.binding.plans import Ledger
+from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
@@ -23,14 +24,14 @@ from services.coordinator.cycle.assign import Choice, assign, assign_guided
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, AgentAnswers, Classes, Group
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
-from services.coordinator.inspect.decisions import PastDecision
 from services.coordinator.rollout.variants import Variants, judged_by
 from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE
 from shared.model.pod import Pod
 from shared.model.unit import Unit
+from shared.policy.observation import Need
 from shared.scheduling.cycle.feasibility import unavailable_message
+from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.queue import Place
-from shared.scheduling.scores.preferences import norms_of
 from shared.scheduling.state.slot_sets import guidance_of
 from shared.wire.messages import VERSION, ClassDefinition, Offer, Placement, UnitGroup
 
@@ -177,7 +178,7 @@ class Cycle:
             else:
                 guided.append(class_id)
         first_offer = state.messages + 1
-        cluster = self._variants.cluster() if self._variants.comparing else []
+        cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []
         asked = set()
         for view in agents:
             wire_groups = plain + self._guided(view, groups, guided) if guided else plain
@@ -218,7 +219,7 @@ class Cycle:
         used = [group.class_id for group in wire_groups]
         fresh = [groups[class_id] for class_id in used if class_id not in view.classes]
         residents, inventory = None, variants.inventory
-        if variants.comparing:
+        if Need.WORKLOADS in variants.needs:
             residents = inventory.tell(view, [(group.workload, group.pod_class) for group in fresh])
         unknown = [
             ClassDefinition(g.known.id, g.pod_class, g.candidate, inventory.id_of(g.workload) if g.workload else 0)

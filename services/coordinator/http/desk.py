@@ -26,7 +26,7 @@ from shared.errors import StoreRejected, StoreRolledBack
 from shared.ports import Clock, KeyValue, Store
 from shared.runtime.http.refusals import Refused
 from shared.runtime.lease.leadership import leader_of, term_of
-from shared.runtime.observe.log_tail import LogTail
+from shared.runtime.observe.logging import LogTail
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
 from shared.runtime.records.prefix_watch import follow_prefix

@@ -24,12 +24,12 @@ from services.coordinator.http.routes import (
 from shared.runtime.http import openapi
 from shared.runtime.http.callers import Role
 from shared.runtime.http.routes import Ask, Route, row
-from shared.runtime.process.process import our_version
+from shared.version import CONCLAVE_VERSION
 
 
 @cache
 def _document() -> bytes:
-    return msgspec.json.encode(openapi.document(ROUTES, version=our_version()))
+    return msgspec.json.encode(openapi.document(ROUTES, version=CONCLAVE_VERSION))
 
 
 async def described(_: Desk, __: Ask[Any, Any]) -> msgspec.Raw:

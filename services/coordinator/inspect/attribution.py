@@ -1,7 +1,8 @@
 """Why the active policy chooses a node, for ``GET /v1/explain``: Q-values, features, what lost and by how much.
 
 It judges anew, on the nodes as they stand now (a bound pod's own amounts taken off its node), so it tells what the
-policy thinks, not what it thought then; what was considered at the time stays in ``decision``. Pure, changes nothing.
+policy thinks, not what it thought then; what was considered at the time stays in ``decision``. The core's state is
+only read; the policy, an object of its own that decides nothing, is handed what it needs and remembers what it saw.
 """
 
 from __future__ import annotations
@@ -13,10 +14,8 @@ import numpy as np
 
 from services.coordinator.core.core import Core
 from shared.model.pod import Pod
-from shared.policy.explain.attribution import Candidate, Moved, attribute
-from shared.policy.explain.lenses import lens_of
-from shared.policy.marl.policy import MarlDqn
-from shared.policy.observation import Observation, Policy
+from shared.policy.attribution import Candidate, Moved, attribute, lens_of
+from shared.policy.observation import Observation, Policy, Supplies, supply
 from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
 
 
@@ -25,8 +24,7 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
     lens = lens_of(policy)
     if lens is None:
         return None
-    if isinstance(policy, MarlDqn):
-        policy.observer.store = core.variants.store
+    supply(policy, Supplies(core.variants.store, core.state.settings.profile.scores))
     table = core.state.cache.table
     rows = np.flatnonzero(core.state.feasibility.of(pod.pod_class).mask)
     own = table.row_of.get(pod.node_name) if pod.node_name else None

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from services.coordinator.core.core import Core
+from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import State
-from services.coordinator.inspect.decisions import PastDecision
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state

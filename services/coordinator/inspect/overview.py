@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from services.coordinator.binding.plans import Placed
 from services.coordinator.core.core import Core
-from services.coordinator.inspect.decisions import Considered, PastDecision
+from services.coordinator.core.decisions import Considered, PastDecision
 from services.coordinator.inspect.explain import retry_in_s
 from services.coordinator.inspect.nodes import ResourceTotal, cordoned, resource_totals
 from services.coordinator.inspect.pending import UNTRIED, class_name, reason_of

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-import numpy as np
 from msgspec import Struct
+
+from shared.quantiles import nearest_rank
 
 WINDOW_S = 10.0
 EVERY_S = 1.0
@@ -78,8 +79,5 @@ class Throughput:
 
 
 def _quantiles(values_s: Sequence[float]) -> Quantiles:
-    """Nearest rank, never an average of two."""
-    if not values_s:
-        return Quantiles(0.0, 0.0)
-    p50_s, p99_s = np.quantile(values_s, (0.5, 0.99), method="inverted_cdf").tolist()
-    return Quantiles(round(p50_s * 1000, 3), round(p99_s * 1000, 3))
+    p50, p99 = nearest_rank(values_s, 0.5, 0.99)
+    return Quantiles(round(p50 * 1000, 3), round(p99 * 1000, 3))

@@ -4,7 +4,7 @@ The core gets levels: pause, drained nodes and settings as they are now, after e
 process and not the core, how often metrics are read and the log level (that of standbys too), is applied here. A value
 in etcd that this version cannot use is told once per change and left out; the others hold.
 
-Refuses to do: writing what operators say (``shared.runtime.records.control`` does, for the admin API).
+What operators say is written by ``shared.runtime.records.control``, for the admin API.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ import structlog
 
 from services.coordinator.core.events import ControlSeen, Event
 from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
-from shared.errors import InvalidValue, StoreUnknown
+from shared.errors import InvalidValue
 from shared.ports import Store
 from shared.runtime.observe.logging import set_level
 from shared.runtime.records.admin import write_term
 from shared.runtime.records.control import control_of
-from shared.runtime.records.prefix_watch import follow_prefix
+from shared.runtime.records.prefix_watch import follow_prefix, until_known
 from shared.wire.keys import Keys
 from shared.wire.records import Drained, Paused, RuntimeSettings, decode_record
 
 log = structlog.get_logger()
-
-RETRY_S = 0.5
 
 
 class Following:
@@ -122,10 +120,4 @@ async def follow_log_level(store: Store, keys: Keys, started: CoordinatorSetting
 async def note_term(store: Store, keys: Keys, *, term: int, id: str, url: str) -> None:  # noqa: A002
     """Write that ``id`` leads ``term``; tried until it is known to be there. ``StoreFenced``: somebody else leads."""
     now = dt.datetime.now(dt.UTC)
-    while True:
-        try:
-            await write_term(store, keys, term=term, id=id, url=url, now=now)
-            return
-        except StoreUnknown as error:
-            log.info("term_unnoted", term=term, error=error)
-            await asyncio.sleep(RETRY_S)
+    await until_known(lambda: write_term(store, keys, term=term, id=id, url=url, now=now), "term_unnoted", term=term)

@@ -1,4 +1,4 @@
-"""Where the core's facts come from: the API server's pods and nodes, etcd's agents, binder leader and intents.
+"""Which of the core's facts come from etcd: agents, the binder's leader, and the intents of earlier terms.
 
 Each function follows one source for ever and posts events; they translate and decide nothing.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
-from typing import Any
 
 import structlog
 
@@ -18,23 +17,8 @@ from services.coordinator.core.events import (
     IntentGone,
     IntentRecord,
     IntentsListed,
-    KindSynced,
-    NodeDeleted,
-    NodeUpserted,
-    ObjectChanged,
-    PodDeleted,
-    PodUpserted,
-    Source,
-    Synced,
 )
-from shared.kube.convert import node_from_api, pod_from_api
-from shared.kube.convert_relations import node_images
-from shared.kube.objects import ObjectMeta
-from shared.kube.resources import Bookmark, Deleted, Malformed, Upserted
-from shared.kube.scheduling_kinds import SchedulingKind
 from shared.ports import KeyValue, Store
-from shared.runtime.kube import reflector
-from shared.runtime.kube.object_source import changes_of, synced
 from shared.runtime.lease.leadership import observe_leader
 from shared.runtime.records.prefix_watch import follow_prefix
 from shared.version import CONCLAVE_VERSION, compatible
@@ -44,63 +28,6 @@ from shared.wire.records import AgentRecord, Intent, decode_record
 
 log = structlog.get_logger()
 Post = Callable[[Iterable[Event]], None]
-
-
-def pod_events(batch: reflector.Batch[Any]) -> list[Event]:
-    """What a batch of the pods' watch tells the core."""
-    events: list[Event] = []
-    for event in batch:
-        match event:
-            case Upserted():
-                events.append(PodUpserted(pod_from_api(event.object)))
-            case Deleted():
-                events.append(PodDeleted(event.object.metadata.uid))
-            case reflector.Synced():
-                events.append(Synced(Source.PODS))
-            case Malformed():
-                bad = event.object
-                log.warning("pod_malformed", pod=f"{bad.namespace}/{bad.name}", pod_uid=bad.uid, error=bad.error)
-                if event.deleted and bad.uid:
-                    events.append(PodDeleted(bad.uid))
-            case Bookmark():
-                pass
-    return events
-
-
-def node_events(batch: reflector.Batch[Any]) -> list[Event]:
-    """What a batch of the nodes' watch tells the core."""
-    events: list[Event] = []
-    for event in batch:
-        match event:
-            case Upserted():
-                node = node_from_api(event.object)
-                if node.invalid:
-                    log.warning("node_unreadable", node=node.name, problem=node.invalid)
-                events.append(NodeUpserted(node, node_images(event.object)))
-            case Deleted():
-                events.append(NodeDeleted(event.object.metadata.name))
-            case reflector.Synced():
-                events.append(Synced(Source.NODES))
-            case Malformed():
-                log.warning("node_malformed", node=event.object.name, error=event.object.error)
-                if event.deleted:
-                    events.append(NodeDeleted(event.object.name))
-            case Bookmark():
-                pass
-    return events
-
-
-def object_events(kind: SchedulingKind, batch: reflector.Batch[Any]) -> list[Event]:
-    """What a batch of another kind's watch tells the core."""
-    events: list[Event] = [ObjectChanged(kind.name, key, item) for key, item in changes_of(kind, batch)]
-    if synced(batch):
-        events.append(KindSynced(kind.name))
-    return events
-
-
-def namespace_metas(batch: reflector.Batch[Any]) -> list[ObjectMeta]:
-    """Of the namespaces that came or changed."""
-    return [event.object.metadata for event in batch if isinstance(event, Upserted)]
 
 
 async def follow_agents(store: Store, keys: Keys, post: Post) -> None:

@@ -13,13 +13,13 @@ import structlog
 
 from shared.errors import StoreFenced, StoreUnknown
 from shared.ports import CreateRevisionIs, Put, Store
+from shared.runtime.records.prefix_watch import until_known
 from shared.wire.keys import Keys
 from shared.wire.records import TotalsRecord, decode_record, encode_record
 
 log = structlog.get_logger()
 
 EVERY_S = 10.0
-RETRY_S = 0.5
 
 
 class Totals:
@@ -39,13 +39,7 @@ class Totals:
 
     async def run(self) -> None:
         """Eternal. ``StoreFenced``: somebody else leads."""
-        while self._before is None:
-            try:
-                self._before = await self._read()
-            except StoreUnknown as error:
-                log.info("totals_unread", error=error)
-                await asyncio.sleep(RETRY_S)
-        written = self._before
+        written = self._before = await until_known(self._read, "totals_unread")
         while True:
             await asyncio.sleep(EVERY_S)
             total = self._before + self._counted()

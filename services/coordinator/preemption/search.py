@@ -31,7 +31,7 @@ from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import failure_message, unavailable_message
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
-from shared.scheduling.cycle.framework import Code
+from shared.scheduling.framework import Code
 from shared.scheduling.parked_groups import Group, group_key
 from shared.scheduling.preemption.preemption import (
     NEVER,

@@ -5,7 +5,6 @@ Refuses to do: deciding about it (``evaluation.py``).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -13,19 +12,19 @@ import msgspec
 import structlog
 
 from services.coordinator.core.events import Event, PointerSeen
-from shared.errors import ConfigError, StoreError, StoreUnknown
+from shared.errors import ConfigError, StoreError
 from shared.policy.observation import Policy
 from shared.policy.registry import HEURISTICS, load_policy, ref_of
 from shared.policy.rollout.rollout import Change, first_pointer
 from shared.policy.weights import shipped_bytes
 from shared.ports import CreateRevisionIs, Store
 from shared.runtime.records.policies import follow_pointer, get_weights, newest_change, read_pointer, write_change
+from shared.runtime.records.prefix_watch import until_known
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyRef
 
 log = structlog.get_logger()
 
-RETRY_S = 0.5
 BY = "coordinator"
 
 
@@ -33,9 +32,7 @@ async def follow(store: Store, keys: Keys, *, policy: str, term: int, post: Call
     """Tell the core every pointer; eternal. Where there is none, the policy of the settings becomes the active one."""
     async with aclosing(follow_pointer(store, keys)) as pointers:
         async for stored in pointers:
-            if stored is None:
-                log.error("policy_pointer_unreadable", key=keys.policies_active)
-            elif stored.pointer is None:
+            if stored.pointer is None:
                 await _seed(store, keys, policy, term)
             else:
                 post(PointerSeen(stored.pointer))
@@ -82,14 +79,11 @@ async def write(store: Store, keys: Keys, change: Change, term: int) -> None:
 
 
 async def _seed(store: Store, keys: Keys, policy: str, term: int) -> None:
-    while True:
-        try:
-            before = first_pointer(ref_of(policy), number=await newest_change(store, keys))
-            after = msgspec.structs.replace(before, number=before.number + 1, reason="the mesh's own --policy", by=BY)
-            weights = None if policy in HEURISTICS else shipped_bytes(policy)
-            leads = [CreateRevisionIs(keys.coordinator_leader, term)]
-            await write_change(store, keys, Change(before, after), 0, compares=leads, weights=weights)
-            return
-        except StoreUnknown as error:
-            log.info("policy_pointer_unseeded", error=error)
-            await asyncio.sleep(RETRY_S)
+    async def write_first() -> None:
+        before = first_pointer(ref_of(policy), number=await newest_change(store, keys))
+        after = msgspec.structs.replace(before, number=before.number + 1, reason="the mesh's own --policy", by=BY)
+        weights = None if policy in HEURISTICS else shipped_bytes(policy)
+        leads = [CreateRevisionIs(keys.coordinator_leader, term)]
+        await write_change(store, keys, Change(before, after), 0, compares=leads, weights=weights)
+
+    await until_known(write_first, "policy_pointer_unseeded")

@@ -22,18 +22,14 @@ from services.coordinator.rollout.window import Sample, Valuing
 from services.coordinator.usage.inventory import WorkloadInventory
 from shared.model.pod import Pod
 from shared.model.unit import Unit
-from shared.policy.marl import policy as marl_dqn
-from shared.policy.marl.features import PodView, node_view, summary
+from shared.policy.observation import NOTHING, Need, Needs
+from shared.policy.registry import needs_of_name
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import Stage, deciding_goal, in_canary
-from shared.policy.usage.class_usage import PARTS
-from shared.policy.usage.node_samples import sample_of, shares_of
 from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import NO_POD, node_view, sample_of, shares_of, summary
 from shared.wire.messages import MAX_UNITS, Decisions, NodeUse
 from shared.wire.records import PolicyPointer, PolicyRef
-
-COMPARING = frozenset({marl_dqn.NAME})
-"""Policies whose agents need to know the cluster's means."""
 
 MOST_MEAN = 1e6
 """Bound of the cluster's means: pods on a node that says it has no memory are billions of its share, and a number
@@ -41,8 +37,6 @@ that the wire refuses would stop every offer."""
 
 MOST_PAIRS, MOST_ALONE = 150, 30
 """Samples of a window, with a candidate and without: what looking costs does not grow with the pods that come."""
-
-NO_POD = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
 
 
 class Variants:
@@ -75,27 +69,28 @@ class Variants:
         """Of the pointer; 0: there is none."""
         self.title = ""
         """The active policy, ``name@version``; "" where no pointer says."""
-        self.looks = (state.policy in COMPARING, False)
-        """Whether the active policy, and the candidate, look at use: their units are told by workload too."""
-        self.comparing = any(self.looks)
-        """Whether one does: its agents compare their nodes with the whole cluster."""
+        self._take(needs_of_name(state.policy), NOTHING)
 
     def follow(self, pointer: PolicyPointer) -> None:
         """Go by this pointer from now on."""
         self.pointer, self.number, candidate = pointer, pointer.number, pointer.candidate
         self.title = pointer.active.title if pointer.number else ""
         self.has_candidate = candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY)
-        candidate_looks = self.has_candidate and candidate is not None and candidate.name in COMPARING
-        self.looks = (pointer.active.name in COMPARING, candidate_looks)
-        self.comparing = any(self.looks)
-        if not self.comparing:
+        needs = needs_of_name(candidate.name) if candidate is not None and self.has_candidate else NOTHING
+        self._take(needs_of_name(pointer.active.name), needs)
+        if Need.WORKLOADS not in self.needs:
             self.inventory.stop()
 
+    def _take(self, active: Needs, candidate: Needs) -> None:
+        self.looks = (Need.WORKLOADS in active, Need.WORKLOADS in candidate)
+        """Whether the units of the active policy, and of the candidate policy, are told by workload too."""
+        self.needs = active | candidate
+        """What either of them needs."""
+
     def cluster(self) -> list[float]:
-        """Means over all nodes, for policies whose agents compare their own nodes with them; empty: none does."""
-        if not self.comparing:
-            return []
-        self.inventory.follow()
+        """Means over all nodes, for policies whose agents compare their own nodes with them."""
+        if Need.WORKLOADS in self.needs:
+            self.inventory.follow()
         table = self._state.cache.table
         self.store.advance(self._state.now)
         live, slot_of = table.live_rows(), self.store.nodes

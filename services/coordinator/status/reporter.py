@@ -25,6 +25,7 @@ from typing import NamedTuple
 from services.coordinator.core.events import ConditionFailed
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
 from services.coordinator.core.state import State
+from shared.backoff import backoff_s
 from shared.model.pod import Pod
 from shared.model.unit import cause_id
 from shared.wire.messages import Placement
@@ -168,7 +169,7 @@ class StatusReporter:
         given_up = bool(out.nominated) and (event.refused or notice.failures >= NOMINATION_TRIES)
         if given_up and notice.nominated == out.nominated:
             notice.nominated = None
-        pause_s = min(BACKOFF_S * 2.0 ** min(notice.failures - 1, 16), MAX_BACKOFF_S)
+        pause_s = backoff_s(notice.failures, first_s=BACKOFF_S, most_s=MAX_BACKOFF_S)
         notice.due = state.now + max(pause_s, event.retry_after_s or 0.0)
         self._file(notice)
         return given_up and notice.nominated is None

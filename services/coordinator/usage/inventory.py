@@ -23,10 +23,9 @@ from services.coordinator.agents.views import AgentView, Heard
 from services.coordinator.core.state import State
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
-from shared.policy.marl.features import requested_of
 from shared.policy.usage.class_usage import BASE, OTHER
-from shared.policy.usage.node_samples import scale_of
 from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import requested_of, scale_of
 from shared.wire.bounds import MAX_COUNT, MAX_FEATURE
 from shared.wire.residents import Residents, StandingPod, WorkloadName, WorkloadUse
 

@@ -25,7 +25,7 @@ from services.learner.training.imitation import ImitationReport
 from services.learner.training.run_files import checkpoint_of, recording
 from shared.errors import ConclaveError, ConfigError
 from shared.experiments.evaluation.seeds import spelled_seeds
-from shared.runtime.process.parent_death import end_with_parent
+from shared.runtime.process.linux import end_with_parent
 
 T = TypeVar("T")
 U = TypeVar("U")

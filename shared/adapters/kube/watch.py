@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import aiohttp
 import structlog
 
+from shared.backoff import backoff_s
 from shared.errors import KubeExpired, KubeRejected, KubeUnknown
 from shared.kube.decoding import FrameDecoder, LineSplitter, StreamBroken
 from shared.kube.resources import Bookmark, Malformed, Resource, WatchEvent
@@ -64,9 +65,8 @@ class WatchPolicy:
     rng: random.Random = field(default_factory=random.Random)
 
     def delay_s(self, failures: int) -> float:
-        """Full jitter on an exponential: uniform in (base, twice base)."""
-        base = min(self.max_backoff_s, self.backoff_s * 2.0 ** min(failures - 1, 16))
-        return base * (1.0 + self.rng.random())
+        """The pause after so many failures in a row."""
+        return backoff_s(failures, first_s=self.backoff_s, most_s=self.max_backoff_s, drawn=self.rng.random())
 
 
 async def watch_batches(

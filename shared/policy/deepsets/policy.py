@@ -16,7 +16,7 @@ from shared.errors import ConfigError
 from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, WITHIN_HARD, node_features
 from shared.policy.networks import deep_sets_shapes, layer_count
 from shared.policy.observation import Observation, Rng, Verdicts
-from shared.policy.weights import WeightsFile, shipped
+from shared.policy.weights import WeightsFile
 
 Floats = NDArray[np.float32]
 
@@ -104,8 +104,3 @@ class DeepSetsPolicy:
         score *= SCORE_STEP
         accept = x[:, WITHIN_HARD] > 0 if self.name == "el" and pod_class.latency_hard_us else None
         return Verdicts(score, accept)
-
-
-def shipped_deep_sets(name: str) -> DeepSetsPolicy:
-    """The policy with the weights that come with the package."""
-    return DeepSetsPolicy(shipped(name))

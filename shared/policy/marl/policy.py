@@ -13,9 +13,9 @@ import numpy as np
 from shared.errors import ConfigError
 from shared.policy.marl.features import FEATURES, Observer
 from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
-from shared.policy.observation import Observation, Rng, Verdicts
+from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.weights import WeightsFile, shipped
+from shared.policy.weights import WeightsFile
 
 NAME = "marl-dqn"
 PUBLISHED = "marl-dqn-published"
@@ -27,6 +27,8 @@ class MarlDqn:
     """Decides by a weights file; reads what nodes use from ``store``, None: by requests alone."""
 
     row_local = False
+    needs = frozenset({Need.USAGE, Need.CLUSTER_MEANS, Need.WORKLOADS})
+    feature_names = FEATURES
 
     def __init__(self, weights: WeightsFile, store: UtilisationStore | None = None) -> None:
         self.name = weights.card.policy
@@ -48,23 +50,20 @@ class MarlDqn:
         self.version = weights.card.version
         self.observer = Observer(store)
 
-    @classmethod
-    def from_shipped(cls, store: UtilisationStore | None = None) -> MarlDqn:
-        """With the weights of the package."""
-        return cls(shipped(NAME), store)
+    def supply(self, supplies: Supplies) -> None:
+        """Read what nodes use from this store from now on."""
+        self.observer.store = supplies.store
 
-    @classmethod
-    def published(cls, store: UtilisationStore | None = None) -> MarlDqn:
-        """With the package's weights of the reproduced variant."""
-        return cls(shipped(PUBLISHED), store)
+    def features(self, observation: Observation) -> Floats:
+        """float32 [rows, len(FEATURES)]: what each row's agent sees."""
+        return self.observer.of(observation.table, observation.pod_class, observation.rows)
 
     def q_values(self, features: Floats) -> Floats:
-        """float32 [rows, 2]: Q(reject), Q(accept) of each row of ``marl_features.features``."""
+        """float32 [rows, 2]: Q(reject), Q(accept) of each row of ``features``."""
         return mlp(self._params, features, self._layers)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """Score: Q(accept) - Q(reject); accepted where that is above 0."""
-        seen = self.observer.of(observation.table, observation.pod_class, observation.rows)
-        q = self.q_values(seen)
+        q = self.q_values(self.features(observation))
         gain = (q[:, ACCEPT] - q[:, REJECT]).astype(np.float64)
         return Verdicts(gain, gain > 0.0)

@@ -8,15 +8,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.policy.usage.views import BALANCE_UNIT, MOST_COST
+
 FloatArray = NDArray[np.float64]
 
 LOW, HIGH, DANGER = 0.5, 0.8, 0.9
 DANGER_REWARD = -60.0
 BAND_PARTS = 3
 """cpu, memory, disk: what the thesis rewards by."""
-BALANCE_UNIT = 0.05
-"""A distance from the mean that costs 1."""
-MOST_COST = 25.0
 
 
 def band(share: FloatArray) -> FloatArray:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from shared.errors import ConfigError
-from shared.policy.marl.features import MAGNIFY, node_view, pod_view
+from shared.policy.marl.features import MAGNIFY
 from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
 from shared.policy.observation import Observation, Rng, Verdicts
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.weights import WeightsFile, shipped
+from shared.policy.usage.views import node_view, pod_view
+from shared.policy.weights import WeightsFile
 
 NAME = "single-dqn"
 PER_NODE = ("cpu", "memory", "disk", "network", "pods", "cpu_requested")
@@ -55,11 +56,6 @@ class SingleDqn:
             raise ConfigError(f"weights of {NAME}: {fault}; train again")
         self.version = weights.card.version
         self.store = store
-
-    @classmethod
-    def from_shipped(cls, store: UtilisationStore | None = None) -> SingleDqn:
-        """With the weights of the package."""
-        return cls(shipped(NAME), store)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """Score: the Q of each node. Another number of nodes than trained for: ``ConfigError``."""

@@ -19,7 +19,7 @@ R3 Windows count for one (candidate, stage, percent, goal) only; a new leader st
 R4 A pod is in the canary at p % whenever it is at any lower percentage; which pods, depends on uid and candidate alone.
 R5 Unless the promotion is ``auto``, no window takes a candidate any further.
 
-Refuses to do: I/O, clocks, reading KPIs off anything; whoever holds it closes windows (``now`` is theirs).
+No I/O, no clock, and no KPI is read here: whoever holds it closes windows (``now`` is theirs).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class _Pod:
 class UtilisationStore:
     """Per node the last sample and what changed since. ``start_delay_s``: from a binding until a pod shows in samples.
 
-    ``cluster``: means over the whole cluster (``marl_features.summary``) where this store knows only a part; None:
+    ``cluster``: means over the whole cluster (``usage.views.summary``) where this store knows only a part; None:
     what it knows is all there is. ``speed``: pods live so many seconds per second of the caller's clock (a twin that
     plays faster than life); ages here are those of the pods.
     """

@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from shared.backoff import backoff_s
 from shared.errors import KubeError, KubeExpired, KubeRejected
 from shared.kube.known import KnownObjects
 from shared.kube.resources import Resource, WatchEvent
@@ -114,8 +115,9 @@ class Reflector(Generic[T]):
                 log.warning("reflector_failed", resource=self._resource.plural, failures=failures, error=error)
             failures = 0 if self._clock() - listed_at >= HEALTHY_AFTER_S else failures + 1
             if failures:
-                base = min(MAX_BACKOFF_S, self._backoff_s * 2.0 ** min(failures - 1, 16))
-                await asyncio.sleep(base * (0.5 + self._rng.random()))
+                await asyncio.sleep(
+                    backoff_s(failures, first_s=self._backoff_s, most_s=MAX_BACKOFF_S, drawn=self._rng.random())
+                )
 
     async def run(self, deliver: Callable[[Batch[T]], None]) -> None:
         """``batches`` for those who want a call back; eternal."""

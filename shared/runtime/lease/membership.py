@@ -10,7 +10,7 @@ Rules:
    itself been replaced, and ends (``on_replaced``).
 3. ``registered`` is by the clock, counted from before sending, as for leadership; here it is information only.
 
-Refuses to do: reading other members (``prefix_watch.follow_prefix`` does), deciding what follows from membership.
+It does not read other members (``prefix_watch.follow_prefix`` does) and does not decide what follows from membership.
 """
 
 from __future__ import annotations
@@ -18,16 +18,22 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
+import msgspec
 import structlog
 
 from shared.election.lease import LeaseSettings
-from shared.errors import StoreError, StoreRolledBack
+from shared.errors import ConfigError, StoreError, StoreRolledBack
 from shared.ports import Compare, ModRevisionIs, Put
 from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.process.health import Warnings
+from shared.runtime.process.process import START_TIMEOUT_S, ProcessSettings
+from shared.runtime.process.runtime import Runtime
+from shared.wire.records import AgentRecord, LearnerRecord, MemberRecord, encode_record
 
 _log = structlog.get_logger(__name__)
 
@@ -229,3 +235,65 @@ class Membership:
     def _tell(self, callback: Callable[[], object] | None) -> None:
         if callback is not None and self._main is not None and not self._main.is_closed():
             self._main.call_soon_threadsafe(callback)
+
+
+@asynccontextmanager
+async def listed(
+    runtime: Runtime[ProcessSettings],
+    thread: LeaseThread,
+    *,
+    key: str,
+    record: AgentRecord | LearnerRecord | MemberRecord,
+    on_replaced: Callable[[], None] | None = None,
+) -> AsyncIterator[Membership]:
+    """Registered under ``key`` until the end of the ``async with``, with what is wrong with the process.
+
+    A process that may stand by is listed for people alone, so it goes on when another takes its entry over
+    (``on_replaced`` None).
+    """
+    async with Membership(
+        thread,
+        key=key,
+        value=encode_record(record),
+        settings=LeaseSettings.for_ttl(runtime.settings.lease_ttl_s),
+        on_replaced=on_replaced,
+    ) as membership:
+
+        def tell(warnings: Warnings) -> None:
+            membership.set_value(encode_record(msgspec.structs.replace(record, warnings=warnings)))
+
+        runtime.service.spawn("process_health", runtime.health.run(tell))
+        yield membership
+
+
+async def serve_registered(
+    runtime: Runtime[ProcessSettings], thread: LeaseThread, *, key: str, record: AgentRecord | LearnerRecord,
+    begin: Callable[[], None],
+) -> None:  # fmt: skip
+    """Register, ``begin``, say that we are ready, and serve until asked to stop.
+
+    ``ConfigError``: etcd does not take the registration, or a second process has the same id: that one goes on.
+    """
+    replaced = asyncio.Event()
+    async with listed(runtime, thread, key=key, record=record, on_replaced=replaced.set) as membership:
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await membership.wait_registered()
+        except TimeoutError as error:
+            raise ConfigError(
+                f"etcd: {','.join(runtime.settings.etcd)} did not take our registration within {START_TIMEOUT_S:g} s; "
+                "start it or correct --etcd"
+            ) from error
+        begin()
+        runtime.ready()
+        waiting = [asyncio.ensure_future(event.wait()) for event in (runtime.service.stopping, replaced)]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+    if replaced.is_set():
+        raise ConfigError(
+            f"id: another process has registered as {runtime.role} {runtime.id!r}; "
+            f"give each {runtime.role} its own --id"
+        )

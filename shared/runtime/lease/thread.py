@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from types import TracebackType
@@ -22,6 +21,7 @@ from typing import Any, Self, TypeVar, TypeVarTuple
 
 from shared.errors import ConfigError
 from shared.ports import Clock, Store
+from shared.runtime.process.service import boottime
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -33,11 +33,6 @@ BEAT_EVERY_S = 0.5
 LEADER_HUNG_AFTER_S = 15.0
 """A leader under load is busy, not hung: turns of 5 s have been measured on an overloaded machine. Its successor would
 have to list everything anew, on the same machine."""
-
-
-def boottime() -> float:
-    """Seconds of ``CLOCK_BOOTTIME``: monotonic, counts suspend, never compared between hosts."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LeaseLoop(asyncio.SelectorEventLoop):

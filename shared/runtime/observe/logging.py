@@ -11,14 +11,13 @@ from __future__ import annotations
 import logging as stdlib_logging
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, MutableMapping
 from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
 from structlog.typing import EventDict, WrappedLogger
-
-from shared.runtime.observe.log_tail import LogTail
 
 LEVELS = ("debug", "info", "warning", "error")
 """Levels that a process can be set to."""
@@ -28,6 +27,29 @@ NEVER_HELD_BACK = frozenset({"admin_change"})
 
 MAX_VALUE_CHARS = 1024
 """A longer text value is cut: labels, annotations and API bodies are other people's text."""
+
+
+TAIL_LINES = 500
+TAIL_LINE_CHARS = 2048
+
+
+class LogTail:
+    """The last lines of a log, for dumps: as they were written, after secrets and long values were cut."""
+
+    def __init__(self, lines: int = TAIL_LINES) -> None:
+        self._lines: deque[str] = deque(maxlen=lines)
+
+    def keep(self, line: str) -> None:
+        """One rendered line, of which ``TAIL_LINE_CHARS`` are kept."""
+        self._lines.append(line[:TAIL_LINE_CHARS])
+
+    def lines(self) -> list[str]:
+        """Oldest first."""
+        return list(self._lines)
+
+
+TAIL = LogTail()
+"""Of this process's log."""
 
 
 class RateLimit:

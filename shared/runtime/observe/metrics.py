@@ -11,7 +11,6 @@ import random
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -19,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from shared.adapters.peers.traffic import Traffic
+from shared.quantiles import nearest_rank
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -53,29 +53,14 @@ class Quantiles:
             self._values[place] = value
 
     def quantile(self, q: float) -> float:
-        """The smallest value that at least a share ``q`` (0 to 1) of all values do not exceed; 0.0 without values."""
-        ordered = sorted(self._values)
-        if not ordered:
-            return 0.0
-        rank = max(1, -int(-q * len(ordered) // 1))  # ceil(q n): nearest-rank, never an average of two
-        return ordered[min(rank, len(ordered)) - 1]
+        """By nearest rank, of a share ``q`` from 0 to 1; 0.0 without values."""
+        return nearest_rank(self._values, q)[0]
 
     def summary(self) -> dict[str, float]:
         """Figures as JSON wants them, in the unit of the values."""
-        ordered = sorted(self._values)
-
-        def at(q: float) -> float:
-            return ordered[max(1, -int(-q * len(ordered) // 1)) - 1] if ordered else 0.0
-
+        p50, p90, p99 = nearest_rank(self._values, 0.5, 0.9, 0.99)
         mean = self.total / self.count if self.count else 0.0
-        return {
-            "count": self.count,
-            "mean": mean,
-            "p50": at(0.5),
-            "p90": at(0.9),
-            "p99": at(0.99),
-            "max": self.maximum,
-        }
+        return {"count": self.count, "mean": mean, "p50": p50, "p90": p90, "p99": p99, "max": self.maximum}
 
     def values(self) -> list[float]:
         """The kept values, for merging figures of several processes."""
@@ -88,7 +73,7 @@ class Metrics:
     def __init__(self, service: str) -> None:
         self.service = service
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
+        self._process = ProcessCollector(registry=self.registry)
         self._quantiles: dict[str, Quantiles] = {}
         self._figures: dict[str, Callable[[], Any]] = {}
         self._traffic: dict[str, Traffic] = {}
@@ -142,12 +127,17 @@ class Metrics:
         return {
             "service": self.service,
             "uptime_s": round(time.monotonic() - self._started, 3),
-            "rss_bytes": rss_bytes(),
+            "rss_bytes": self._resident_bytes(),
             "cpu_s": time.process_time(),
             "quantiles": {name: recorder.summary() for name, recorder in self._quantiles.items()},
             "traffic": {side: traffic.as_dict() for side, traffic in self._traffic.items()},
             **{name: read() for name, read in self._figures.items()},
         }
+
+    def _resident_bytes(self) -> int:
+        """0 where there is no /proc."""
+        found = (metric for metric in self._process.collect() if metric.name == "process_resident_memory_bytes")
+        return next((int(metric.samples[0].value) for metric in found), 0)
 
 
 class _ReadCounter(Collector):
@@ -177,14 +167,3 @@ class _TrafficCollector(Collector):
                     requests.add_metric([side, route, outcome], number)
         yield moved
         yield requests
-
-
-def rss_bytes() -> int:
-    """Resident memory now (Linux: second field of /proc/self/statm, in pages); 0 where there is no /proc."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    import resource
-
-    return pages * resource.getpagesize()

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from shared.errors import ConfigError
-from shared.runtime.process.parent_death import die_with_parent
+from shared.runtime.process.linux import die_with_parent
 
 _PROGRESS_FLAGS = ("--watch-progress-notify-interval", "--experimental-watch-progress-notify-interval")
 """3.6's name and the one of 3.4 and 3.5; an etcd that knows neither keeps its 10 minutes, clients ask then."""

@@ -1,10 +1,10 @@
-"""What is wrong with this process that only people can mend: certificates about to end, a clock that is wrong.
+"""What is wrong with this process that only people can put right: certificates about to end, a clock that is wrong.
 
 Why: an expired certificate shows as handshakes that fail somewhere else. Here it is one line in the log of the process
 that holds it, when it begins and when it is over, and a warning beside the process's registration, for
 ``conclave status``. Files are looked at again and again, since they are renewed in place.
 
-Refuses to do: ending the process (a renewal mends it while it runs), judging certificates of others (TLS does).
+It does not end the process, since a renewal helps while it runs, and does not judge certificates of others: TLS does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SOON_S = 7 * 86_400.0
 Warnings = tuple[str, ...]
 
 
-class Standing:
+class ProcessHealth:
     """``files``: certificates of ours by what they are for. ``wall``: seconds since the epoch."""
 
     def __init__(

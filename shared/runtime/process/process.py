@@ -1,10 +1,8 @@
-"""The settings every service has, and what is built from them: etcd, credentials, the listener, the entry point.
+"""The settings every service has, and the one way to start a service with them.
 
 One place, so that ``conclave run``, the supervisor and a container can start any service with the same flags
-(``--etcd --etcd-prefix --listen --advertise --id --token-file --log-level`` and the TLS files), and so that a service's
-composition root holds only what is its own. Heavy libraries (grpc) are imported where they are used.
-
-Refuses to do: anything particular to one service, secrets anywhere but in files.
+(``--etcd --etcd-prefix --listen --advertise --id --token-file --log-level`` and the TLS files). Heavy libraries (grpc)
+are imported where they are used. Nothing here belongs to one service, and secrets are read from files alone.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -21,22 +18,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 import structlog
-from aiohttp.web import Application
 
-from shared.adapters.peers.client import PeerClient
-from shared.adapters.peers.clock_skew import ClockSkew
-from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
 from shared.errors import ConfigError, StoreError
 from shared.ports import Store
-from shared.runtime.http.callers import Authenticator
-from shared.runtime.http.listener import Listener, listen
-from shared.runtime.observe.hops import Hops, open_hops
-from shared.runtime.process.health import Standing
+from shared.runtime.observe.logging import TAIL, configure
+from shared.runtime.process.service import EXIT_CONFIG, Service, run_service
 from shared.runtime.process.settings import describe, load, parse_flags
-from shared.version import CONCLAVE_VERSION
 from shared.wire.keys import DEFAULT_PREFIX, Keys
-
-log = structlog.get_logger()
 
 START_TIMEOUT_S = 10.0
 """How long a starting process waits for etcd before it says that it cannot be reached."""
@@ -114,6 +102,13 @@ class ProcessSettings:
         if self.live_listen:
             split_address(self.live_listen, "live_listen")
 
+    @property
+    def tls_files(self) -> dict[str, Path] | None:
+        """What ``client_tls`` and ``server_tls`` take; None: services speak plain HTTP."""
+        if self.tls_ca is None or self.tls_cert is None or self.tls_key is None:
+            return None
+        return {"ca_file": self.tls_ca, "cert_file": self.tls_cert, "key_file": self.tls_key}
+
 
 P = TypeVar("P", bound=ProcessSettings)
 
@@ -139,6 +134,27 @@ def _check_url(url: str, setting: str) -> None:
         callable_by_peers = False
     if not callable_by_peers:
         raise ValueError(f"{setting}: {url!r} is not http(s)://HOST:PORT (an IPv6 address in brackets)")
+
+
+def run_process(service: str, kind: type[P], load_main: Callable[[], Callable[[Service, P], Awaitable[None]]]) -> int:
+    """Read the settings, set up the log, run; the exit code. What every ``__main__`` of a service does.
+
+    ``load_main`` imports the composition root: it may raise ``ConfigError``, and nothing heavy is read for ``--help``.
+    """
+    try:
+        settings = read_settings(kind, service)
+        main = load_main()
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CONFIG
+    configure(service, level=settings.log_level, tail=TAIL)
+    structlog.contextvars.bind_contextvars(id=identity(settings))
+    return run_service(
+        lambda running: main(running, settings),
+        name=service,
+        follow_parent=settings.follow_parent,
+        live_listen=settings.live_listen,
+    )
 
 
 def read_settings(kind: type[P], service: str) -> P:
@@ -175,19 +191,9 @@ def identity(settings: ProcessSettings) -> str:
     return settings.id or f"{socket.gethostname()}-{os.getpid()}"
 
 
-def new_incarnation() -> str:
-    """A name no other process has."""
-    return uuid.uuid4().hex
-
-
 def keys_of(settings: ProcessSettings) -> Keys:
     """The names in etcd. ``ConfigError`` for a bad prefix."""
     return Keys.under(settings.etcd_prefix)
-
-
-def hops_of(settings: ProcessSettings, service: str, service_id: str) -> Hops:
-    """How a unit's way is told. ``ConfigError``: traces are wanted and cannot be sent."""
-    return open_hops(service, service_id, endpoint=settings.otel_endpoint, every=settings.otel_every)
 
 
 def store_opener(settings: ProcessSettings) -> Callable[[], Store]:
@@ -208,88 +214,6 @@ async def await_store(store: Store, settings: ProcessSettings, *, timeout_s: flo
         await store.get(keys_of(settings).coordinator_leader, timeout_s=timeout_s)
     except StoreError as error:
         raise ConfigError(
-            f"etcd: no answer from {','.join(settings.etcd)} within {timeout_s:g} s ({error}); start it or mend --etcd"
+            f"etcd: no answer from {','.join(settings.etcd)} within {timeout_s:g} s ({error}); "
+            "start it or correct --etcd"
         ) from error
-
-
-UNSAFE_ETCD = frozenset({"3.5.0", "3.5.1", "3.5.2"})
-"""Releases that etcd's own project tells not to use: a crash under load may leave members with different data
-(etcd-io/etcd issue 13766; mended in 3.5.3)."""
-
-
-async def check_etcd(store: Store, settings: ProcessSettings) -> None:
-    """Look at the release of the etcd that answers; one that is unsafe is told, or refused (``ConfigError``)."""
-    try:
-        version = await store.server_version()
-    except StoreError as error:
-        log.info("etcd_version_unknown", error=error)
-        return
-    if version not in UNSAFE_ETCD:
-        return
-    text = f"etcd: {version} may corrupt its data; run 3.5.3 or later, best a 3.6 (docs/operations/etcd.md)"
-    if settings.etcd_unsafe == "refuse":
-        raise ConfigError(f"{text}, or allow it by --etcd-unsafe=warn")
-    log.warning("etcd_unsafe", version=version, problem=text)
-
-
-@dataclass(frozen=True, slots=True)
-class Peering:
-    """How this process is known to its peers, and they to it."""
-
-    authenticator: Authenticator
-    client: PeerClient
-    standing: Standing
-
-
-def peering(settings: ProcessSettings, *, connections_per_peer: int = 8) -> Peering:
-    """Credentials of both directions from the settings' files. ``ConfigError`` for a file that cannot be used."""
-    tokens = TokenFile(settings.token_file) if settings.token_file is not None else None
-    tls = None
-    if settings.tls_cert is not None and settings.tls_key is not None and settings.tls_ca is not None:
-        tls = client_tls(ca_file=settings.tls_ca, cert_file=settings.tls_cert, key_file=settings.tls_key)
-    skew = ClockSkew()
-    client = PeerClient(
-        # with a certificate no token is shown: it would be one more secret on its way, and count for nothing
-        credentials=tokens if tls is None else None,
-        tls=tls,
-        connections_per_peer=connections_per_peer,
-        skew=skew,
-    )
-    files = {
-        "certificate": settings.tls_cert,
-        "CA": settings.tls_ca,
-        "etcd certificate": settings.etcd_cert,
-        "etcd CA": settings.etcd_ca,
-    }
-    standing = Standing({subject: file for subject, file in files.items() if file is not None}, skew)
-    return Peering(Authenticator(tokens=tokens, mutual_tls=tls is not None), client, standing)
-
-
-async def open_listener(settings: ProcessSettings, app: Application) -> Listener:
-    """Serve ``app`` (of ``http.build_app``) where the settings say."""
-    host, port = split_address(settings.listen)
-    tls = None
-    if settings.tls_cert is not None and settings.tls_key is not None and settings.tls_ca is not None:
-        tls = server_tls(ca_file=settings.tls_ca, cert_file=settings.tls_cert, key_file=settings.tls_key)
-    return await listen(app, host=host, port=port, tls=tls)
-
-
-def url_of(settings: ProcessSettings, listener: Listener) -> str:
-    """The URL that peers are told."""
-    return settings.advertise.rstrip("/") or listener.url
-
-
-def our_version() -> str:
-    """Of this Conclave."""
-    return CONCLAVE_VERSION
-
-
-def say_serving(what: str, service_id: str, url: str) -> None:
-    """A line on stdout about another listener than the peers' one, before the ready line."""
-    sys.stdout.write(f"{what} {service_id} {url}\n")
-
-
-def say_ready(service: str, service_id: str, url: str) -> None:
-    """The one line on stdout that supervisors and people wait for."""
-    sys.stdout.write(f"ready {service} {service_id} {url}\n")
-    sys.stdout.flush()

@@ -24,8 +24,8 @@ import structlog
 
 from shared.errors import ConfigError, LeadershipLost, StoreFenced
 from shared.runtime.process.garbage import keep_pauses_short
+from shared.runtime.process.linux import forget_start
 from shared.runtime.process.liveness import Liveness
-from shared.runtime.process.resident import forget_start
 
 log = structlog.get_logger()
 
@@ -150,8 +150,8 @@ async def supervise(
     heartbeat = Heartbeat(boottime)
     async with asyncio.TaskGroup() as group:
         service = Service(name, group, heartbeat)
-        running = group.create_task(_run_main(main, service), name="main")
         ticking = group.create_task(_tick(service, follow_parent), name="heartbeat")
+        running = group.create_task(_run_main(main, service), name="main")
         signals = (signal.SIGTERM, signal.SIGINT)
 
         def on_signal(number: signal.Signals) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from shared.errors import Conflict, StoreFenced
 from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, ModRevisionIs, Op, Put, Store
 from shared.runtime.records.control import clean, rfc3339
-from shared.runtime.records.numbered import newest_number
+from shared.runtime.records.prefix_watch import newest_number
 from shared.wire.keys import Keys
 from shared.wire.records import AuditRecord, TermRecord, decode_record, encode_record
 

@@ -4,7 +4,7 @@ Why one place: the command line, the learner and the leading coordinator all cha
 that nobody's change is lost: the write compares the revision that was read, and puts the history record in the same
 transaction. Weights lie under their sha256 and are never changed, so a pointer can only name bytes that are there.
 
-Refuses to do: deciding what comes next (``policy/rollout.py``), believing bytes (``policy/weights.py`` checks them).
+What comes next is decided by ``policy/rollout.py``; bytes are checked by ``policy/weights.py``.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ import datetime as dt
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import cache
 
 import msgspec
+import structlog
+from msgspec import Struct, field
 
 from shared.errors import ConfigError, StoreError
+from shared.policy import numbering
+from shared.policy.registry import HEURISTICS, LEARNED
 from shared.policy.rollout.rollout import HISTORY_LIMIT, Change
-from shared.policy.weights import MAX_BYTES, digest
+from shared.policy.weights import MAX_BYTES, digest, shipped, shipped_names
 from shared.ports import Compare, Delete, ModRevisionIs, Op, Put, Store
-from shared.runtime.records.numbered import newest_number
-from shared.runtime.records.prefix_watch import follow_prefix
+from shared.runtime.records.prefix_watch import follow_prefix, newest_number
 from shared.wire.keys import Keys
-from shared.wire.records import PolicyPointer, PolicyWindow, decode_record, encode_record
+from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow, decode_record, encode_record
+
+log = structlog.get_logger()
 
 WEIGHTS_TIMEOUT_S = 10.0
 KEPT_WINDOWS = 720
@@ -115,8 +121,8 @@ async def get_weights(store: Store, keys: Keys, sha256: str) -> bytes | None:
     return None if kv is None else kv.value
 
 
-async def follow_pointer(store: Store, keys: Keys) -> AsyncGenerator[StoredPointer | None, None]:
-    """The pointer now and after every change, through outages; None: the key holds something that is not one."""
+async def follow_pointer(store: Store, keys: Keys) -> AsyncGenerator[StoredPointer, None]:
+    """The pointer now and after every change, through outages; a value that is none is logged and left out."""
     async with aclosing(follow_prefix(store, keys.policies_active)) as views:
         async for view in views:
             kv = view.items.get(keys.policies_active)
@@ -124,7 +130,10 @@ async def follow_pointer(store: Store, keys: Keys) -> AsyncGenerator[StoredPoint
                 yield StoredPointer(None, 0)
                 continue
             pointer = decode_record(kv.value, PolicyPointer)
-            yield None if pointer is None else StoredPointer(pointer, kv.mod_revision)
+            if pointer is None:
+                log.error("policy_pointer_unreadable", key=kv.key)
+            else:
+                yield StoredPointer(pointer, kv.mod_revision)
 
 
 async def _forget_old(store: Store, keys: Keys) -> None:
@@ -144,3 +153,57 @@ async def _forget_old(store: Store, keys: Keys) -> None:
     if old:
         unchanged = ModRevisionIs(keys.policies_active, stored.mod_revision)
         await store.txn([unchanged], [Delete(keys.policy_weights(sha256)) for sha256 in old[:64]])
+
+
+# --- which policies there are ------------------------------------------------------------------------------------
+
+
+class PolicyRow(Struct, frozen=True, kw_only=True):
+    """One policy. ``role``: active, previous, or the stage of the candidate; ``percent`` of the pods it decides for;
+    ``from``: published, shipped or built in."""
+
+    name: str
+    version: int
+    sha256: str
+    role: str
+    percent: int
+    where: str = field(name="from")
+
+
+def refs_of(pointer: PolicyPointer | None, history: Sequence[HistoryRecord]) -> list[PolicyRef]:
+    """Every policy that the pointer or the history names, newest first, each once."""
+    return numbering.refs_of(
+        [*([pointer] if pointer is not None else []), *(record.pointer for record in reversed(history))]
+    )
+
+
+def policy_rows(pointer: PolicyPointer | None, history: Sequence[HistoryRecord]) -> list[PolicyRow]:
+    """One row per policy."""
+    found = [_row(ref, pointer, "published" if ref.sha256 else "built in") for ref in refs_of(pointer, history)]
+    seen = {(row.name, row.version, row.sha256) for row in found}
+    return found + [
+        _row(ref, pointer, where) for ref, where in _at_hand() if (ref.name, ref.version, ref.sha256) not in seen
+    ]
+
+
+@cache
+def _at_hand() -> tuple[tuple[PolicyRef, str], ...]:
+    """What comes with the package, which does not change while we run: reading the weights costs too much each time."""
+    at_hand = [(PolicyRef(name, make().version), "built in") for name, make in sorted(HEURISTICS.items())]
+    for name in shipped_names():
+        if name in LEARNED:
+            file = shipped(name)
+            at_hand.append((PolicyRef(name, file.card.version, file.sha256), "shipped"))
+    return tuple(at_hand)
+
+
+def _row(ref: PolicyRef, pointer: PolicyPointer | None, where: str) -> PolicyRow:
+    role, percent = "", 0
+    if pointer is not None:
+        if ref == pointer.active:
+            role, percent = "active", 100 - pointer.percent
+        elif ref == pointer.candidate:
+            role, percent = pointer.stage, pointer.percent
+        elif ref == pointer.previous:
+            role = "previous"
+    return PolicyRow(name=ref.name, version=ref.version, sha256=ref.sha256, role=role, percent=percent, where=where)

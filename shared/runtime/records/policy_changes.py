@@ -29,9 +29,9 @@ from shared.runtime.records.policies import (
     newest_change,
     read_history,
     read_pointer,
+    refs_of,
     write_change,
 )
-from shared.runtime.records.policy_listing import refs_of
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef, decode_record
 

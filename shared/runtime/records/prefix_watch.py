@@ -4,21 +4,28 @@ Why: every reader of etcd needs the same careful loop (list at R, watch from R +
 outage), and it must be written once. Levels, not edges: what is yielded is the whole content, so a reader that was
 slow or away loses nothing.
 
-Refuses to do: writing, interpreting values.
+Values are not interpreted here, and nothing is written.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, TypeVar
+
+import structlog
 
 from shared.errors import StoreCompacted, StoreRolledBack, StoreUnknown
 from shared.ports import KeyValue, Store
 
+log = structlog.get_logger()
+T = TypeVar("T")
+
 _RETRY_S = 0.2
+UNKNOWN_RETRY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +70,25 @@ async def follow_prefix(store: Store, prefix: str, *, progress: bool = False) ->
             return
         except StoreCompacted:
             last = items
+
+
+async def until_known(call: Callable[[], Awaitable[T]], told: str, **facts: Any) -> T:
+    """What ``call`` returns, made again while its outcome is unknown; each time the event ``told`` is logged."""
+    while True:
+        try:
+            return await call()
+        except StoreUnknown as error:
+            log.info(told, error=error, **facts)
+            await asyncio.sleep(UNKNOWN_RETRY_S)
+
+
+async def newest_number(store: Store, prefix: str) -> int:
+    """Number of the newest record of a log in etcd, whose records lie under ``prefix`` and growing numbers; 0: none.
+
+    By its key, so that one that cannot be read counts too. The next number also stands in a key of its own, which
+    somebody may delete: going on from the records then, no change overwrites the history of those before it. Unknown:
+    ``StoreUnknown``.
+    """
+    listing = await store.list_prefix(prefix)
+    numbers = (kv.key.removeprefix(prefix) for kv in listing.items)
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)

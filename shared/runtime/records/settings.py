@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from shared.errors import Conflict
 from shared.ports import Delete, ModRevisionIs, Op, Put, Store
 from shared.runtime.records.control import CAS_TRIES, clean, rfc3339
-from shared.runtime.records.numbered import newest_number
+from shared.runtime.records.prefix_watch import newest_number
 from shared.wire.keys import Keys
 from shared.wire.records import RuntimeSettings, decode_record, encode_record
 

@@ -1,23 +1,27 @@
 """The one rule for "fits": does a node, as accounted now, take this pod class? Binder and coordinator both ask here.
 
 Scalar over one row, since a commit asks about one node at a time and numpy's per-call cost would dominate; a property
-test holds it equal to the vectorised filters. Static filters come from the class's cached mask.
+test holds it equal to the vectorised filters. Static filters come from the class's cached mask; filters that the user
+brings have no scalar form and are asked as they are.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from shared.model.constraints import PodClass
 from shared.model.resources import GPU_MILLI
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
-from shared.scheduling.cycle.framework import Code
-from shared.scheduling.filters.node_ports import conflicts
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.filters.accounted import conflicts
+from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
 
 NODE_GONE = Rejection("NodeName", Code.UNRESOLVABLE, ("node does not exist",))
 
 
-def fits(table: NodeTable, pod_class: PodClass, row: int) -> bool:
-    """Whether resources, pod count, host ports and GPU devices of the row take the class (not the static filters)."""
+def fits(feasibility: FeasibilityCache, pod_class: PodClass, row: int) -> bool:
+    """Whether what is accounted on the row takes the class: every filter but the static ones."""
+    table = feasibility.table
     requested, allocatable = table.requested, table.allocatable
     if requested[PODS_COLUMN, row] >= allocatable[PODS_COLUMN, row]:
         return False
@@ -27,7 +31,10 @@ def fits(table: NodeTable, pod_class: PodClass, row: int) -> bool:
             return False
         if name == GPU_MILLI and not table.pick_devices(row, amount):
             return False
-    return not (pod_class.host_ports and conflicts(pod_class.host_ports, table.ports[row]))
+    if pod_class.host_ports and conflicts(pod_class.host_ports, table.ports[row]):
+        return False
+    brought = feasibility.profile.brought
+    return not brought or all(rule.mask(table, pod_class, np.array([row]))[0] for rule in brought)
 
 
 def within(table: NodeTable, pod_class: PodClass, row: int) -> bool:
@@ -50,6 +57,6 @@ def check_placement(feasibility: FeasibilityCache, pod_class: PodClass, node_nam
     row = table.row_of.get(node_name)
     if row is None:
         return NODE_GONE
-    if feasibility.static_verdict(pod_class).mask[row] and fits(table, pod_class, row):
+    if feasibility.static_verdict(pod_class).mask[row] and fits(feasibility, pod_class, row):
         return None
     return feasibility.rejection(pod_class, row)

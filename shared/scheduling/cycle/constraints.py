@@ -16,13 +16,14 @@ import numpy as np
 
 from shared.model.constraints import NO_NORMS, Norms
 from shared.model.pod import Pod
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import Prefiltered, named_nodes, prefilter
-from shared.scheduling.cycle.scoring import WEIGHTS, norms_over, relation_scores
+from shared.scheduling.cycle.scoring import norms_of, norms_over, relation_scores
+from shared.scheduling.framework import Rejection
 from shared.scheduling.matching.pod_terms import anti_affinity_against, weighted_toward
 from shared.scheduling.matching.spread_domains import default_selector
-from shared.scheduling.scores.preferences import norms_of
+from shared.scheduling.scores import WEIGHTS
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
 

@@ -6,12 +6,13 @@ stay untouched. Filters are the same ones that judge the cluster.
 
 from __future__ import annotations
 
+from shared.model.constraints import gpu_milli_of
 from shared.model.pod import Pod
 from shared.scheduling.cycle.conflicts import fits
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.prefilter import Prefiltered
-from shared.scheduling.filters.declared_features import NAME as LAST
-from shared.scheduling.filters.gpu_devices import gpu_milli_of
+from shared.scheduling.filters import LAST
+from shared.scheduling.framework import Rejection
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import NodeTable
 
@@ -35,7 +36,7 @@ class DryRun:
             account = state.cache.accounts[uid]
             self._devices[uid] = account.devices
             self._table.add_usage(0, account.pod_class, account.devices)
-        self._local = FeasibilityCache(self._table, filters=[f for f in feasibility.filters if not f.static])
+        self._local = FeasibilityCache(self._table, profile=feasibility.profile.dynamic)
 
     def add(self, pod: Pod) -> None:
         """As if ``pod`` came to the node."""
@@ -67,7 +68,7 @@ class DryRun:
 
     def takes(self) -> bool:
         """Whether every filter passes; the same as no rejection, cheaper."""
-        if self._static is not None or not fits(self._table, self._pod.pod_class, 0):
+        if self._static is not None or not fits(self._local, self._pod.pod_class, 0):
             return False
         return all(rule.verdict(self._row) is None for rule in self._rules)
 

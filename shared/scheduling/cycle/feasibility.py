@@ -8,16 +8,15 @@ pod is a few changed rows.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
 
 from shared.model.constraints import PodClass
-from shared.scheduling.cycle.framework import Code, Filter
-from shared.scheduling.filters import FILTERS
-from shared.scheduling.filters.declared_features import NAME as LAST
+from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.filters import LAST
+from shared.scheduling.framework import Filter, Rejection
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 
 CACHE_BYTES = 2 * 1024 * 1024
@@ -63,23 +62,13 @@ class Feasibility:
         return self.static.mask
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """Why one node does not take a class: the first filter that says no."""
-
-    plugin: str
-    code: Code
-    reasons: tuple[str, ...]
-
-
 class FeasibilityCache:
     """Feasibility per pod class over one table."""
 
-    def __init__(
-        self, table: NodeTable, *, filters: Sequence[Filter] = FILTERS, cache_bytes: int = CACHE_BYTES
-    ) -> None:
+    def __init__(self, table: NodeTable, *, profile: Profile = DEFAULT, cache_bytes: int = CACHE_BYTES) -> None:
         self.table = table
-        self.filters = tuple(filters)
+        self.profile = profile
+        self.filters = profile.filters
         self._static_filters = tuple(rule for rule in self.filters if rule.static)
         self._cache_bytes = cache_bytes
         self._classes: OrderedDict[PodClass, Feasibility] = OrderedDict()

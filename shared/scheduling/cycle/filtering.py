@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.scheduling.cycle.dry_run import DryRun
-from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache, Rejection
+from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
-from shared.scheduling.filters.declared_features import NAME as LAST
+from shared.scheduling.filters import LAST
+from shared.scheduling.framework import Rejection
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray
 

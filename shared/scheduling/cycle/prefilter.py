@@ -12,9 +12,6 @@ from dataclasses import dataclass
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.scheduling.cycle.cluster_rules import ClusterRule
-from shared.scheduling.cycle.feasibility import Rejection
-from shared.scheduling.cycle.framework import Code
 from shared.scheduling.filters import (
     interpod_affinity,
     topology_spread,
@@ -23,6 +20,7 @@ from shared.scheduling.filters import (
     volume_restrictions,
     volume_zone,
 )
+from shared.scheduling.framework import ClusterRule, Code, Rejection
 from shared.scheduling.state.cluster_state import ClusterState
 
 NODE_AFFINITY = "NodeAffinity"

@@ -1,44 +1,37 @@
 """Score over the feasible nodes for one pod: kube-scheduler's default profile, normalised and weighted per plugin.
 
-Source: kube-scheduler 1.36 ``apis/config/v1/default_plugins.go`` (weights), ``framework/runtime`` (order of
-normalising and weighting). A plugin that skips itself has no entry and counts 0 for every node.
+Source: kube-scheduler 1.36 ``framework/runtime`` (order of normalising and weighting). A plugin that skips itself has
+no entry and counts 0 for every node.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from shared.model.constraints import Norms, PodClass
+from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.model.pod import Pod
 from shared.model.resources import CPU, MEMORY
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.framework import Score
+from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE
+from shared.scheduling.scores import WEIGHTS
 from shared.scheduling.scores.allocation import balanced_allocation, least_allocated
-from shared.scheduling.scores.interpod_affinity import interpod_sums, normalised
 from shared.scheduling.scores.preferences import (
     affinity_preferences,
     affinity_score,
     taint_preferences,
     taint_score,
 )
-from shared.scheduling.scores.topology_spread import spread_score
+from shared.scheduling.scores.relations import interpod_sums, normalised, spread_score
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import IntArray, NodeTable
-
-WEIGHTS = {
-    "TaintToleration": 3,
-    "NodeAffinity": 2,
-    "PodTopologySpread": 2,
-    "InterPodAffinity": 2,
-    "NodeResourcesFit": 1,
-    "NodeResourcesBalancedAllocation": 1,
-    "ImageLocality": 1,
-}
 
 Scores = dict[str, IntArray]
 """Per plugin ``[rows]``: weighted scores."""
 
 
-def score_nodes(state: ClusterState, pod: Pod, rows: IntArray) -> Scores:
-    """Scores of the feasible ``rows``; a node's total is their sum."""
+def score_nodes(state: ClusterState, pod: Pod, rows: IntArray, brought: tuple[Score, ...] = ()) -> Scores:
+    """Scores of the feasible ``rows``, also those that the user ``brought``; a node's total is their sum."""
     table, pod_class = state.table, pod.pod_class
     norms = norms_over(table, pod_class, rows)
     scores: Scores = {
@@ -52,7 +45,8 @@ def score_nodes(state: ClusterState, pod: Pod, rows: IntArray) -> Scores:
     images = state.images.score(pod.images)
     scores["ImageLocality"] = np.zeros(len(rows), np.int64) if images is None else images[rows]
     scores.update(relation_scores(state, pod, rows))
-    return {name: WEIGHTS[name] * values for name, values in scores.items()}
+    weighted = {name: WEIGHTS[name] * values for name, values in scores.items()}
+    return weighted | {score.name: score.weight * score.raw(table, pod_class, rows) for score in brought}
 
 
 def relation_scores(state: ClusterState, pod: Pod, rows: IntArray) -> Scores:
@@ -74,3 +68,12 @@ def norms_over(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Norms:
     taints = int(taint_preferences(table, pod_class, rows).max())
     affinity = int(affinity_preferences(table, pod_class, rows).max()) if pod_class.preferred_terms else 0
     return Norms(taints, affinity)
+
+
+def norms_of(feasibility: FeasibilityCache, pod_class: PodClass) -> Norms:
+    """What they are divided by for one class; free where no node has a soft taint and the class prefers nothing."""
+    table = feasibility.table
+    soft_taints = any(t.effect == PREFER_NO_SCHEDULE for taints in table.taint_sets for t in taints)
+    if not soft_taints and not pod_class.preferred_terms:
+        return NO_NORMS
+    return norms_over(table, pod_class, np.flatnonzero(feasibility.of(pod_class).mask))

@@ -10,25 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
-from shared.scheduling.cycle.framework import Code
-from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered, prefilter
-from shared.scheduling.cycle.scoring import WEIGHTS, score_nodes
-from shared.scheduling.explain.amounts import amount_text
-from shared.scheduling.explain.changes import CHANGES, selection_text, volume_change
-from shared.scheduling.explain.failing import Failing, Refused, failing_rules, refused_by
+from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
+from shared.scheduling.cycle.scoring import score_nodes
+from shared.scheduling.explain.failing import Failing, Refused, failing_rules, in_person, refused_by
 from shared.scheduling.explain.rule_numbers import RuleNumbers, numbers_of
-from shared.scheduling.explain.whatif import FILTER, PRE_FILTER
-from shared.scheduling.filters.node_unschedulable import DRAINED
-from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, tolerated
+from shared.scheduling.explain.whatif import FILTER, PRE_FILTER, NodeRejection
+from shared.scheduling.explain.words import CHANGES, amount_text, refusing_taints, selection_text, volume_change
+from shared.scheduling.framework import Code, Rejection, Score
+from shared.scheduling.scores import MAX_SCORE, WEIGHTS
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 
@@ -36,9 +33,6 @@ NAMES_SHOWN = 20
 """Nodes named per group, the nearest to taking the pod first; ``count`` tells of the others."""
 
 CANDIDATES_SHOWN = 10
-
-MOST_SCORE = 100
-"""Of one rule on one node, before its weight."""
 
 
 class Shortage(Struct, frozen=True):
@@ -102,71 +96,63 @@ class Explanation(Struct, frozen=True):
     score_rules: dict[str, ScoreRule] = {}
 
 
-class Verdict(NamedTuple):
-    """Why one row does not take the pod."""
-
-    rejection: Rejection
-    stage: str
-
-
 def explain_nodes(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Explanation:
     """Every node's verdict as things stand now. ``feasibility`` is over the state's table."""
     table, found = state.table, failing_rules(state, feasibility, pod)
-    by_verdict: dict[Verdict, list[int]] = {}
-    for verdict, row in _verdicts(state, feasibility, found.prefiltered):
+    by_verdict: dict[NodeRejection, list[int]] = {}
+    for verdict, row in verdicts(state, feasibility, found.prefiltered):
         by_verdict.setdefault(_in_person(table, verdict, row), []).append(row)
     groups = [_group(state, feasibility, found, verdict, rows) for verdict, rows in by_verdict.items()]
     groups.sort(key=lambda group: (-group.count, group.plugin, group.reasons))
     rejected = {row for rows in by_verdict.values() for row in rows}
     feasible = np.array([row for row in table.live_rows().tolist() if row not in rejected], np.int64)
-    rules = {name: ScoreRule(weight, weight * MOST_SCORE) for name, weight in sorted(WEIGHTS.items())}
-    return Explanation(len(table.row_of), len(feasible), tuple(groups), _candidates(state, pod, feasible), rules)
+    brought = feasibility.profile.scores
+    weights = WEIGHTS | {score.name: score.weight for score in brought}
+    rules = {name: ScoreRule(weight, weight * MAX_SCORE) for name, weight in sorted(weights.items())}
+    best = _candidates(state, pod, feasible, brought)
+    return Explanation(len(table.row_of), len(feasible), tuple(groups), best, rules)
 
 
-def verdicts(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Iterator[tuple[Verdict, int]]:
-    """The verdict of every row that does not take the pod: as ``rejection_of`` gives it, in no particular order."""
-    return _verdicts(state, feasibility, prefilter(state, pod))
-
-
-def _verdicts(
+def verdicts(
     state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered
-) -> Iterator[tuple[Verdict, int]]:
+) -> Iterator[tuple[NodeRejection, int]]:
+    """The verdict of every row that does not take the pod: as ``rejection_of`` gives it, in no particular order."""
     table, pod = state.table, prefiltered.pod
     rows: IntArray = table.live_rows()
     if prefiltered.rejection is not None:
         for row in rows.tolist():
-            yield Verdict(prefiltered.rejection, PRE_FILTER), row
+            yield NodeRejection(prefiltered.rejection, PRE_FILTER), row
         return
     filtered = run_filters(state, feasibility, prefiltered)
     if prefiltered.named is not None:
         named = {table.row_of.get(name, -1) for name in prefiltered.named}
         for row in rows.tolist():
             if row not in named:
-                yield Verdict(NOT_NAMED, PRE_FILTER), row
+                yield NodeRejection(NOT_NAMED, PRE_FILTER), row
         rows = np.array([row for row in rows.tolist() if row in named], np.int64)
     for row in rows.tolist() if filtered.contested else ():
         if row in filtered.contested:
-            yield Verdict(filtered.contested[row], FILTER), row
+            yield NodeRejection(filtered.contested[row], FILTER), row
     rows = np.array([row for row in rows.tolist() if row not in filtered.contested], np.int64)
     for rule in feasibility.filters:
         if not len(rows) or not rule.applies(table, pod.pod_class):
             continue
         passing = rule.mask(table, pod.pod_class, rows)
         for row in rows[~passing].tolist():
-            yield Verdict(Rejection(rule.name, *rule.reasons(table, pod.pod_class, row)), FILTER), row
+            yield NodeRejection(Rejection(rule.name, *rule.reasons(table, pod.pod_class, row)), FILTER), row
         rows = rows[passing]
     for row in rows[~filtered.mask[rows]].tolist() if len(rows) else ():
         for prepared in prefiltered.rules:
             found = prepared.verdict(row)
             if found is not None:
-                yield Verdict(Rejection(prepared.name, *found), FILTER), row
+                yield NodeRejection(Rejection(prepared.name, *found), FILTER), row
                 break
 
 
-def _candidates(state: ClusterState, pod: Pod, rows: IntArray) -> tuple[Scored, ...]:
+def _candidates(state: ClusterState, pod: Pod, rows: IntArray, brought: tuple[Score, ...]) -> tuple[Scored, ...]:
     if not len(rows):
         return ()
-    scores = score_nodes(state, pod, rows)
+    scores = score_nodes(state, pod, rows, brought)
     totals = np.sum(list(scores.values()), axis=0)
     order = np.argsort(-totals, kind="stable")[:CANDIDATES_SHOWN].tolist()
     return tuple(
@@ -179,19 +165,18 @@ def _candidates(state: ClusterState, pod: Pod, rows: IntArray) -> tuple[Scored, 
     )
 
 
-def _in_person(table: NodeTable, verdict: Verdict, row: int) -> Verdict:
-    """The verdict, with who drained the node and why in place of the reason that conditions count by."""
-    node, rejection = table.nodes[row], verdict.rejection
-    if node is None or rejection.reasons != (DRAINED,):
+def _in_person(table: NodeTable, verdict: NodeRejection, row: int) -> NodeRejection:
+    reasons = in_person(table, row, verdict.rejection.reasons)
+    if reasons is verdict.rejection.reasons:
         return verdict
-    return verdict._replace(rejection=replace(rejection, reasons=(f"drained from scheduling by {node.drained}",)))
+    return replace(verdict, rejection=replace(verdict.rejection, reasons=reasons))
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
 def _group(
-    state: ClusterState, feasibility: FeasibilityCache, found: Failing, verdict: Verdict, rows: list[int]
+    state: ClusterState, feasibility: FeasibilityCache, found: Failing, verdict: NodeRejection, rows: list[int]
 ) -> NodeGroup:
     table, pod_class, rejection = state.table, found.prefiltered.pod.pod_class, verdict.rejection
     numbers = [
@@ -291,12 +276,7 @@ def _open_nodes(table: NodeTable, pod_class: PodClass, rejection: Rejection, row
         first = table.nodes[rows[0]]
         cordoned = first is None or first.unschedulable or not first.drained
         return "uncordon one of them" if cordoned else "resume scheduling on one of them"
-    taints = {
-        f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
-        for row in rows[:NAMES_SHOWN]
-        if (node := table.nodes[row]) is not None
-        for taint in node.taints
-        if taint.effect != PREFER_NO_SCHEDULE and not tolerated(pod_class.tolerations, taint)
-    }
+    nodes = [node for row in rows[:NAMES_SHOWN] if (node := table.nodes[row]) is not None]
+    taints = {text for node in nodes for text in refusing_taints(pod_class, node.taints)}
     named = ", ".join(sorted(taints)) or "the taint"
     return f"tolerate {named}, or take it from one of them"

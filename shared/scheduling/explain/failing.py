@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.model.pod import Pod
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection, unavailable_message
+from shared.scheduling.cycle.feasibility import FeasibilityCache, unavailable_message
 from shared.scheduling.cycle.filtering import Filtered, run_filters
 from shared.scheduling.cycle.prefilter import NODE_AFFINITY, NOT_NAMED, Prefiltered, prefilter
-from shared.scheduling.filters.node_unschedulable import DRAINED
+from shared.scheduling.filters.static import DRAINED
+from shared.scheduling.framework import Rejection
 from shared.scheduling.state.cluster_state import ClusterState
-from shared.scheduling.state.node_table import BoolArray, IntArray
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 
 SAMPLED_ROWS = 64
 """Rows of a rule beyond the nodes' own whose reasons are read one by one; the others count as these do."""
@@ -99,7 +100,7 @@ def refused_by(
     one = np.array([row])
     for rule in feasibility.filters:
         if rule.applies(table, pod_class) and not rule.mask(table, pod_class, one)[0]:
-            note(rule.name, _in_person(state, row, rule.reasons(table, pod_class, row)[1]))
+            note(rule.name, in_person(table, row, rule.reasons(table, pod_class, row)[1]))
     for prepared in prefiltered.rules:
         verdict = prepared.verdict(row)
         if verdict is not None:
@@ -107,9 +108,9 @@ def refused_by(
     return tuple(refused.values())
 
 
-def _in_person(state: ClusterState, row: int, reasons: tuple[str, ...]) -> tuple[str, ...]:
+def in_person(table: NodeTable, row: int, reasons: tuple[str, ...]) -> tuple[str, ...]:
     """Who drained the node and why, in place of the reason that conditions count by."""
-    node = state.table.nodes[row]
+    node = table.nodes[row]
     if node is None or reasons != (DRAINED,):
         return reasons
     return (f"drained from scheduling by {node.drained}",)

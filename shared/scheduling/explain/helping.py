@@ -17,10 +17,8 @@ from shared.model.constraints import PodClass
 from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
-from shared.scheduling.explain.amounts import amount_text
-from shared.scheduling.explain.changes import CHANGES, selection_text, volume_change
 from shared.scheduling.explain.failing import Failing
-from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, tolerated
+from shared.scheduling.explain.words import CHANGES, amount_text, refusing_taints, selection_text, volume_change
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
 
@@ -80,12 +78,7 @@ def _taints(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
     rows = found.only("TaintToleration")
     for number in np.unique(table.taint_set[rows])[:MOST_TAINTS].tolist() if len(rows) else ():
         there = rows[table.taint_set[rows] == number]
-        refusing = [
-            f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
-            for taint in table.taint_sets[number]
-            if taint.effect != PREFER_NO_SCHEDULE and not tolerated(pod.pod_class.tolerations, taint)
-        ]
-        target = ", ".join(refusing)
+        target = ", ".join(refusing_taints(pod.pod_class, table.taint_sets[number]))
         text = f"tolerate {target}, or take it from {_named(table, there)}"
         yield _opening("remove_taint", target, text, table, pod, there)
 

@@ -24,7 +24,7 @@ from shared.scheduling.preemption.preemption import (
     importance,
     select_victims,
 )
-from shared.scheduling.preemption.resolvable import NO_VICTIMS, NOT_HELPFUL, curable_rows
+from shared.scheduling.preemption.resolvable import NO_VICTIMS, NOT_HELPFUL, resolvable_rows
 from shared.scheduling.state.cluster_state import ClusterState
 
 NODES_TRIED = 64
@@ -55,7 +55,7 @@ class PreemptionCandidate(Struct, frozen=True):
 class PreemptionAnswer(Struct, frozen=True):
     """``helps``: whether some node would be opened. ``summary``: one sentence; where nothing helps kube-scheduler's.
 
-    ``curable``: nodes whose rejection evicting may cure, of which ``tried`` were tried; ``protected``: pods of lower
+    ``curable``: resolvable nodes, which evicting may open, of which ``tried`` were tried; ``protected``: pods of lower
     priority on those that opted out. ``candidates``: the best first.
     """
 
@@ -85,7 +85,7 @@ def explain_preemption(
     if refusal:
         return PreemptionAnswer(False, refusal, nodes, 0, 0, 0)
     prefiltered = prefilter(state, pod)
-    rows = curable_rows(state, feasibility, prefiltered).tolist()
+    rows = resolvable_rows(state, feasibility, prefiltered).tolist()
     found: list[Candidate] = []
     violating: dict[str, set[str]] = {}
     reasons: Counter[str] = Counter()

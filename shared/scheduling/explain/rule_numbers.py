@@ -17,12 +17,12 @@ from shared.model.cluster_objects import Claim, PersistentVolume
 from shared.model.constraints import SelectorTerm
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
-from shared.scheduling.cycle.feasibility import Rejection
 from shared.scheduling.cycle.prefilter import Prefiltered
 from shared.scheduling.filters.interpod_affinity import AFFINITY, InterPodAffinity
 from shared.scheduling.filters.topology_spread import TopologySpread
 from shared.scheduling.filters.volume_limits import volumes_of
 from shared.scheduling.filters.volume_restrictions import ONCE_PER_POD
+from shared.scheduling.framework import Rejection
 from shared.scheduling.matching.domains import codes_or_absent
 from shared.scheduling.matching.pod_terms import means, own_matcher
 from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, tolerated

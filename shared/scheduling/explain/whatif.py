@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shared.model.pod import Pod
-from shared.scheduling.cycle.feasibility import FeasibilityCache, Rejection
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
-from shared.scheduling.cycle.framework import Code
 from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.cycle.scoring import score_nodes
+from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.gates import entry_rejection
 from shared.scheduling.preemption.preemption import Preemption, plan_preemption
 from shared.scheduling.state.cluster_state import ClusterState
@@ -66,7 +66,7 @@ def what_if(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Out
     rows = np.flatnonzero(filtered.mask)
     if not len(rows):
         return Outcome(infeasible=infeasible, preemption=plan_preemption(state, feasibility, prefiltered, codes))
-    scores = score_nodes(state, pod, rows)
+    scores = score_nodes(state, pod, rows, feasibility.profile.scores)
     names = [table.names[row] for row in rows.tolist()]
     totals = np.sum(list(scores.values()), axis=0)
     per_node = {name: {plugin: int(values[i]) for plugin, values in scores.items()} for i, name in enumerate(names)}

@@ -1,19 +1,16 @@
-"""The node-local filters of this release, in kube-scheduler's order: the first that rejects a node is its reason.
-
-The last one is kube-scheduler's last of all: where it rejects, a rule that needs the whole cluster speaks first.
-"""
+"""The node-local filters of this release, in kube-scheduler's order: the first that rejects a node is its reason."""
 
 from __future__ import annotations
 
-from shared.scheduling.cycle.framework import Filter
-from shared.scheduling.filters.declared_features import DeclaredFeatures
-from shared.scheduling.filters.gpu_devices import GpuDevices
-from shared.scheduling.filters.node_affinity import NodeAffinity
-from shared.scheduling.filters.node_name import NodeName
-from shared.scheduling.filters.node_ports import NodePorts
-from shared.scheduling.filters.node_unschedulable import NodeUnschedulable
-from shared.scheduling.filters.resource_fit import ResourceFit
-from shared.scheduling.filters.taint_toleration import TaintToleration
+from shared.scheduling.filters.accounted import GpuDevices, NodePorts, ResourceFit
+from shared.scheduling.filters.static import (
+    DeclaredFeatures,
+    NodeAffinity,
+    NodeName,
+    NodeUnschedulable,
+    TaintToleration,
+)
+from shared.scheduling.framework import Filter
 
 FILTERS: tuple[Filter, ...] = (
     NodeUnschedulable(),
@@ -25,3 +22,6 @@ FILTERS: tuple[Filter, ...] = (
     GpuDevices(),
     DeclaredFeatures(),
 )
+
+LAST = DeclaredFeatures.name
+"""kube-scheduler's last of all: where it rejects, a rule that needs the whole cluster speaks first."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS, AffinityTerm
-from shared.scheduling.cycle.framework import Code
+from shared.scheduling.framework import Code
 from shared.scheduling.matching.domains import codes_or_absent, domain_slots, per_domain
 from shared.scheduling.matching.pod_terms import anti_affinity_against, means, own_matcher
 from shared.scheduling.state.cluster_state import ClusterState
@@ -88,7 +88,7 @@ class InterPodAffinity:
         return passing
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
-        """Failing affinity cannot be cured by evicting pods, the others can."""
+        """Evicting pods resolves anti-affinity, never affinity."""
         if self.affinity and not self._attracted(row):
             return Code.UNRESOLVABLE, (AFFINITY,)
         if self._repelled(self.anti_affinity, row):
@@ -107,7 +107,7 @@ class InterPodAffinity:
         )
         return {text: count for text, count in counts if count}
 
-    def curable(self, rows: IntArray) -> BoolArray:
+    def resolvable(self, rows: IntArray) -> BoolArray:
         """Where the pod's affinity holds."""
         return self._attracted_rows(rows)
 

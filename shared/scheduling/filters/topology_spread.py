@@ -19,7 +19,7 @@ import numpy as np
 from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.relations import SpreadConstraint
-from shared.scheduling.cycle.framework import Code
+from shared.scheduling.framework import Code
 from shared.scheduling.matching.domains import codes_or_absent, domains_present, per_domain
 from shared.scheduling.matching.spread_domains import hard_constraints, included, pods_per_row
 from shared.scheduling.state.cluster_state import ClusterState
@@ -97,7 +97,7 @@ class TopologySpread:
         return passing
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
-        """The first constraint that fails; a node without its label cannot be cured."""
+        """The first constraint that fails; evicting opens no node that lacks its label."""
         for spread in self.spreads:
             code = codes_or_absent(self.table, spread.constraint.topology_key)[row]
             if code == ABSENT:
@@ -108,10 +108,10 @@ class TopologySpread:
 
     def tally(self, rows: IntArray) -> dict[str, int]:
         """By which of the two texts each row is rejected."""
-        skewed = int(self.curable(rows).sum())
+        skewed = int(self.resolvable(rows).sum())
         return {text: count for text, count in ((SKEWED, skewed), (NO_LABEL, len(rows) - skewed)) if count}
 
-    def curable(self, rows: IntArray) -> BoolArray:
+    def resolvable(self, rows: IntArray) -> BoolArray:
         """Where the first constraint that fails is one whose label the node has."""
         undecided: BoolArray = np.ones(len(rows), np.bool_)
         skewed: BoolArray = np.zeros(len(rows), np.bool_)

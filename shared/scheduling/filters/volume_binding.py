@@ -13,8 +13,7 @@ import numpy as np
 from shared.model.cluster_objects import Claim
 from shared.model.pod import Pod
 from shared.model.relations import ClaimUse
-from shared.scheduling.cycle.feasibility import Rejection
-from shared.scheduling.cycle.framework import Code
+from shared.scheduling.framework import Code, Rejection, Unmoved
 from shared.scheduling.matching.volumes import affinity_mask, provisioning_mask, unmatched_claims, usable_volumes
 from shared.scheduling.state.cluster_state import ClusterState, Storage
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
@@ -110,7 +109,7 @@ def _found(table: NodeTable, storage: Storage, delayed: list[Claim]) -> BoolArra
 
 
 @dataclass(slots=True)
-class VolumeBinding:
+class VolumeBinding(Unmoved):
     """Prepared for one pod, ``[rows]`` each. ``reached``: all bound volumes; ``gone``: a bound volume does not exist;
     ``found``: volumes for the claims that wait. Pods that come or go change nothing."""
 
@@ -125,7 +124,7 @@ class VolumeBinding:
         return self.reached & ~self.gone & self.found
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
-        """All reasons; evicting pods cures none."""
+        """All reasons; evicting pods resolves none."""
         holds = ((self.reached[row], UNREACHABLE), (self.found[row], NOT_FOUND), (not self.gone[row], VOLUME_GONE))
         reasons = tuple(text for holding, text in holds if not holding)
         return (Code.UNRESOLVABLE, reasons) if reasons else None
@@ -138,14 +137,3 @@ class VolumeBinding:
             (VOLUME_GONE, int(self.gone[rows].sum())),
         )
         return {text: count for text, count in counts if count}
-
-    def curable(self, rows: IntArray) -> BoolArray:
-        """Nowhere."""
-        return np.zeros(len(rows), np.bool_)
-
-    def adjust(self, pod: Pod, row: int, sign: int) -> None:
-        """Nothing to count."""
-
-    def copy(self) -> VolumeBinding:
-        """Never written to."""
-        return self

@@ -14,7 +14,7 @@ import numpy as np
 from shared.model.cluster_objects import Claim
 from shared.model.pod import Pod
 from shared.model.resources import MAX_INT64
-from shared.scheduling.cycle.framework import Code
+from shared.scheduling.framework import Code
 from shared.scheduling.state.cluster_state import ClusterState, Storage
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 from shared.scheduling.state.pod_index import PodIndex
@@ -82,7 +82,7 @@ class VolumeLimits:
         return passing
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
-        """Can be cured by evicting pods whose volumes then go."""
+        """Evicting pods whose volumes then go resolves it."""
         limits = self.storage.attach_limits.get(self.table.names[row])
         if not limits:
             return None
@@ -97,7 +97,7 @@ class VolumeLimits:
         """There is one reason."""
         return {TOO_MANY: len(rows)} if len(rows) else {}
 
-    def curable(self, rows: IntArray) -> BoolArray:
+    def resolvable(self, rows: IntArray) -> BoolArray:
         """Everywhere."""
         return np.ones(len(rows), np.bool_)
 

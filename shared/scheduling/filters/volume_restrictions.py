@@ -14,8 +14,7 @@ import numpy as np
 
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS, DiskUse
-from shared.scheduling.cycle.feasibility import Rejection
-from shared.scheduling.cycle.framework import Code
+from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 
@@ -87,7 +86,7 @@ class VolumeRestrictions:
         return passing
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
-        """Both can be cured by evicting whoever uses it."""
+        """Evicting whoever uses it resolves both."""
         for pod in self.standing.get(row, {}).values():
             used = (pod.relations or NO_RELATIONS).disks
             if any(conflicting(disk, used) for disk in self.disks):
@@ -101,7 +100,7 @@ class VolumeRestrictions:
         )
         return {text: count for text, count in ((DISK_IN_USE, disks), (CLAIM_IN_USE, len(rows) - disks)) if count}
 
-    def curable(self, rows: IntArray) -> BoolArray:
+    def resolvable(self, rows: IntArray) -> BoolArray:
         """Everywhere."""
         return np.ones(len(rows), np.bool_)
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from shared.model.cluster_objects import Claim, PersistentVolume
 from shared.model.pod import Pod
-from shared.scheduling.cycle.feasibility import Rejection
-from shared.scheduling.cycle.framework import Code
+from shared.scheduling.framework import Code, Rejection, Unmoved
 from shared.scheduling.matching.domains import codes_or_absent
 from shared.scheduling.state.cluster_state import ClusterState, Storage
 from shared.scheduling.state.node_table import ABSENT, BoolArray, IntArray, NodeTable
@@ -92,7 +91,7 @@ def _has_value(table: NodeTable, key: str, values: frozenset[str]) -> BoolArray:
 
 
 @dataclass(slots=True)
-class VolumeZone:
+class VolumeZone(Unmoved):
     """Prepared for one pod. ``passing [rows]``; pods that come or go change nothing."""
 
     passing: BoolArray
@@ -109,14 +108,3 @@ class VolumeZone:
     def tally(self, rows: IntArray) -> dict[str, int]:
         """There is one reason."""
         return {WRONG_ZONE: len(rows)} if len(rows) else {}
-
-    def curable(self, rows: IntArray) -> BoolArray:
-        """Nowhere."""
-        return np.zeros(len(rows), np.bool_)
-
-    def adjust(self, pod: Pod, row: int, sign: int) -> None:
-        """Nothing to count."""
-
-    def copy(self) -> VolumeZone:
-        """Never written to."""
-        return self

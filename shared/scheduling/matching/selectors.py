@@ -7,8 +7,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.model.constraints import Requirement, SelectorTerm
+from shared.model.constraints import PodClass, Requirement, SelectorTerm
 from shared.scheduling.state.node_table import ABSENT, BoolArray, NodeTable
+
+
+def selects_nodes(pod_class: PodClass) -> bool:
+    """Whether the class has a ``nodeSelector`` or required node affinity."""
+    return bool(pod_class.node_selector) or pod_class.affinity_terms is not None
+
+
+def selected_mask(table: NodeTable, pod_class: PodClass) -> BoolArray:
+    """``[rows]``: ``nodeSelector`` and at least one required term match."""
+    passing = selector_mask(table, pod_class.node_selector)
+    return passing if pod_class.affinity_terms is None else passing & terms_mask(table, pod_class.affinity_terms)
 
 
 def selector_mask(table: NodeTable, selector: tuple[tuple[str, str], ...]) -> BoolArray:

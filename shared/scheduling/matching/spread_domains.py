@@ -10,8 +10,8 @@ import numpy as np
 from shared.model.labels import LabelSelector, both, selector_of_labels, selects
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS, SpreadConstraint
-from shared.scheduling.filters.node_affinity import NodeAffinity
-from shared.scheduling.filters.taint_toleration import TaintToleration
+from shared.scheduling.matching.selectors import selected_mask, selects_nodes
+from shared.scheduling.matching.tolerance import tolerated_mask
 from shared.scheduling.state.cluster_state import ClusterState, Workloads
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.pod_index import Matcher
@@ -20,8 +20,6 @@ HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 SYSTEM_DEFAULTS = ((3, HOSTNAME), (5, ZONE))
 """(maxSkew, key) of the ScheduleAnyway constraints of pods that have none of their own."""
-
-_node_affinity, _taints = NodeAffinity(), TaintToleration()
 
 
 def hard_constraints(pod: Pod) -> tuple[SpreadConstraint, ...]:
@@ -77,10 +75,10 @@ def included(state: ClusterState, pod: Pod, constraint: SpreadConstraint) -> Boo
     """``[rows]``: nodes that the constraint's policies count as part of their domain; None: all of them."""
     table, pod_class = state.table, pod.pod_class
     passing: BoolArray | None = None
-    if constraint.honor_affinity and _node_affinity.applies(table, pod_class):
-        passing = _node_affinity.mask(table, pod_class, slice(None))
-    if constraint.honor_taints and _taints.applies(table, pod_class):
-        tolerated = _taints.mask(table, pod_class, slice(None))
+    if constraint.honor_affinity and selects_nodes(pod_class):
+        passing = selected_mask(table, pod_class)
+    if constraint.honor_taints and len(table.taint_sets) > 1:
+        tolerated = tolerated_mask(table, pod_class.tolerations, slice(None))
         passing = tolerated if passing is None else passing & tolerated
     return passing
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from shared.model.constraints import Taint, Toleration
+from shared.scheduling.state.node_table import BoolArray, NodeTable, Rows
 
 NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "PreferNoSchedule", "NoExecute"
 
@@ -33,6 +36,17 @@ def first_untolerated(tolerations: tuple[Toleration, ...], taints: Iterable[Tain
         if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not tolerated(tolerations, taint):
             return taint
     return None
+
+
+def tolerated_mask(table: NodeTable, tolerations: tuple[Toleration, ...], rows: Rows) -> BoolArray:
+    """``[len(rows)]``: no NoSchedule or NoExecute taint that is not tolerated.
+
+    Nodes share few distinct lists of taints, so each list is judged once and the verdict is taken by index.
+    """
+    verdicts = np.fromiter(
+        (first_untolerated(tolerations, taints) is None for taints in table.taint_sets), np.bool_, len(table.taint_sets)
+    )
+    return verdicts[table.taint_set[: table.rows][rows]]
 
 
 def untolerated_preferences(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> int:

@@ -2,7 +2,7 @@
 
 Source: kube-scheduler 1.36 ``framework/preemption``, ``plugins/defaultpreemption``. Per node: take away every pod of
 lower priority; if the pod then fits, put them back one by one, those first whose budget would be violated, each group
-most important first; who does not fit beside the pod is a victim. Nodes that evicting cannot cure are not tried.
+most important first; who does not fit beside the pod is a victim. Nodes that evicting cannot open are not tried.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from shared.model.cluster_objects import DisruptionBudget
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.cycle.framework import Code
 from shared.scheduling.cycle.prefilter import Prefiltered
+from shared.scheduling.framework import Code
 from shared.scheduling.state.cluster_state import ClusterState
 
 NEVER = "not eligible due to preemptionPolicy=Never."

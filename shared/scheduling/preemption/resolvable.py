@@ -1,8 +1,8 @@
 """Nodes that evicting pods may open for a pod that no node takes: where to look for preemption candidates.
 
 The same as the codes of ``filtering.rejection_of`` over all nodes, by arrays: static filters and requests above
-allocatable can never be cured, ports, devices and amounts in use can. Of those nodes only the ones whose pods of lower
-priority hold enough need a dry run.
+allocatable can never be resolved, ports, devices and amounts in use can. Of those nodes only the ones whose pods of
+lower priority hold enough need a dry run.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from shared.model.resources import PODS
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
-from shared.scheduling.cycle.framework import Code
 from shared.scheduling.cycle.prefilter import Prefiltered
+from shared.scheduling.framework import Code
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray
 
@@ -33,42 +33,42 @@ class Openable:
     reasons: Counter[str]
 
 
-def curable_rows(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered) -> IntArray:
+def resolvable_rows(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered) -> IntArray:
     """Rows whose rejection is ``UNSCHEDULABLE``, ascending."""
     if prefiltered.rejection is not None:
         return np.zeros(0, np.int64)
     table, pod = state.table, prefiltered.pod
     local = feasibility.of(pod.pod_class)
-    curable: BoolArray = local.static_mask.copy()
+    resolvable: BoolArray = local.static_mask.copy()
     if prefiltered.named is not None:
         named: BoolArray = np.zeros(table.rows, np.bool_)
         named[[table.row_of[name] for name in prefiltered.named if name in table.row_of]] = True
-        curable &= named
+        resolvable &= named
     filtered = run_filters(state, feasibility, prefiltered)
     hopeless: BoolArray = np.zeros(table.rows, np.bool_)
     for name, amount in pod.pod_class.requests:
         column = table.column_of.get(name)
         hopeless |= True if column is None else table.allocatable[column, : table.rows] < amount
-    curable &= ~filtered.mask & (local.mask | ~hopeless)
+    resolvable &= ~filtered.mask & (local.mask | ~hopeless)
     for row, rejection in filtered.contested.items():
-        curable[row] &= rejection.code is Code.UNSCHEDULABLE
-    # amounts, ports or devices in use are cured when the node is empty; a rule that rejects speaks for itself
-    rows = np.flatnonzero(curable & local.mask)
+        resolvable[row] &= rejection.code is Code.UNSCHEDULABLE
+    # amounts, ports or devices in use are free when the node is empty; a rule that rejects speaks for itself
+    rows = np.flatnonzero(resolvable & local.mask)
     if filtered.contested:
         rows = rows[~np.isin(rows, np.fromiter(filtered.contested, np.int64, len(filtered.contested)))]
     for rule in prefiltered.rules:
         passing = rule.mask()[rows]
         rejected = rows[~passing]
-        curable[rejected] = rule.curable(rejected)
+        resolvable[rejected] = rule.resolvable(rejected)
         rows = rows[passing]
-    return np.flatnonzero(curable)
+    return np.flatnonzero(resolvable)
 
 
 def openable(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered) -> Openable:
-    """The curable rows on which pods of lower priority hold what the pod lacks."""
+    """The resolvable rows on which pods of lower priority hold what the pod lacks."""
     table, index, pod = state.table, state.index, prefiltered.pod
     index.sync()
-    rows = curable_rows(state, feasibility, prefiltered)
+    rows = resolvable_rows(state, feasibility, prefiltered)
     reasons = Counter({NOT_HELPFUL: len(table.row_of) - len(rows)})
     occupied = index.removable.below(pod.priority, PODS)[rows] > 0
     reasons[NO_VICTIMS] = int((~occupied).sum())

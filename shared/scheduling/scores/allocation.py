@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
+from shared.scheduling.scores import MAX_SCORE
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, IntArray, NodeTable, Rows
-
-MAX_SCORE = 100
 
 
 def least_allocated(table: NodeTable, pod_class: PodClass, rows: Rows) -> IntArray:

@@ -9,27 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.model.constraints import NO_NORMS, Norms, PodClass
-from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.model.constraints import Norms, PodClass
 from shared.scheduling.matching.selectors import term_mask
-from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, untolerated_preferences
+from shared.scheduling.matching.tolerance import untolerated_preferences
+from shared.scheduling.scores import MAX_SCORE
 from shared.scheduling.state.node_table import IntArray, NodeTable, Rows
-
-MAX_SCORE = 100
-
-
-def norms_of(feasibility: FeasibilityCache, pod_class: PodClass) -> Norms:
-    """The maxima for one class; free where no node has a soft taint and the class prefers nothing."""
-    table = feasibility.table
-    soft_taints = any(t.effect == PREFER_NO_SCHEDULE for taints in table.taint_sets for t in taints)
-    if not soft_taints and not pod_class.preferred_terms:
-        return NO_NORMS
-    rows = np.flatnonzero(feasibility.of(pod_class).mask)
-    if not len(rows):
-        return NO_NORMS
-    taints = int(taint_preferences(table, pod_class, rows).max()) if soft_taints else 0
-    affinity = int(affinity_preferences(table, pod_class, rows).max()) if pod_class.preferred_terms else 0
-    return Norms(taints, affinity)
 
 
 def taint_preferences(table: NodeTable, pod_class: PodClass, rows: Rows) -> IntArray:

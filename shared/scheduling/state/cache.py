@@ -15,11 +15,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
-from shared.scheduling.filters.gpu_devices import gpu_milli_of
 from shared.scheduling.state.node_table import MAX_DEVICES, NodeTable
 
 

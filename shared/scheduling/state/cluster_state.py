@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.scheduling.scores.image_locality import ImageTable
 from shared.scheduling.state.cache import Account, ClusterCache
+from shared.scheduling.state.images import ImageTable
 from shared.scheduling.state.pod_index import PodIndex
 
 

@@ -22,10 +22,10 @@ from typing import Annotated, Any
 import msgspec
 
 from services.coordinator.core.core import Core
+from services.coordinator.core.decisions import PastDecision
 from services.coordinator.http.desk import Desk
 from services.coordinator.http.routes.members import leader
 from services.coordinator.http.routes.overview import glance_of
-from services.coordinator.inspect.decisions import PastDecision
 from services.coordinator.inspect.overview import DecisionShown, decision_shown, decisions
 from shared.errors import ConclaveError
 from shared.runtime.http.callers import Role

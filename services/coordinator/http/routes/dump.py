@@ -24,12 +24,12 @@ from services.coordinator.inspect.overview import decisions, queue_counts, queue
 from shared.runtime.http.callers import Role
 from shared.runtime.http.refusals import refusal_of
 from shared.runtime.http.routes import Ask, Schema, row
-from shared.runtime.process.process import our_version
 from shared.runtime.process.settings import effective
 from shared.runtime.records.admin import read_audit, read_terms
 from shared.runtime.records.control import read_control
 from shared.runtime.records.policies import read_history, read_pointer
 from shared.runtime.records.settings import read_settings, read_settings_history
+from shared.version import CONCLAVE_VERSION
 
 LIBRARIES = ("aiohttp", "etcd3", "grpcio", "kubernetes", "msgspec", "numpy", "uvloop")
 MOST_NODES = 5000
@@ -76,7 +76,7 @@ async def _encoded(desk: Desk, part: Part) -> bytes:
 
 
 def _versions(_: Desk) -> dict[str, str]:
-    found = {"conclave": our_version(), "python": platform.python_version(), "platform": platform.platform()}
+    found = {"conclave": CONCLAVE_VERSION, "python": platform.python_version(), "platform": platform.platform()}
     for name in LIBRARIES:
         try:
             found[name] = version(name)

@@ -17,9 +17,10 @@ from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, PageQuery, page
 from shared.runtime.http.refusals import Refused
 from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, row
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.records.admin import terms_of
 from shared.wire.keys import Keys
-from shared.wire.records import AgentRecord, LearnerRecord, MemberRecord, decode_record
+from shared.wire.records import AgentRecord, LearnerRecord, MemberRecord, decode_record, plugins_differ
 
 PROTOCOL = 1
 MOST_NAMES = 100
@@ -131,11 +132,12 @@ async def read_members(desk: Desk) -> dict[str, Member]:
     """By ``service/id``. Unknown: ``StoreUnknown``."""
     keys, registry = desk.keys, desk.registry
     found: dict[str, Member] = {}
+    ours = plugins_of(desk.settings.plugins).titles
     prefixes = [keys.members_prefix(service) for service in REGISTERED]
     *registered, binders = await asyncio.gather(*map(registry.listed, [*prefixes, keys.binders_prefix]))
     for listing in registered:
         for kv in listing:
-            if (member := _registered(keys, kv)) is not None:
+            if (member := _registered(keys, kv, ours)) is not None:
                 found[f"{member.service}/{member.id}"] = member
     if (leader := desk.leader) is not None:
         record, term = leader
@@ -156,12 +158,12 @@ async def read_members(desk: Desk) -> dict[str, Member]:
                 suspect=view.suspect,
                 incarnation=view.record.incarnation,
                 version=view.record.version,
-                warnings=_warnings(view.record, suspect=view.suspect),
+                warnings=_warnings("agent", view.record, ours, suspect=view.suspect),
             )
     return found
 
 
-def _registered(keys: Keys, kv: KeyValue) -> Member | None:
+def _registered(keys: Keys, kv: KeyValue, ours: tuple[str, ...]) -> Member | None:
     service = keys.last_part(kv.key.rpartition("/")[0])
     kind: type[MemberRecord] | type[LearnerRecord] = LearnerRecord if service == "learner" else MemberRecord
     record = decode_record(kv.value, kind)
@@ -174,7 +176,7 @@ def _registered(keys: Keys, kv: KeyValue) -> Member | None:
         incarnation=record.incarnation,
         version=record.version,
         admin_url=record.admin_url if isinstance(record, MemberRecord) else "",
-        warnings=_warnings(record),
+        warnings=_warnings(service, record, ours),
     )
 
 
@@ -184,10 +186,14 @@ def _lead(found: dict[str, Member], service: str, name: str, url: str, incarnati
     found[f"{service}/{name}"] = msgspec.structs.replace(member, leading=True, term=term)
 
 
-def _warnings(record: AgentRecord | LearnerRecord | MemberRecord, *, suspect: bool = False) -> list[str]:
+def _warnings(
+    service: str, record: AgentRecord | LearnerRecord | MemberRecord, ours: tuple[str, ...], *, suspect: bool = False
+) -> list[str]:
     told = list(record.warnings)
     if record.protocol != PROTOCOL:
         told.append(f"speaks protocol {record.protocol}, this leader speaks {PROTOCOL}: run one version")
+    if not isinstance(record, LearnerRecord) and (text := plugins_differ(service, record.plugins, ours)):
+        told.append(text)
     if suspect:
         told.append("does not answer in time; its nodes get no pods until it does")
     return told

@@ -16,8 +16,7 @@ from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
 from shared.runtime.http.refusals import Refused
 from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Schema, row
-from shared.runtime.records import policy_listing
-from shared.runtime.records.policies import HistoryRecord, read_history, read_pointer
+from shared.runtime.records.policies import HistoryRecord, PolicyRow, policy_rows, read_history, read_pointer
 from shared.runtime.records.policy_changes import LATELY_S, PolicyUnknown, activate, card_named, promote, withdraw
 from shared.wire.records import PolicyPointer, PolicyWindow
 
@@ -32,7 +31,7 @@ class PoliciesAnswer(Answer, frozen=True, kw_only=True):
     promotes the candidate by which rule, and how far it is."""
 
     pointer: PolicyPointer | None
-    items: list[policy_listing.PolicyRow]
+    items: list[PolicyRow]
     comparison: RolloutView
 
 
@@ -96,7 +95,7 @@ async def show(desk: Desk, _: Ask[Any, Any]) -> PoliciesAnswer:
     rules = [msgspec.structs.replace(rule, at=desk.wall_of(now + rule.in_s)) for rule in view.rules]
     return PoliciesAnswer(
         pointer=stored.pointer,
-        items=policy_listing.rows(stored.pointer, history),
+        items=policy_rows(stored.pointer, history),
         comparison=msgspec.structs.replace(view, rules=rules),
     )
 

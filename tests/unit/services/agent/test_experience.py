@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.agent.experience import Experience, ExperienceSettings, balance_of
+from services.agent.experience import Experience, ExperienceSettings
 from shared.policy.heuristics import KubeDefault
-from shared.policy.marl.features import FEATURES, SUMMARY
+from shared.policy.marl.features import FEATURES
 from shared.policy.marl.policy import MarlDqn
-from shared.policy.usage.node_samples import sample_of, shares_of
 from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import SUMMARY, balance_of, sample_of, shares_of
 from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights

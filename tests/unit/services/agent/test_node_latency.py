@@ -9,7 +9,7 @@ from services.agent.replica import Replica
 from shared.model.constraints import PodClass
 from shared.model.node import UNKNOWN_LATENCY
 from shared.model.resources import CPU, MEMORY
-from shared.policy.deepsets.policy import shipped_deep_sets
+from shared.policy.registry import make_policy
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, ClassDefinition, NodeRow, NodeUsage, Offer, UnitGroup, View, ViewUpdate
 
@@ -50,7 +50,7 @@ def test_a_coordinator_that_tells_no_latency_means_unknown():
 
 
 def test_el_moves_with_the_first_decision_after_a_change():
-    core = AgentCore(shipped_deep_sets("el"), Random(1))
+    core = AgentCore(make_policy("el"), Random(1))
     core.update(ViewUpdate(VERSION, 1, 0, 5, view(0, row(0, 12_000), row(1, 25_000), row(2, 60_000))))
 
     def chosen(change: View | None) -> list[tuple[int, bool]]:

@@ -15,19 +15,7 @@ from random import Random
 import structlog
 
 from services.binder.core.core import BinderCore
-from services.binder.core.events import (
-    Event,
-    IntentsListed,
-    NodeDeleted,
-    NodeUpserted,
-    PlanReceived,
-    PodDeleted,
-    PodUpserted,
-    Source,
-    StoredIntent,
-    Synced,
-    Tick,
-)
+from services.binder.core.events import Event, IntentsListed, PlanReceived, StoredIntent, Tick
 from services.binder.core.instructions import (
     Answer,
     Bind,
@@ -48,6 +36,7 @@ from services.binder.io.store_calls import StoreCalls
 from shared.errors import StoreUnknown
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.resources import Deleted, Upserted
+from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, PodDeleted, PodUpserted
 from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, Op, Put, TxnResult
 from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
@@ -136,8 +125,8 @@ class World:
     def sync(self, binder: Binder) -> None:
         """Nodes, pods and intents are listed."""
         self.watch(binder)
-        self.tell(binder, Synced(Source.NODES))
-        self.tell(binder, Synced(Source.PODS))
+        self.tell(binder, Listed("nodes"))
+        self.tell(binder, Listed("pods"))
         self.tell(binder, IntentsListed(self.stored()))
 
     def crash(self, binder: Binder) -> None:

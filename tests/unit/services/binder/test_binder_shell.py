@@ -12,14 +12,12 @@ from services.binder.admin import Admin
 from services.binder.core.core import BinderCore
 from services.binder.core.instructions import Bind
 from services.binder.core.state import CoreSettings
-from services.binder.io.sources import node_events, pod_events
 from services.binder.shell import Shell
 from shared.errors import ConclaveError, LeadershipLost, StoreFenced, StoreUnknown, WireError
-from shared.kube.resources import NODES, PODS
 from shared.ports import Compare, CreateRevisionIs, Delete, Op, Put, TxnResult
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.refusals import Refused
-from shared.runtime.kube.reflector import Reflector
+from shared.runtime.kube.watches import follow_nodes, follow_pods
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.process.service import boottime
 from shared.wire.codec import decode, encode
@@ -118,9 +116,8 @@ class Stage:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.shell.run())
-                nodes, pods = Reflector(self.api, NODES), Reflector(self.api, PODS)
-                group.create_task(nodes.run(lambda batch: self.shell.post(node_events(batch))))
-                group.create_task(pods.run(lambda batch: self.shell.post(pod_events(batch))))
+                group.create_task(follow_nodes(self.api, self.shell.post, drop_malformed=True))
+                group.create_task(follow_pods(self.api, self.shell.post))
         except BaseExceptionGroup as errors:
             self.ended.set_result(errors.exceptions[0])
 
@@ -302,7 +299,7 @@ async def test_plans_come_as_messages_and_standbys_refuse_them() -> None:
         assert (refused.value.code, refused.value.status) == ("not_leader", 421)
         admin.shell = stage.shell
         answer = decode(await admin.plans(body, Caller()), PlanResult)
-        assert (answer.cause_id, answer.plan_id, answer.results[0].outcome) == (1, 1, Outcome.BOUND)
+        assert (answer.follows, answer.plan_id, answer.results[0].outcome) == (1, 1, Outcome.BOUND)
         with pytest.raises(WireError):
             await admin.plans(b"\x93\x01", Caller())
         assert admin.stats()["bound"] == 1
@@ -315,7 +312,7 @@ async def test_a_bug_in_the_core_ends_the_term_instead_of_being_swallowed() -> N
         def broken(*_: object) -> list[object]:
             raise ZeroDivisionError
 
-        stage.shell.core.handle_all = broken  # type: ignore[assignment]
+        stage.shell.core._plan = broken  # type: ignore[method-assign]
         with pytest.raises(ConclaveError):
             await stage.shell.submit(stage.plan("p0"))
         assert isinstance(await stage.ended, ZeroDivisionError)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.binder.core.events import IntentsListed, Source, Synced
+from services.binder.core.events import IntentsListed
 from services.binder.core.instructions import Bind, Commit, MarkPod, ReadPod
 from services.binder.core.state import CoreSettings
+from shared.model.cluster_events import Listed
 from shared.ports import Put
 from shared.wire.messages import Outcome
 from tests.builders import make_node, make_pod
@@ -36,7 +37,7 @@ def test_plans_are_refused_until_lists_and_intents_are_done() -> None:
     first = world.send(binder, world.plan(("p1", "n1")))
     assert (binder.refusals[first].code, binder.refusals[first].status) == ("not_ready", 503)
     world.watch(binder)
-    world.tell(binder, Synced(Source.NODES), Synced(Source.PODS), IntentsListed(world.stored()))
+    world.tell(binder, Listed("nodes"), Listed("pods"), IntentsListed(world.stored()))
     second = world.send(binder, world.plan(("p1", "n1")))
     assert binder.refusals[second].retry_after_s == 1.0
     world.run(binder, Bind)

@@ -9,6 +9,7 @@ from services.binder.core.in_flight import TRANSITIONS, InFlightBinding, Stage
 from services.binder.core.instructions import Bind, Commit
 from services.binder.core.state import State
 from shared.errors import InvalidTransition
+from shared.model import cluster_events
 from tests.unit.services.binder.binder_world import make_world
 
 
@@ -33,7 +34,7 @@ def test_an_illegal_move_names_the_unit_the_move_its_cause_and_its_story() -> No
     assert binding.stage is Stage.BINDING
 
 
-@pytest.mark.parametrize("cause", [events.Evicted, events.Compared, events.ObjectChanged, events.LookUpFailed])
+@pytest.mark.parametrize("cause", [events.Evicted, events.Compared, cluster_events.ObjectChanged, events.LookUpFailed])
 def test_what_is_not_about_units_moves_none(cause: type[events.Event]) -> None:
     state, binding = on_its_way()
     state.cause = cause

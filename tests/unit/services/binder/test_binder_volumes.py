@@ -6,22 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from services.binder.core.core import BinderCore
-from services.binder.core.events import (
-    Committed,
-    Event,
-    IntentsListed,
-    KindSynced,
-    NodeUpserted,
-    ObjectChanged,
-    PlanReceived,
-    PodUpserted,
-    Source,
-    StoredIntent,
-    Synced,
-)
+from services.binder.core.events import Committed, Event, IntentsListed, PlanReceived, StoredIntent
 from services.binder.core.instructions import Answer, Bind, Commit, Instruction, MarkPod, PatchObject
 from services.binder.core.state import CoreSettings
 from services.binder.cycle.volumes import NOT_IN_TIME
+from shared.model.cluster_events import Listed, NodeUpserted, ObjectChanged, PodUpserted
 from shared.model.cluster_objects import Claim, PersistentVolume, StorageClass
 from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.pod import Pod
@@ -48,7 +37,7 @@ def changed(claim: Claim) -> ObjectChanged:
 def binder(*objects: ObjectChanged, settings: CoreSettings | None = None) -> BinderCore:
     core = BinderCore(5, settings or CoreSettings(), Keys("/c"))
     nodes = [NodeUpserted(make_node(f"n{n}").label(**{"kubernetes.io/hostname": f"n{n}"}).node()) for n in range(2)]
-    lists: list[Event] = [Synced(Source.PODS), Synced(Source.NODES), IntentsListed({})]
+    lists: list[Event] = [Listed("pods"), Listed("nodes"), IntentsListed({})]
     core.handle_all([*nodes, *objects, PodUpserted(with_claim()), *lists], 0.0)
     return core
 
@@ -208,8 +197,8 @@ def taking_over(*kinds: str) -> tuple[BinderCore, list[Instruction]]:
         [
             NodeUpserted(make_node("n0").node()),
             PodUpserted(with_claim()),
-            Synced(Source.PODS),
-            Synced(Source.NODES),
+            Listed("pods"),
+            Listed("nodes"),
             IntentsListed({"uid-a": StoredIntent(intent, 9)}),
         ],
         0.0,
@@ -221,7 +210,7 @@ def test_a_new_leader_judges_no_intent_before_it_knows_the_claims() -> None:
     core, told = taking_over("persistentvolumeclaims")
     assert not marks(told)
     core.handle_all([ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM)], 0.1)
-    told = core.handle(KindSynced("persistentvolumeclaims"), 0.2)
+    told = core.handle(Listed("persistentvolumeclaims"), 0.2)
     assert not marks(told), "withdrawn"
     assert [i.name for i in told if isinstance(i, PatchObject)] == ["data"]
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from services.binder.core.core import BinderCore
-from services.binder.core.events import Evicted, IntentsListed, PlanReceived, Source, Synced
+from services.binder.core.events import Evicted, IntentsListed, PlanReceived
 from services.binder.core.instructions import Answer, Evict
 from services.binder.core.state import CoreSettings
-from services.binder.cycle.evict import evict
+from services.binder.io.evict import evict
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.objects import Pod
+from shared.model.cluster_events import Listed
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Eviction, EvictionOutcome, EvictionResult, Plan
 from tests.builders import PodBuilder, make_pod
@@ -116,7 +117,7 @@ async def test_a_process_that_may_not_lead_any_more_evicts_nobody() -> None:
 
 def test_a_plan_of_evictions_is_answered_when_every_victim_has_its_end() -> None:
     core = BinderCore(5, CoreSettings(), Keys("/c"))
-    core.handle_all([Synced(Source.PODS), Synced(Source.NODES), IntentsListed({})], 0.0)
+    core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
     plan = Plan(VERSION, 1, 0, 3, 1, [], [victim()])
     (asked,) = [i for i in core.handle(PlanReceived(1, plan), 0.1) if isinstance(i, Evict)]
     done = EvictionResult("uid-v", EvictionOutcome.EVICTED)
@@ -130,7 +131,7 @@ def test_a_plan_of_evictions_is_answered_when_every_victim_has_its_end() -> None
 
 def test_a_plan_without_an_end_is_answered_in_time() -> None:
     core = BinderCore(5, CoreSettings(answer_after_s=2.0), Keys("/c"))
-    core.handle_all([Synced(Source.PODS), Synced(Source.NODES), IntentsListed({})], 0.0)
+    core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
     core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [], [victim()])), 0.1)
     (answer,) = core.handle_all((), 2.2)
     assert isinstance(answer, Answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.cli.demo.result import StatsBook, Timing, costs, problems, quantile
+from services.cli.demo.result import StatsBook, Timing, costs, problems
 from services.cli.local.supervisor import ProcessUsage
 from shared.audit.audit import AuditReport
 from shared.audit.log import Entry
@@ -23,11 +23,6 @@ def test_the_rate_is_of_the_workload_alone():
     timing.feed(entry("bind", "more-0000", 60.0))
     assert timing.pods_per_s() == pytest.approx(10.0)
     assert timing.create_to_bind_ms()["p50"] == pytest.approx(777.778)
-
-
-def test_quantiles_are_nearest_rank():
-    assert [quantile(range(1, 101), q) for q in (0.5, 0.99, 1.0)] == [50, 99, 100]
-    assert quantile([], 0.5) == 0.0
 
 
 def stats(**figures) -> dict:

@@ -26,15 +26,10 @@ from services.coordinator.core.events import (
     IntentGone,
     IntentRecord,
     IntentsListed,
-    NodeUpserted,
     NominationStored,
     PlanAnswered,
-    PodDeleted,
     PodFetched,
-    PodUpserted,
     RequestFailed,
-    Source,
-    Synced,
     Tick,
     ViewAcked,
 )
@@ -49,6 +44,7 @@ from services.coordinator.core.instructions import (
     SetTimer,
 )
 from services.coordinator.core.state import CoreSettings
+from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUpserted
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy
@@ -95,7 +91,8 @@ class Scene:
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.binder = ClusterCache()
-        self.binder_checks = FeasibilityCache(self.binder.table)
+        self.profile = self.core.state.settings.profile
+        self.binder_checks = FeasibilityCache(self.binder.table, profile=self.profile)
         self.bindings: list[tuple[str, str]] = []
         self.inbox: deque[Event] = deque()
         self.trace: list[Instruction] = []
@@ -122,9 +119,12 @@ class Scene:
     # --- the world ----------------------------------------------------------------------------------------------
 
     def join(self, agent: str, *, node: str = "", tell: bool = True) -> None:
-        self.agents[agent] = AgentCore(make_policy(self.policy), np.random.default_rng(self.seed))
+        self.agents[agent] = AgentCore(make_policy(self.policy), np.random.default_rng(self.seed), profile=self.profile)
         incarnation = f"i{len(self.trace)}-{len(self.agents)}"
-        self.records[agent] = AgentRecord(id=agent, url=f"http://{agent}", incarnation=incarnation, node=node)
+        plugins = tuple(f"filter {name}@1.0" for name in self.profile.names)
+        self.records[agent] = AgentRecord(
+            id=agent, url=f"http://{agent}", incarnation=incarnation, node=node, plugins=plugins
+        )
         if tell:
             self.inbox.append(AgentsChanged(tuple(self.records.values())))
 
@@ -205,7 +205,7 @@ class Scene:
         self.inbox.append(BinderChanged("http://binder", 3))
         self.inbox.append(IntentsListed(intents))
         self.inbox.append(self.control)
-        self.inbox.extend([Synced(Source.NODES), Synced(Source.PODS)])
+        self.inbox.extend([Listed("nodes"), Listed("pods")])
 
     def deliver(self, *events: Event) -> list[Instruction]:
         """Hand events to the core at once and carry out what it says."""

@@ -13,7 +13,7 @@ from services.coordinator.io import cluster_lease
 from services.coordinator.io.cluster_lease import ClusterLease, lease_name, mesh_id
 from shared.errors import ConfigError, KubeRejected, KubeUnknown, LeadershipLost
 from shared.kube.leases import Lease
-from shared.runtime.lease.thread import boottime
+from shared.runtime.process.service import boottime
 from shared.wire.keys import Keys
 from tests.fake_kube import AsyncKube, FakeKube
 from tests.memory_etcd import MemoryEtcd

@@ -138,7 +138,7 @@ class Lossy(MemoryStore):
 
 
 async def test_a_term_is_noted_once_although_answers_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.coordinator.io.control.RETRY_S", 0.0)
+    monkeypatch.setattr("shared.runtime.records.prefix_watch.UNKNOWN_RETRY_S", 0.0)
     server = MemoryEtcd()
     term = server.txn([], [Put(KEYS.coordinator_leader, b"{}")]).revision
     store = Lossy(server)

@@ -18,16 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from services.coordinator.core.events import (
-    AgentsChanged,
-    BinderChanged,
-    NodeDeleted,
-    NodeUpserted,
-    PlanFailed,
-    PodUpserted,
-)
+from services.coordinator.core.events import AgentsChanged, BinderChanged, PlanFailed
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.requeueing import Requeuer
+from shared.model.cluster_events import NodeDeleted, NodeUpserted, PodUpserted
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.queue import ClusterEvent, Place
 from tests.builders import make_node, make_pod

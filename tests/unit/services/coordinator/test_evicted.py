@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from services.coordinator.inspect.decisions import PastDecision, Recent
+from services.coordinator.core.decisions import PastDecision, Recent
 from services.coordinator.inspect.explain import explain, explain_gone
 from services.coordinator.preemption.evictions import REFUSED, Evicted, PastEviction
 from tests.builders import make_node, make_pod

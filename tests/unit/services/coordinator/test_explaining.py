@@ -7,8 +7,8 @@ from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
 
+from services.coordinator.core.decisions import LIMIT, Considered, PastDecision, Recent
 from services.coordinator.http.peer_routes import MAX_EXPLAINING, Admin
-from services.coordinator.inspect.decisions import LIMIT, Considered, PastDecision, Recent
 from services.coordinator.inspect.explain import explain, explain_gone
 from shared.model.pod import POLICY_ANNOTATION
 from shared.runtime.http.peers import build_app

@@ -7,16 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.coordinator.core.events import (
-    ControlSeen,
-    IntentRecord,
-    NodeDeleted,
-    NodeSample,
-    NodesMeasured,
-    PointerSeen,
-)
+from services.coordinator.core.decisions import PastDecision, Recent
+from services.coordinator.core.events import ControlSeen, IntentRecord, NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.inspect import overview as inspecting
-from services.coordinator.inspect.decisions import PastDecision, Recent
 from services.coordinator.inspect.nodes import (
     DRAINED,
     UNOWNED,
@@ -29,6 +22,7 @@ from services.coordinator.inspect.nodes import (
 from services.coordinator.inspect.overview import decisions, overview, queue_counts, queue_page, unit_page, units
 from services.coordinator.inspect.throughput import Throughput
 from shared.kube.label_selectors import parse_label_selector
+from shared.model.cluster_events import NodeDeleted
 from shared.scheduling.queue import Place
 from shared.wire.records import Drained, PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod

@@ -13,6 +13,7 @@ from services.coordinator.usage.sampling import follow, samples_of
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.node_metrics import NodeMetric
 from shared.policy.marl.policy import MarlDqn
+from shared.policy.observation import Need
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights
@@ -70,7 +71,7 @@ def test_the_clusters_means_are_of_what_was_measured() -> None:
 
 def test_where_no_policy_looks_at_use_nothing_is_told() -> None:
     made = scene(PolicyRef("kube-default", 1))
-    assert not made.core.variants.comparing
+    assert not made.core.variants.needs & {Need.USAGE, Need.CLUSTER_MEANS, Need.WORKLOADS}
     assert all(send.offer.cluster == [] for send in come(made, "a"))
 
 

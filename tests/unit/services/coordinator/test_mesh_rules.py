@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.coordinator.core.events import ObjectChanged
 from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
 from shared.kube.cluster_objects import ClusterDump
 from shared.kube.convert import node_from_api
 from shared.kube.convert_relations import node_images
+from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from tests.builders import PodBuilder, make_node, make_pod

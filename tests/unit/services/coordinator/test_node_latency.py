@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from services.coordinator.agents.views import AgentView
-from services.coordinator.core.events import NodeUpserted
 from services.coordinator.core.intake import changes_of
+from shared.model.cluster_events import NodeUpserted
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.records import AgentRecord
 from tests.builders import make_node

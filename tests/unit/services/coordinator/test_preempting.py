@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from services.coordinator.core.events import ObjectChanged
 from services.coordinator.core.instructions import EmitEvent, PatchCondition, SendPlan
 from services.coordinator.core.state import CoreSettings
+from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
 from tests.builders import PodBuilder, make_node, make_pod

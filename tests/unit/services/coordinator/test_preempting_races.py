@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from services.coordinator.core.events import Event, NominationStored, ObjectChanged, PlanAnswered
+from services.coordinator.core.events import Event, NominationStored, PlanAnswered
 from services.coordinator.core.instructions import PatchCondition
+from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult

@@ -9,10 +9,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from services.coordinator.core.events import NodeDeleted, NodeSample, NodesMeasured, PointerSeen
+from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.usage import inventory
 from services.coordinator.usage.inventory import WorkloadInventory
+from shared.model.cluster_events import NodeDeleted
 from shared.model.pod import Pod
 from shared.policy.marl.policy import MarlDqn
 from shared.wire.codec import encode

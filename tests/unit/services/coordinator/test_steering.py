@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from services.coordinator.core.events import ControlSeen, IntentsListed, NodeDeleted, Source, Synced
+from services.coordinator.core.events import ControlSeen, IntentsListed
 from services.coordinator.core.instructions import PatchCondition, SendOffer, SendPlan, SetTimer
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain
 from services.coordinator.preemption import search as preempting
+from shared.model.cluster_events import Listed, NodeDeleted
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.queue import Place
 from shared.wire.messages import Eviction
@@ -295,7 +296,7 @@ def test_a_rollout_goes_by_the_settings_that_hold_now() -> None:
 
 def test_a_leader_waits_for_what_operators_said() -> None:
     scene = Scene()
-    scene.deliver(IntentsListed(()), Synced(Source.PODS), Synced(Source.NODES), Synced(Source.AGENTS))
+    scene.deliver(IntentsListed(()), Listed("pods"), Listed("nodes"), Listed("agents"))
     assert scene.core.takeover.missing == ["control"]
     scene.deliver(ControlSeen())
     assert scene.core.state.started

@@ -99,7 +99,7 @@ def miscount_the_queue(core: Core) -> None:
 
 
 def nominate_at_random(core: Core) -> None:
-    core.state.cluster._nominated_to["uid-parked"] = "n0"
+    core.state.cluster.nominated_to["uid-parked"] = "n0"
 
 
 BROKEN: list[tuple[str, Callable[[Core], None]]] = [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from services.coordinator.core.events import ControlSeen, NodeUpserted, ObjectChanged, PodUpserted, Tick
+from services.coordinator.core.events import ControlSeen, Tick
 from services.coordinator.core.state import CoreSettings
+from shared.model.cluster_events import NodeUpserted, ObjectChanged, PodUpserted
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
 from shared.scheduling.parked_groups import Group

@@ -9,8 +9,8 @@ import torch
 from services.learner.deepsets.network import DeepSetsQ
 from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES
 from shared.policy.deepsets.policy import DeepSetsNetwork
-from shared.policy.networks import deep_sets
 from shared.policy.weights import Card, WeightsFile
+from tests.deep_sets import deep_sets
 
 torch.set_num_threads(1)
 SIZES = (FEATURE_COUNT, 32, 32, 1)
@@ -58,7 +58,7 @@ def test_numpy_equals_torch(nodes):
     with torch.no_grad():
         expected = net(torch.from_numpy(x)[None])[0].numpy()
     assert np.abs(exported(net).q_values(x) - expected).max() < 1e-5
-    reference = deep_sets(net.export(), x, len(SIZES) - 1, pool="max")[:, 0]
+    reference = deep_sets(net.export(), x, len(SIZES) - 1)[:, 0]
     assert np.abs(reference - expected).max() < 1e-5
 
 

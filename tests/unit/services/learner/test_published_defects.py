@@ -21,10 +21,10 @@ from shared.experiments.environments.placement_scenarios import moving_latency, 
 from shared.experiments.evaluation.worlds.placement_rollout import policy_decider, roll_out
 from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, node_features
 from shared.policy.deepsets.policy import DeepSetsNetwork, DeepSetsPolicy
-from shared.policy.networks import deep_sets
 from shared.policy.ranking import Ranker
 from shared.policy.weights import Card, WeightsFile, decode
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from tests.deep_sets import deep_sets
 
 torch.set_num_threads(1)
 SIZES = (FEATURE_COUNT, 16, 16, 1)
@@ -77,7 +77,7 @@ def test_2_the_evaluated_network_is_the_trained_one_with_every_layer():
         assert np.abs(DeepSetsNetwork(weights(net)).q_values(x) - trained).max() < 1e-5
     arrays = net.export()
     for name, array in arrays.items():
-        changed = deep_sets(arrays | {name: array + 0.5}, x, 3, pool="max")[:, 0]
+        changed = deep_sets(arrays | {name: array + 0.5}, x, 3)[:, 0]
         assert np.abs(changed - trained).max() > 1e-3, f"{name} takes no part"
 
 

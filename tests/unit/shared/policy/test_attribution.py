@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.policy.explain.attribution import attribute
-from shared.policy.explain.lenses import Lens, lens_of
+from shared.policy.attribution import Lens, attribute, lens_of
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.policy import MarlDqn

@@ -7,7 +7,7 @@ import pytest
 
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest
-from shared.policy.explain.lenses import lens_of
+from shared.policy.attribution import lens_of
 from shared.policy.frag.features import FEATURES
 from shared.policy.frag.policy import FragPolicy, GpuPolicy, best_fit, fgd, request_of
 from shared.policy.frag.value import SHAPES, STEP

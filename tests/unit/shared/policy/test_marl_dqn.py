@@ -10,12 +10,13 @@ import pytest
 from shared.errors import ConfigError
 from shared.model.constraints import PodClass
 from shared.model.node import Node
-from shared.policy.marl.features import FEATURES, Observer, node_view, pod_view, summary
+from shared.policy.marl.features import FEATURES, Observer
 from shared.policy.marl.policy import MarlDqn
 from shared.policy.marl.single_dqn import SingleDqn, feature_names
 from shared.policy.networks import mlp_shapes
 from shared.policy.observation import Observation
 from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import node_view, pod_view, summary
 from shared.policy.weights import Card, WeightsFile
 from shared.scheduling.state.node_table import NodeTable
 

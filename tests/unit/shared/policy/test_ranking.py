@@ -101,7 +101,7 @@ def test_no_policy_ever_chooses_an_infeasible_node(name: str) -> None:
     for step in range(60):
         pod_class = make_pod().cpu(f"{int(rng.integers(1, 9)) * 100}m").pod().pod_class
         for number, slot in enumerate(ranking.slots(pod_class, int(rng.integers(1, 4)), extra=0)):
-            assert fits(cache.table, pod_class, slot.row)
+            assert fits(feasibility, pod_class, slot.row)
             cache.assume(f"u{step}-{number}", cache.table.names[slot.row], pod_class, now=0.0)
 
 

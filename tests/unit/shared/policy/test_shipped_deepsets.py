@@ -13,7 +13,7 @@ from shared.experiments.environments.placement_scenarios import moving_latency
 from shared.experiments.evaluation.suites.deepsets import experiments, run_suite
 from shared.experiments.evaluation.suites.suites import SuiteInput
 from shared.policy.deepsets.features import FEATURES
-from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, shipped_deep_sets
+from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.observation import Observation
 from shared.policy.weights import Card, WeightsFile, shipped
 
@@ -47,7 +47,7 @@ def test_weights_that_were_made_worse_break_a_promise():
 
 @pytest.mark.parametrize("name", DEEP_SETS_POLICIES)
 def test_any_order_of_a_hundred_nodes_gives_the_same_choice(name):
-    policy = shipped_deep_sets(name)
+    policy = DeepSetsPolicy(shipped(name))
     env = PlacementEnv(moving_latency(100, 800), 42)
     rng = np.random.default_rng(1)
     for _ in range(400):

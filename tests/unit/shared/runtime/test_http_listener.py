@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import dataclasses
 from pathlib import Path
@@ -18,6 +17,9 @@ from shared.runtime.http.listener import listen
 from shared.runtime.http.peers import FiguresRoute, PeerRoute, build_app
 from shared.runtime.http.refusals import Refused
 from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.process import ProcessSettings
+from shared.runtime.process.runtime import opened
+from shared.runtime.process.service import Heartbeat, Service, boottime
 from tests.unit.shared.runtime.listeners import calling, echo, serving, token_file
 
 
@@ -252,12 +254,9 @@ def test_no_route_is_registered_over_another(path: str) -> None:
         build_app(Metrics("test"), routes=routes)
 
 
-@pytest.mark.parametrize("service", ["agent", "binder", "coordinator", "learner"])
-def test_every_service_shows_its_settings(service: str) -> None:
-    tree = ast.parse(Path(f"services/{service}/app.py").read_text())
-    (call,) = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "build_app"
-    ]
-    assert "settings" in {keyword.arg for keyword in call.keywords}
+async def test_every_process_shows_its_settings() -> None:
+    service = Service("agent", asyncio.TaskGroup(), Heartbeat(boottime))
+    async with opened(service, ProcessSettings(id="a-7"), "agent") as runtime:
+        await runtime.listen([FiguresRoute("/v1/own", dict)])
+        async with aiohttp.ClientSession() as raw, raw.get(f"{runtime.url}/v1/settings") as response:
+            assert (await response.json())["id"] == "a-7"

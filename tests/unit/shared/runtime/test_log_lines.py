@@ -11,8 +11,7 @@ import pytest
 import structlog
 from aiohttp.http_exceptions import BadHttpMessage
 
-from shared.runtime.observe.log_tail import LINE_CHARS, LogTail
-from shared.runtime.observe.logging import MAX_VALUE_CHARS, RateLimit, configure, log_always
+from shared.runtime.observe.logging import MAX_VALUE_CHARS, TAIL_LINE_CHARS, LogTail, RateLimit, configure, log_always
 
 
 @pytest.fixture
@@ -145,4 +144,4 @@ def test_the_last_lines_are_kept_as_they_were_written(stream: io.StringIO):
         structlog.get_logger().info("plan_committed", number=number)
     assert tail.lines() == stream.getvalue().splitlines()[1:]
     tail.keep("x" * 10_000)
-    assert len(tail.lines()[-1]) == LINE_CHARS
+    assert len(tail.lines()[-1]) == TAIL_LINE_CHARS

@@ -9,7 +9,7 @@ import pytest
 
 PARENT = """
 import contextlib, multiprocessing, signal, sys
-from shared.runtime.process.parent_death import end_with_parent
+from shared.runtime.process.linux import end_with_parent
 
 def work(late, pipe):
     if not late:

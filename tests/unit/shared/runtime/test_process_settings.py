@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from shared.errors import ConfigError, StoreRejected
-from shared.runtime.process.process import ProcessSettings, check_etcd
+from shared.runtime.process.process import ProcessSettings
+from shared.runtime.process.runtime import check_etcd
 from tests.memory_store import MemoryStore
 
 

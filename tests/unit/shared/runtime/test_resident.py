@@ -9,7 +9,7 @@ PROGRAM = """
 import ssl, sqlite3, json
 from pathlib import Path
 import numpy as np
-from shared.runtime.process.resident import forget_start
+from shared.runtime.process.linux import forget_start
 def of_files():
     status = Path("/proc/self/status").read_text()
     return int(status.split("RssFile:")[1].split()[0])

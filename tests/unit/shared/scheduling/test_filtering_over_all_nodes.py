@@ -1,4 +1,4 @@
-"""Filters over all nodes at once give what the explained verdict gives, also while pods and nodes come and go."""
+"""What coordinator and agent keep gives the explained verdict, also while pods come and go and nodes change."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import random
 from collections import Counter
 
 import msgspec
-import numpy as np
 import pytest
 
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
+from shared.policy.heuristics import KubeDefault
+from shared.policy.ranking import Ranker
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.cycle.filtering import diagnose, run_filters
+from shared.scheduling.cycle.filtering import diagnose
 from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.explain.whatif import what_if
 from shared.scheduling.state.cluster_load import incoming_pod
 from shared.scheduling.state.cluster_state import ClusterState
+from tests.mesh_totals import totals_of
 from tests.unit.shared.scheduling.random_clusters import SPACES, some_node, some_pod
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_masks_and_reasons_are_those_of_the_explained_verdict(seed: int) -> None:
+def test_totals_are_those_of_the_explained_verdict(seed: int) -> None:
     rng = random.Random(seed)
     state = ClusterState()
     state.namespaces.update(SPACES)
-    kept = FeasibilityCache(state.table)
+    feasibility = FeasibilityCache(state.table)
+    ranker = Ranker(state.table, feasibility, KubeDefault(), rng)
     names = [f"n{i}" for i in range(5)]
     for step in range(60):
         name = rng.choice(names)
@@ -48,12 +51,11 @@ def test_masks_and_reasons_are_those_of_the_explained_verdict(seed: int) -> None
         raw["spec"]["containers"][0]["image"] = rng.choice(("img", "other"))
         raw["spec"]["priority"] = 1
         pod = incoming_pod(msgspec.convert(raw, api.Pod))
-        mask = run_filters(state, kept, prefilter(state, pod), explain=False).mask
+        fast = totals_of(state, feasibility, ranker, pod)
         plain = what_if(state, FeasibilityCache(state.table), pod)
         diagnosis = diagnose(state, FeasibilityCache(state.table), prefilter(state, pod))
         told = [found.rejection for found in plain.infeasible.values()]
         assert diagnosis.reasons == Counter(reason for rejection in told for reason in rejection.reasons), (seed, step)
         assert diagnosis.plugins == {rejection.plugin for rejection in told}, (seed, step)
         assert (diagnosis.nodes, diagnosis.feasible) == (len(state.table.row_of), len(plain.feasible)), (seed, step)
-        table = state.table
-        assert sorted(table.names[row] for row in np.flatnonzero(mask)) == list(plain.feasible), (seed, step)
+        assert fast == plain.totals, (seed, step)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from shared.scheduling.cycle.conflicts import NODE_GONE, check_placement, fits
 from shared.scheduling.cycle.feasibility import FEWEST_CLASSES, FeasibilityCache, unavailable_message
-from shared.scheduling.filters.node_unschedulable import CORDONED, DRAINED
+from shared.scheduling.filters.static import CORDONED, DRAINED
 from shared.scheduling.state.cache import ClusterCache
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
@@ -70,7 +70,7 @@ def test_vector_scalar_and_incremental_verdicts_agree(nodes, bound, incoming, da
     entry, fresh = feasibility.of(pod_class), FeasibilityCache(cache.table).of(pod_class)
     assert entry.mask.tolist() == fresh.mask.tolist()
     for row in cache.table.live_rows().tolist():
-        assert bool(entry.mask[row]) == bool(entry.static_mask[row] and fits(cache.table, pod_class, row))
+        assert bool(entry.mask[row]) == bool(entry.static_mask[row] and fits(feasibility, pod_class, row))
         verdict = check_placement(feasibility, pod_class, cache.table.names[row])
         assert (verdict is None) == bool(entry.mask[row])
 

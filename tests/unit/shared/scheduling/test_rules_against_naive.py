@@ -13,10 +13,9 @@ import pytest
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.model.pod import Pod
-from shared.scheduling.cycle.framework import Code
 from shared.scheduling.filters import interpod_affinity, topology_spread
-from shared.scheduling.scores.interpod_affinity import interpod_sums, normalised
-from shared.scheduling.scores.topology_spread import spread_score
+from shared.scheduling.framework import Code
+from shared.scheduling.scores.relations import interpod_sums, normalised, spread_score
 from shared.scheduling.state.cluster_load import incoming_pod
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.unit.shared.scheduling import naive_rules as naive
@@ -55,7 +54,7 @@ def asked(raw: dict[str, Any]) -> Pod:
 
 
 def counted(rule: Any, rows: list[int]) -> tuple[dict[str, int], list[bool]]:
-    """What ``tally`` and ``curable`` say in arrays, from verdicts row by row."""
+    """What ``tally`` and ``resolvable`` say in arrays, from verdicts row by row."""
     verdicts = [rule.verdict(row) for row in rows]
     reasons = Counter(reason for verdict in verdicts for reason in verdict[1])
     return dict(reasons), [verdict[0] is Code.UNSCHEDULABLE for verdict in verdicts]
@@ -71,9 +70,9 @@ def test_reasons_counted_by_arrays_are_those_of_each_row(prepare: Any) -> None:
         if rule is None:
             continue
         rows = np.flatnonzero(~rule.mask() & state.table.present[: state.table.rows])
-        reasons, curable = counted(rule, rows.tolist())
+        reasons, resolvable = counted(rule, rows.tolist())
         assert rule.tally(rows) == reasons, seed
-        assert rule.curable(rows).tolist() == curable, seed
+        assert rule.resolvable(rows).tolist() == resolvable, seed
         checked += len(rows)
     assert checked > 100
 

@@ -8,11 +8,11 @@ from shared.model.resources import PODS
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import diagnose, rejection_of, run_filters
-from shared.scheduling.cycle.framework import Code
 from shared.scheduling.cycle.prefilter import prefilter
+from shared.scheduling.framework import Code
 from shared.scheduling.parked_groups import Waiting, group_key
 from shared.scheduling.preemption.preemption import select_victims
-from shared.scheduling.preemption.resolvable import curable_rows, openable
+from shared.scheduling.preemption.resolvable import openable, resolvable_rows
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.removable import MAX_LEVELS
 from tests.builders import PodBuilder, make_node, make_pod
@@ -112,7 +112,7 @@ def test_no_node_that_a_dry_run_would_open_is_left_out() -> None:
         if feasibility.of(pod.pod_class).mask.any():
             continue
         found = openable(state, feasibility, prefiltered)
-        for row in curable_rows(state, feasibility, prefiltered).tolist():
+        for row in resolvable_rows(state, feasibility, prefiltered).tolist():
             dry_run = DryRun(state, feasibility, prefiltered, row)
             lower = [other for other in state.index.pods_on(dry_run.node_name) if other.priority < pod.priority]
             if select_victims(dry_run, lower, ()) is not None:
@@ -123,14 +123,14 @@ def test_no_node_that_a_dry_run_would_open_is_left_out() -> None:
     assert opened > 20
 
 
-def test_reasons_and_curable_nodes_by_arrays_are_those_of_each_node() -> None:
+def test_reasons_and_resolvable_nodes_by_arrays_are_those_of_each_node() -> None:
     for seed in range(400):
         nodes, pods, raw = some_cluster(seed)
         state, pod = state_of(nodes, pods), asked(raw)
         feasibility, prefiltered = FeasibilityCache(state.table), prefilter(state, pod)
         filtered = run_filters(state, feasibility, prefiltered)
         reasons: dict[str, int] = {}
-        curable = []
+        resolvable = []
         for row in state.table.live_rows().tolist():
             found = rejection_of(feasibility, prefiltered, filtered, row)
             if found is None:
@@ -138,9 +138,9 @@ def test_reasons_and_curable_nodes_by_arrays_are_those_of_each_node() -> None:
             for reason in found[0].reasons:
                 reasons[reason] = reasons.get(reason, 0) + 1
             if found[0].code is Code.UNSCHEDULABLE:
-                curable.append(row)
+                resolvable.append(row)
         assert diagnose(state, feasibility, prefiltered).reasons == reasons, seed
-        assert curable_rows(state, feasibility, prefiltered).tolist() == curable, seed
+        assert resolvable_rows(state, feasibility, prefiltered).tolist() == resolvable, seed
 
 
 def test_the_cheapest_node_lacks_least_of_what_the_least_important_pods_could_give() -> None:

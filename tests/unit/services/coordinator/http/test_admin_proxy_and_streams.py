@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from services.coordinator.core.decisions import PastDecision
 from services.coordinator.http.routes import members, overview
 from services.coordinator.http.table import ROUTES
-from services.coordinator.inspect.decisions import PastDecision
 from shared.election.record import LeaderRecord
 from shared.runtime.http import streaming
 from shared.runtime.http.callers import PROXIED, Role

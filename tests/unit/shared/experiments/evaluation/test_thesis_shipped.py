@@ -19,7 +19,7 @@ def test_the_card_names_inputs_seeds_and_command() -> None:
     assert min(card.trained["seeds"]["training"]) >= 1000
     assert not set(card.trained["seeds"]["training"]) & set(range(42, 52))
     assert card.trained["command"].startswith("python -m services.learner train marl-dqn")
-    assert MarlDqn.from_shipped().version == card.version
+    assert MarlDqn(shipped(NAME)).version == card.version
 
 
 def test_it_balances_far_better_than_kube_default_and_about_as_the_greedy_that_sees_true_use() -> None:

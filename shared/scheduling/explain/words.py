@@ -1,11 +1,12 @@
-"""What would help a pod that a rule refuses, in words, where it takes no numbers to say. Pure."""
+"""What rules and amounts are called before people, and what would help where it takes no numbers to say. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, Taint
 from shared.scheduling.explain.rule_numbers import term_text
+from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, tolerated
 
 CHANGES = {
     "NodeName": "add the node that spec.nodeName names",
@@ -46,3 +47,23 @@ def selection_text(pod_class: PodClass) -> str:
     if pod_class.affinity_terms:
         parts.append(" or ".join(filter(None, map(term_text, pod_class.affinity_terms))))
     return ", ".join(filter(None, parts)) or "its required node affinity"
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """As people write quantities: ``1500m``, ``2``, ``64Mi``; exact."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+            if amount and amount % size == 0:
+                return f"{amount // size}{unit}"
+    return str(amount)
+
+
+def refusing_taints(pod_class: PodClass, taints: Sequence[Taint]) -> list[str]:
+    """``key=value:effect`` of the taints that keep the class away."""
+    return [
+        f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
+        for taint in taints
+        if taint.effect != PREFER_NO_SCHEDULE and not tolerated(pod_class.tolerations, taint)
+    ]

@@ -14,7 +14,7 @@ from services.cli.pki.certificates import wanted_of
 from services.cli.pki.files import AuthorityFolder, HolderFolder
 from shared.adapters.peers.certificates import dates_in, issue, make_authority
 from shared.adapters.peers.clock_skew import LOOK_EVERY_S, ClockSkew
-from shared.runtime.process.health import Standing
+from shared.runtime.process.health import ProcessHealth
 
 NOW = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)
 DAY = 86_400.0
@@ -29,8 +29,8 @@ def files(tmp_path: Path) -> Path:
     return tmp_path / "agent"
 
 
-def standing(files: Path, at: dt.datetime, skew: ClockSkew | None = None) -> Standing:
-    return Standing({"certificate": files / "tls.crt", "CA": files / "ca.crt"}, skew, wall=at.timestamp)
+def health_of(files: Path, at: dt.datetime, skew: ClockSkew | None = None) -> ProcessHealth:
+    return ProcessHealth({"certificate": files / "tls.crt", "CA": files / "ca.crt"}, skew, wall=at.timestamp)
 
 
 def test_dates_are_those_of_the_certificate(files: Path):
@@ -58,7 +58,7 @@ def test_a_certificate_that_ends_early_is_an_error_and_nothing_worse(cut: int, f
 )
 def test_what_is_wrong_with_a_certificate_is_one_line(files: Path, days: int, told: str):
     with capture_logs() as lines:
-        found = standing(files, NOW + dt.timedelta(days=days)).look()
+        found = health_of(files, NOW + dt.timedelta(days=days)).look()
     own = [text for text in found if text.startswith("certificate")]
     assert len(own) == bool(told)
     assert all(told in text and "\n" not in text for text in own)
@@ -71,7 +71,7 @@ def test_a_warning_is_logged_when_it_begins_and_when_it_is_over(files: Path):
     def wall() -> float:
         return now.timestamp()
 
-    watched = Standing({"certificate": files / "tls.crt"}, wall=wall)
+    watched = ProcessHealth({"certificate": files / "tls.crt"}, wall=wall)
     with capture_logs() as lines:
         assert watched.look() == watched.look() != ()
         now = NOW
@@ -80,7 +80,7 @@ def test_a_warning_is_logged_when_it_begins_and_when_it_is_over(files: Path):
 
 
 def test_a_missing_file_is_told(tmp_path: Path):
-    (text,) = Standing({"certificate": tmp_path / "nowhere.crt"}).look()
+    (text,) = ProcessHealth({"certificate": tmp_path / "nowhere.crt"}).look()
     assert "nowhere.crt: cannot be read" in text
 
 
@@ -89,7 +89,7 @@ def test_of_several_cas_one_that_holds_is_enough(files: Path):
     folder = AuthorityFolder(files.parent / "ca")
     folder.trust((folder.bundle()[0], *_pem(old)))
     HolderFolder(files).trust(folder.bundle())
-    assert standing(files, NOW).look() == ()
+    assert health_of(files, NOW).look() == ()
 
 
 def _pem(authority: object) -> tuple[bytes, ...]:
@@ -109,7 +109,7 @@ class Clocks:
 
 def test_a_clock_that_is_wrong_is_told_and_a_second_is_not(files: Path):
     clocks = Clocks()
-    watched = Standing({}, clocks.skew)
+    watched = ProcessHealth({}, clocks.skew)
     clocks.see(1.0)
     assert watched.look() == ()
     clocks.now += LOOK_EVERY_S
@@ -135,7 +135,7 @@ def test_a_date_that_is_none_says_nothing(date: str):
 
 
 def test_what_a_process_notes_about_itself_is_told_until_it_is_over(files: Path):
-    found = standing(files, NOW)
+    found = health_of(files, NOW)
     found.note("cluster lease", "another mesh is there")
     with capture_logs() as lines:
         assert found.look() == found.look() == ("another mesh is there",)

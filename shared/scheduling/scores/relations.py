@@ -1,8 +1,12 @@
-"""PodTopologySpread score: ScheduleAnyway constraints, or the system default, prefer domains with fewer pods.
+"""What other pods make of a node: PodTopologySpread and InterPodAffinity, over the feasible nodes of the whole cluster.
 
-Source: kube-scheduler 1.36 ``plugins/podtopologyspread/scoring.go``. Per constraint count * ln(domains + 2) +
-(maxSkew - 1), summed and rounded; then 100 * (greatest + least - x) / greatest over the feasible nodes of the whole
-cluster. Domains are those of feasible nodes; for the hostname the count is the node's own.
+So the coordinator scores, and agents add. Source: kube-scheduler 1.36 ``plugins/{podtopologyspread,interpodaffinity}/
+scoring.go``.
+
+Spread: ScheduleAnyway constraints, or the system default, prefer domains with fewer pods. Per constraint count *
+ln(domains + 2) + (maxSkew - 1), summed and rounded; then 100 * (greatest + least - x) / greatest. Domains are those of
+feasible nodes; for the hostname the count is the node's own. Affinity: preferred terms of the pod and of pods that
+stand, and required affinity of the latter, normalised between the least and the greatest sum. Terminating pods count.
 """
 
 from __future__ import annotations
@@ -13,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.pod import Pod
+from shared.model.relations import NO_RELATIONS
 from shared.scheduling.matching.domains import codes_or_absent, domains_present, per_domain
+from shared.scheduling.matching.pod_terms import own_matcher, weighted_toward
 from shared.scheduling.matching.spread_domains import HOSTNAME, included, pods_per_row, soft_constraints
+from shared.scheduling.scores import MAX_SCORE
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import ABSENT, BoolArray, IntArray
-
-MAX_SCORE = 100
 
 
 def spread_score(state: ClusterState, pod: Pod, rows: IntArray) -> IntArray | None:
@@ -66,3 +71,35 @@ def _normalised(raw: IntArray) -> IntArray:
     if greatest == 0:
         return np.full(len(raw), MAX_SCORE, np.int64)
     return MAX_SCORE * (greatest + least - raw) // greatest
+
+
+def interpod_sums(state: ClusterState, pod: Pod) -> IntArray | None:
+    """``[rows]``: signed sums of weights; None when no term means anybody."""
+    table, index = state.table, state.index
+    own_labels = state.namespaces.get(pod.namespace, {})
+    index.sync()
+    by_key: dict[str, IntArray] = {}
+
+    def add(key: str, amounts: IntArray) -> None:
+        by_key[key] = by_key[key] + amounts if key in by_key else amounts
+
+    for preference in (pod.relations or NO_RELATIONS).preferences:
+        matcher = own_matcher((preference.term,), state.namespaces)
+        add(preference.term.topology_key, preference.weight * index.counts(matcher))
+    for term, carried in weighted_toward(index, pod, own_labels):
+        add(term.topology_key, carried.amounts[: table.rows])
+    sums: IntArray | None = None
+    for key, amounts in by_key.items():
+        domains = per_domain(table, key, amounts)
+        domains[ABSENT] = 0
+        part = domains[codes_or_absent(table, key)]
+        sums = part if sums is None else sums + part
+    return sums
+
+
+def normalised(sums: IntArray) -> IntArray:
+    """``[feasible]`` 0..100 between the least and the greatest, truncated; 0 for all when they are equal."""
+    least, greatest = int(sums.min()), int(sums.max())
+    if greatest == least:
+        return np.zeros(len(sums), np.int64)
+    return (MAX_SCORE * ((sums - least) / float(greatest - least))).astype(np.int64)

@@ -8,16 +8,38 @@ act together do not add up to the score; they are not claimed to. Pure; a functi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from shared.policy.explain.lenses import Floats, Lens
-from shared.policy.observation import Observation
+from shared.policy.networks import Floats
+from shared.policy.observation import Observation, Policy
 
 MOST = 5
 """Features told by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lens:
+    """What of a learned policy can be looked into, to explain its decisions and to learn from them.
+
+    ``features``: observation to float32 [candidates, len(names)]; ``q_values``: these to float32 [candidates, 2],
+    Q(reject) and Q(accept). The score is their difference.
+    """
+
+    names: Sequence[str]
+    features: Callable[[Observation], Floats]
+    q_values: Callable[[Floats], Floats]
+
+
+def lens_of(policy: Policy) -> Lens | None:
+    """Of a policy that has ``feature_names``, ``features`` and ``q_values``; None: it decides all the same, and is
+    neither explained nor trained while running."""
+    names, features, q_values = (getattr(policy, name, None) for name in ("feature_names", "features", "q_values"))
+    if names is None or features is None or q_values is None:
+        return None
+    return Lens(tuple(names), features, q_values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,54 @@
+"""What a watch of the API server tells a core: the facts that every core which follows the cluster takes in.
+
+Frozen data; they may come twice (I9). ``shared.runtime.kube.watches`` makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shared.model.node import Node
+from shared.model.pod import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodUpserted:
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeleted:
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUpserted:
+    """``images``: bytes by name of what the node has; None: as before, or not asked for."""
+
+    node: Node
+    images: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeleted:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChanged:
+    """An object of another kind came or changed; ``item`` None: it is gone. See ``object_changes``."""
+
+    kind: str
+    key: str
+    item: object | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The first complete list of a kind, named by its plural, has been delivered, or there is none to be had."""
+
+    kind: str
+
+
+ClusterEvent = PodUpserted | PodDeleted | NodeUpserted | NodeDeleted | ObjectChanged | Listed

@@ -1,1 +1,0 @@
-"""What of a learned policy can be looked into, and why it chose."""

@@ -1,0 +1,149 @@
+"""What a policy looks at of use: a node, the pending pod and the cluster, as shares of what each has.
+
+Coordinator and agents look alike: the one for the means over all nodes and for what it samples, the others at their own
+nodes. Amounts that were measured become shares with the node's own limits; disk and network, which the metrics API does
+not tell, stay 0. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.model.constraints import PodClass
+from shared.model.resources import CPU, MEMORY
+from shared.policy.usage.class_usage import PARTS, REFERENCE, FloatArray
+from shared.policy.usage.utilisation import Measured, NodeUse, UtilisationStore
+from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
+
+SUMMARY = (
+    "cpu", "memory", "disk", "network", "highest", "modelled", "young", "younger", "requested", "pods", "spread",
+)  # fmt: skip
+"""What of the whole cluster an agent must know: ``summary``'s order."""
+HIGHEST = SUMMARY.index("highest")
+MOST_SHARE = 16.0
+"""No node uses more of what it has: beyond it the amounts are wrong, or the node says it has next to nothing."""
+BALANCE_UNIT = 0.05
+"""A distance from the mean that costs 1."""
+MOST_COST = 25.0
+_EMPTY = UtilisationStore()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """Raw quantities of some rows of one table."""
+
+    use: NodeUse
+    requested: FloatArray
+    """[nodes, 2]: cpu and memory."""
+    pods: FloatArray
+    """[nodes]: share of the pods allowed."""
+    healthy: FloatArray
+    highest: FloatArray
+    """[nodes, len(VIEWS)]: the most used part in each view."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """``requested`` and ``expected`` [PARTS] of the pending pod, as shares of a reference node; ``known`` 0..1."""
+
+    requested: FloatArray
+    expected: FloatArray
+    known: float
+
+
+NO_POD = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
+"""Where nodes are looked at as they are."""
+
+
+def requested_of(pod_class: PodClass) -> FloatArray:
+    """float64 [PARTS]: cpu and memory requests as shares of a reference node."""
+    shares = np.zeros(PARTS)
+    for name, amount in pod_class.requests:
+        if name == CPU:
+            shares[0] = amount / REFERENCE[0]
+        elif name == MEMORY:
+            shares[1] = amount / REFERENCE[1]
+    return shares
+
+
+def pod_view(pod_class: PodClass, store: UtilisationStore | None) -> PodView:
+    """What the pod asks for, and what its workload is expected to use."""
+    requested = requested_of(pod_class)
+    if store is None or not pod_class.workload:
+        return PodView(requested, requested, 0.0)
+    column = store.column(pod_class.workload, requested)
+    return PodView(requested, store.usage.use[column], store.usage.evidence(column))
+
+
+def node_view(
+    table: NodeTable, rows: IntArray, slots: IntArray, pod: PodView, store: UtilisationStore | None
+) -> NodeView:
+    """The rows as of now. Pods that the table counts beyond the store's are taken to be like the pending one; a node
+    without a sample counts by its requests."""
+    allocatable = np.maximum(table.allocatable[:, rows], 1)
+    used = table.requested[:, rows]
+    requested = (used[:2] / allocatable[:2]).T
+    count = used[PODS_COLUMN]
+    use = (store or _EMPTY).look(slots)
+    parts = use.parts
+    beyond = count - use.pods
+    if beyond.any():
+        parts = np.maximum(parts + (beyond[:, None] * (pod.expected / use.scale))[:, None], 0.0)
+    if not use.known.all():
+        by_requests = np.zeros_like(parts)
+        by_requests[:, :2, :2] = requested[:, None]
+        parts = np.where(use.known[:, None, None], parts, by_requests)
+    healthy = (table.present[rows] & ~table.unschedulable[rows]).astype(np.float64)
+    full = NodeUse(parts, use.known, use.pods, use.delay_ms, use.scale)
+    return NodeView(full, requested, count / allocatable[PODS_COLUMN], healthy, parts.max(axis=2))
+
+
+def summary(view: NodeView) -> FloatArray:
+    """float64 [len(SUMMARY)]: means over the healthy nodes of ``view``, and the spread of their highest parts."""
+    nodes = int(view.healthy.sum())
+    if not nodes:
+        return np.zeros(len(SUMMARY))
+    columns = np.concatenate(
+        (view.use.parts[:, 0], view.highest, view.requested, view.pods[:, None], view.highest[:, :1] ** 2), axis=1
+    )
+    mean = (columns if nodes == len(columns) else columns[view.healthy > 0]).sum(axis=0) / nodes
+    out = np.empty(len(SUMMARY))
+    out[:8] = mean[:8]
+    out[8] = 0.5 * (mean[8] + mean[9])
+    out[9] = mean[10]
+    out[10] = math.sqrt(max(0.0, mean[11] - mean[4] * mean[4]))
+    return out
+
+
+def shares_of(table: NodeTable, row: int, cpu_millis: int, memory_bytes: int) -> list[float]:
+    """The shares [PARTS] of the allocatable of the node of ``row`` that these amounts are."""
+    cpu, memory = (float(max(1, table.allocatable[column, row])) for column in (CPU_COLUMN, MEMORY_COLUMN))
+    return [min(MOST_SHARE, cpu_millis / cpu), min(MOST_SHARE, memory_bytes / memory), 0.0, 0.0]
+
+
+def sample_of(table: NodeTable, row: int, shares: Sequence[float], at_s: float) -> Measured | None:
+    """The sample of the node of ``row`` by shares of its allocatable, taken at ``at_s``; of another length: None."""
+    if len(shares) != PARTS:
+        return None
+    pods = int(table.requested[PODS_COLUMN, row])
+    return Measured(table.names[row], shares, at_s, scale_of(table, row), pods)
+
+
+def scale_of(table: NodeTable, row: int) -> FloatArray:
+    """float64 [PARTS]: what the node of ``row`` has, in reference nodes; 1 of what its allocatable does not tell."""
+    scale = np.ones(PARTS)
+    scale[0] = table.allocatable[CPU_COLUMN, row] / REFERENCE[0]
+    scale[1] = table.allocatable[MEMORY_COLUMN, row] / REFERENCE[1]
+    return scale
+
+
+def balance_of(table: NodeTable, row: int, store: UtilisationStore, mean: float) -> float:
+    """The balance potential of the node of ``row`` as it is now: minus the squared distance of its most used part from
+    ``mean`` (over all nodes), in units of ``BALANCE_UNIT``, at most ``MOST_COST``."""
+    slot = store.nodes.get(table.names[row], -1)
+    view = node_view(table, np.array([row], np.int64), np.array([slot], np.int64), NO_POD, store)
+    return -float(min(((float(view.highest[0, 0]) - mean) / BALANCE_UNIT) ** 2, MOST_COST))

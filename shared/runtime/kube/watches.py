@@ -1,0 +1,129 @@
+"""Watches of the API server as events for a core: each function follows one kind for ever and posts what changes.
+
+They translate and decide nothing. An object that cannot be used is logged; the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from shared.errors import ObjectError
+from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.convert_relations import node_images
+from shared.kube.objects import ObjectMeta
+from shared.kube.resources import NODES, PODS, Deleted, Malformed, Upserted
+from shared.kube.scheduling_kinds import SchedulingKind
+from shared.model.cluster_events import (
+    ClusterEvent,
+    Listed,
+    NodeDeleted,
+    NodeUpserted,
+    ObjectChanged,
+    PodDeleted,
+    PodUpserted,
+)
+from shared.ports import KubeApi
+from shared.runtime.kube.reflector import Batch, Reflector, Synced
+
+log = structlog.get_logger()
+
+Post = Callable[[list[ClusterEvent]], None]
+
+
+async def follow_pods(api: KubeApi, post: Post) -> None:
+    """Every pod; eternal."""
+    await Reflector(api, PODS).run(lambda batch: post(pod_events(batch)))
+
+
+async def follow_nodes(api: KubeApi, post: Post, *, images: bool = False, drop_malformed: bool = False) -> None:
+    """Every node; eternal. See ``node_events``."""
+    await Reflector(api, NODES).run(
+        lambda batch: post(node_events(batch, images=images, drop_malformed=drop_malformed))
+    )
+
+
+async def follow_objects(
+    api: KubeApi, kind: SchedulingKind, post: Post, *, saw: Callable[[ObjectMeta], None] | None = None
+) -> None:
+    """One of the other kinds that rules read; eternal. One that is not served or not ours to read counts as empty.
+
+    ``saw`` is shown the metadata of each object that came or changed."""
+
+    def take(batch: Batch[Any]) -> None:
+        if saw is not None:
+            for event in batch:
+                if isinstance(event, Upserted):
+                    saw(event.object.metadata)
+        post(object_events(kind, batch))
+
+    await Reflector(api, kind.resource, optional=True).run(take)
+
+
+def pod_events(batch: Batch[Any]) -> list[ClusterEvent]:
+    """What a batch of the pods' watch tells a core."""
+    events: list[ClusterEvent] = []
+    for event in batch:
+        match event:
+            case Upserted():
+                events.append(PodUpserted(pod_from_api(event.object)))
+            case Deleted():
+                events.append(PodDeleted(event.object.metadata.uid))
+            case Synced():
+                events.append(Listed(PODS.plural))
+            case Malformed():
+                bad = event.object
+                log.warning("pod_malformed", pod=f"{bad.namespace}/{bad.name}", pod_uid=bad.uid, error=bad.error)
+                if event.deleted and bad.uid:
+                    events.append(PodDeleted(bad.uid))
+    return events
+
+
+def node_events(batch: Batch[Any], *, images: bool = False, drop_malformed: bool = False) -> list[ClusterEvent]:
+    """What a batch of the nodes' watch tells a core. ``images``: with what each node has.
+
+    A node that cannot be read any more stays as it was; with ``drop_malformed`` it counts as gone."""
+    events: list[ClusterEvent] = []
+    for event in batch:
+        match event:
+            case Upserted():
+                node = node_from_api(event.object)
+                if node.invalid:
+                    log.warning("node_unreadable", node=node.name, problem=node.invalid)
+                events.append(NodeUpserted(node, node_images(event.object) if images else None))
+            case Deleted():
+                events.append(NodeDeleted(event.object.metadata.name))
+            case Synced():
+                events.append(Listed(NODES.plural))
+            case Malformed():
+                log.warning("node_malformed", node=event.object.name, error=event.object.error)
+                if event.deleted or drop_malformed:
+                    events.append(NodeDeleted(event.object.name))
+    return events
+
+
+def object_events(kind: SchedulingKind, batch: Batch[Any]) -> list[ClusterEvent]:
+    """What a batch of another kind's watch tells a core. An object that cannot be used counts as gone."""
+    events: list[ClusterEvent] = []
+    for event in batch:
+        match event:
+            case Upserted():
+                key = kind.key(event.object.metadata)
+                item: object | None = None
+                try:
+                    item = kind.convert(event.object)
+                except ObjectError as error:
+                    log.warning("object_unreadable", kind=kind.name, key=key, error=error)
+                events.append(ObjectChanged(kind.name, key, item))
+            case Deleted():
+                events.append(ObjectChanged(kind.name, kind.key(event.object.metadata), None))
+            case Synced():
+                events.append(Listed(kind.name))
+            case Malformed():
+                bad = event.object
+                log.warning("object_malformed", kind=kind.name, key=f"{bad.namespace}/{bad.name}", error=bad.error)
+                key = f"{bad.namespace}/{bad.name}" if kind.resource.namespaced else bad.name
+                events.append(ObjectChanged(kind.name, key, None))
+    return events

@@ -1,0 +1,120 @@
+"""Loads the plug-ins that the setting ``plugins`` names, from the entry points of installed packages.
+
+Named, not found: a package that is merely installed changes nothing. A filter that cannot be loaded keeps the service
+from starting: placing without it would break the user's rule, and a process that does not start is replaced (another
+standby leads, an agent's nodes go to others). A score or a policy that cannot be loaded is left out and told.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from shared.errors import ConfigError
+from shared.scheduling.cycle.profile import DEFAULT, Profile, with_plugins
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from shared.plugins import BroughtFilter
+    from shared.scheduling.framework import Score
+
+log = structlog.get_logger()
+
+FILTERS, SCORES, POLICIES = "conclave.filters", "conclave.scores", "conclave.policies"
+KINDS = {FILTERS: "filter", SCORES: "score", POLICIES: "policy"}
+
+
+@dataclass(slots=True)
+class Plugins:
+    """What was loaded. ``titles``: ``kind name@release`` of each, as registrations tell it."""
+
+    profile: Profile = DEFAULT
+    titles: tuple[str, ...] = ()
+    wrong: dict[str, str] = field(default_factory=dict)
+    """What is wrong with a plug-in, by its name."""
+    _notes: list[Callable[[str, str], None]] = field(default_factory=list)
+
+    def report(self, name: str, text: str) -> None:
+        """A plug-in did something wrong; logged, and told on, once per text."""
+        if self.wrong.get(name) != text:
+            self.wrong[name] = text
+            log.error("plugin_failed", plugin=name, problem=text)
+            for note in self._notes:
+                note(f"plugin {name}", text)
+
+    def follow(self, note: Callable[[str, str], None]) -> None:
+        """Call ``note`` (of the process's health) with what is wrong now and what will be."""
+        self._notes.append(note)
+        for name, text in self.wrong.items():
+            note(f"plugin {name}", text)
+
+
+@functools.cache
+def plugins_of(names: tuple[str, ...]) -> Plugins:
+    """The plug-ins of these names, loaded once per process. Raises ``ConfigError`` naming the one that cannot be."""
+    return _load(names) if names else Plugins()
+
+
+def _load(names: Sequence[str]) -> Plugins:
+    from shared.plugins import filter_of, policy_maker, score_of
+    from shared.policy import registry
+
+    found, plugins, titles = _installed(), Plugins(), list[str]()
+    filters: list[BroughtFilter] = []
+    scores: list[Score] = []
+    for name in dict.fromkeys(names):
+        group, entry = _entry(name, found)
+        try:
+            made = _imported(name, entry)
+            if group == FILTERS:
+                filters.append(filter_of(name, made, plugins.report))
+            elif group == SCORES:
+                scores.append(score_of(name, made, plugins.report))
+            else:
+                registry.bring(name, policy_maker(name, made))
+        except ConfigError as error:
+            if group == FILTERS:
+                raise
+            plugins.report(name, f"{error}; it is left out")
+            continue
+        titles.append(f"{KINDS[group]} {name}@{entry.dist.version if entry.dist is not None else '?'}")
+    plugins.profile = with_plugins(tuple(filters), tuple(scores))
+    plugins.titles = tuple(titles)
+    return plugins
+
+
+def _installed() -> dict[str, list[tuple[str, EntryPoint]]]:
+    """(group, entry point) by name."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, list[tuple[str, EntryPoint]]] = {}
+    for group in KINDS:
+        for entry in entry_points(group=group):
+            found.setdefault(entry.name, []).append((group, entry))
+    return found
+
+
+def _entry(name: str, found: dict[str, list[tuple[str, EntryPoint]]]) -> tuple[str, EntryPoint]:
+    from shared.plugins import NAME
+
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise ConfigError(f"plugins: {name!r} is not installed here; there is {known}; install its package")
+    if len(found[name]) > 1:
+        raise ConfigError(f"plugins: {name!r} is brought {len(found[name])} times; uninstall all packages but one")
+    if NAME.fullmatch(name) is None:
+        raise ConfigError(f"plugins: {name!r} is not 1 to 63 small letters, digits and '-'; rename its entry point")
+    return found[name][0]
+
+
+def _imported(name: str, entry: EntryPoint) -> object:
+    try:
+        loaded: object = entry.load()
+    except Exception as error:
+        raise ConfigError(f"plugin {name}: cannot be imported ({type(error).__name__}: {error})") from error
+    return loaded

@@ -1,0 +1,41 @@
+"""Which filters judge and which scores are added: kube-scheduler's own word for a set of enabled plugins.
+
+One profile per process, from its settings; ``DEFAULT`` unless the user brings rules of his own (``shared.plugins``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shared.scheduling.filters import FILTERS
+from shared.scheduling.framework import Filter, Score
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """``filters``: all node-local ones, in order. ``brought``: those among them that the user brings and that read
+    accounting, which ``conflicts.fits`` does not know by itself. ``scores``: the user's. ``names``: of the user's
+    filters, sorted; services that filter must agree on them."""
+
+    filters: tuple[Filter, ...] = FILTERS
+    brought: tuple[Filter, ...] = ()
+    scores: tuple[Score, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def dynamic(self) -> Profile:
+        """The same without the static filters."""
+        return replace(self, filters=tuple(rule for rule in self.filters if not rule.static))
+
+
+DEFAULT = Profile()
+
+
+def with_plugins(filters: tuple[Filter, ...], scores: tuple[Score, ...]) -> Profile:
+    """The default profile and the user's. His filters come before the last of ours, which is kube-scheduler's last."""
+    return Profile(
+        (*FILTERS[:-1], *filters, FILTERS[-1]),
+        tuple(rule for rule in filters if not rule.static),
+        scores,
+        tuple(sorted(rule.name for rule in filters)),
+    )

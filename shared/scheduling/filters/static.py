@@ -1,0 +1,122 @@
+"""Filters that a node's labels, taints, name, cordon and declared features alone decide.
+
+Their masks outlive changes of accounting (``feasibility.StaticVerdict``). The reasons are kube-scheduler's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shared.model.constraints import PodClass, Taint
+from shared.scheduling.framework import Code, OneReason
+from shared.scheduling.matching.selectors import selected_mask, selects_nodes
+from shared.scheduling.matching.tolerance import NO_SCHEDULE, tolerated, tolerated_mask
+from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
+
+UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
+
+CORDONED = "node(s) were unschedulable"
+DRAINED = "node(s) were drained from scheduling by Conclave"
+"""Of a node that an operator drained and nobody cordoned. By whom and why is ``explain``'s to tell: what a pod's
+condition says counts nodes, and must not change with each of them."""
+
+
+class NodeUnschedulable:
+    """Cordoned nodes, and ones drained from scheduling, take only pods that tolerate that taint."""
+
+    name = "NodeUnschedulable"
+    static = True
+
+    def applies(self, table: NodeTable, pod_class: PodClass) -> bool:
+        """Nothing to do where no node is cordoned or the pod tolerates it."""
+        return bool(table.unschedulable[: table.rows].any()) and not tolerated(
+            pod_class.tolerations, UNSCHEDULABLE_TAINT
+        )
+
+    def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
+        """True where the node is not cordoned, or the class tolerates it."""
+        if tolerated(pod_class.tolerations, UNSCHEDULABLE_TAINT):
+            return ~table.unschedulable[: table.rows][rows] | True
+        return ~table.unschedulable[: table.rows][rows]
+
+    def reasons(self, table: NodeTable, pod_class: PodClass, row: int) -> tuple[Code, tuple[str, ...]]:  # noqa: ARG002
+        """kube-scheduler's reason for a cordoned node, ours for one that is drained alone."""
+        return Code.UNRESOLVABLE, (DRAINED if table.drained[row] else CORDONED,)
+
+    def tally(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> dict[str, int]:  # noqa: ARG002
+        """The reasons, once per row."""
+        drained = int(table.drained[rows].sum())
+        counts = {CORDONED: len(rows) - drained, DRAINED: drained}
+        return {reason: count for reason, count in counts.items() if count}
+
+
+class NodeName(OneReason):
+    """A pod that names its node (``spec.nodeName``) goes there or nowhere."""
+
+    name = "NodeName"
+    static = True
+    reason = "node(s) didn't match the requested node name"
+
+    def applies(self, table: NodeTable, pod_class: PodClass) -> bool:  # noqa: ARG002
+        """Only classes that name a node."""
+        return bool(pod_class.node_name)
+
+    def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
+        """True on the named node alone."""
+        passing = np.full(table.rows, not pod_class.node_name)
+        row = table.row_of.get(pod_class.node_name)
+        if row is not None:
+            passing[row] = True
+        return passing[rows]
+
+
+class TaintToleration(OneReason):
+    """NoSchedule and NoExecute taints keep away pods that do not tolerate them. One text for every taint, as
+    kube-scheduler 1.36 says it: explain tells which."""
+
+    name = "TaintToleration"
+    static = True
+    reason = "node(s) had untolerated taint(s)"
+
+    def applies(self, table: NodeTable, pod_class: PodClass) -> bool:  # noqa: ARG002
+        """Nothing to do where no node ever had a taint."""
+        return len(table.taint_sets) > 1
+
+    def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
+        """True where no hard taint is untolerated."""
+        return tolerated_mask(table, pod_class.tolerations, rows)
+
+
+class NodeAffinity(OneReason):
+    """``nodeSelector`` and required node affinity; both must match."""
+
+    name = "NodeAffinity"
+    static = True
+    reason = "node(s) didn't match Pod's node affinity/selector"
+
+    def applies(self, table: NodeTable, pod_class: PodClass) -> bool:  # noqa: ARG002
+        """Only classes that select nodes."""
+        return selects_nodes(pod_class)
+
+    def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
+        """True where the selector and at least one required term match."""
+        return selected_mask(table, pod_class)[rows]
+
+
+class DeclaredFeatures(OneReason):
+    """A node has to declare (``status.declaredFeatures``) every feature that the pod's spec needs of it. Nodes share
+    few distinct sets of features, so each set is judged once."""
+
+    name = "NodeDeclaredFeatures"
+    static = True
+    reason = "node(s) didn't match Pod's required features"
+
+    def applies(self, table: NodeTable, pod_class: PodClass) -> bool:  # noqa: ARG002
+        """Only classes that need some feature."""
+        return bool(pod_class.features)
+
+    def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
+        """True where all of them are declared."""
+        needed = set(pod_class.features)
+        verdicts = np.fromiter((needed.issubset(s) for s in table.feature_sets), np.bool_, len(table.feature_sets))
+        return verdicts[table.feature_set[: table.rows][rows]]
