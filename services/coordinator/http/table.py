@@ -23,7 +23,7 @@ from services.coordinator.http.routes import (
 )
 from shared.runtime.http import openapi
 from shared.runtime.http.callers import Role
-from shared.runtime.http.routes import Ask, Route
+from shared.runtime.http.routes import Ask, Route, row
 from shared.version import CONCLAVE_VERSION
 
 
@@ -38,10 +38,7 @@ async def described(_: Desk, __: Ask[Any, Any]) -> msgspec.Raw:
 
 
 ROUTES: tuple[Route, ...] = (
-    Route(
-        method="GET", path="/v1/openapi.json", role=Role.VIEWER, summary="This API, described", answer=dict[str, Any],
-        handler=described, local=True,
-    ),
+    row("GET", "/v1/openapi.json", Role.VIEWER, "This API, described", described, local=True),
     *overview.ROUTES,
     *health.ROUTES,
     *members.ROUTES,

@@ -6,10 +6,11 @@ what is documented is what is done. Handlers know no HTTP: they take an ``Ask`` 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -153,3 +154,18 @@ class Route:
     def name(self) -> str:
         """For metrics and the audit log."""
         return f"{self.method} {self.path}"
+
+
+def row(method: str, path: str, role: Role, summary: str, handler: Callable[..., Any], **more: Any) -> Route:
+    """The route of a handler: its annotations say what it answers, and which query and body its ``Ask`` holds (``Any``:
+    none). One that yields bytes is a stream. ``more``: the other fields of the route."""
+    hints = get_type_hints(handler)
+    answer = hints.pop("return")
+    query, body = next(get_args(kind) for kind in hints.values() if get_origin(kind) is Ask)
+    if inspect.isasyncgenfunction(handler):
+        more["stream"] = handler
+    else:
+        more |= {"handler": handler, "answer": answer}
+    if query is not Any:
+        more["query"] = query
+    return Route(method=method, path=path, role=role, summary=summary, body=None if body is Any else body, **more)

@@ -9,7 +9,7 @@ from typing import Any
 from services.coordinator.http.desk import Desk
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, Route
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, row
 from shared.runtime.records.admin import read_audit
 from shared.wire.records import AuditRecord
 
@@ -40,16 +40,13 @@ async def whoami(_: Desk, ask: Ask[Any, Any]) -> WhoamiAnswer:
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/audit", role=Role.VIEWER, summary="What was changed through this API, by whom and why",
-        answer=AuditAnswer, query=NumberedPageQuery, handler=audit, fresh_s=SLOW_FRESH_S,
+    row(
+        "GET", "/v1/audit", Role.VIEWER, "What was changed through this API, by whom and why", audit,
+        fresh_s=SLOW_FRESH_S,
     ),
 )  # fmt: skip
 
 
 WHOAMI = (
-    Route(
-        method="GET", path="/v1/whoami", role=Role.VIEWER, summary="Who the caller is, and with which role",
-        answer=WhoamiAnswer, handler=whoami, local=True, fresh_s=0.0,
-    ),
+    row("GET", "/v1/whoami", Role.VIEWER, "Who the caller is, and with which role", whoami, local=True, fresh_s=0.0),
 )  # fmt: skip

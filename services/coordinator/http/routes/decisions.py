@@ -31,7 +31,7 @@ from shared.errors import ConclaveError
 from shared.runtime.http.callers import Role
 from shared.runtime.http.refusals import Refused
 from shared.runtime.http.routes import EVENTS as EVENT_STREAM
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Route, Schema
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Schema, row
 
 EVENTS = ("decision", "leader", "overview")
 BUNDLE_S = 0.1
@@ -155,13 +155,13 @@ def _wanted(text: str) -> frozenset[str]:
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/decisions", role=Role.VIEWER, summary="The last placements and what was considered",
-        answer=DecisionsAnswer, query=DecisionsQuery, handler=listed, fresh_s=SLOW_FRESH_S,
+    row(
+        "GET", "/v1/decisions", Role.VIEWER, "The last placements and what was considered", listed,
+        fresh_s=SLOW_FRESH_S,
     ),
-    Route(
-        method="GET", path="/v1/decisions/stream", role=Role.VIEWER,
-        summary="Placements as they are made, and an overview each second, as server-sent events",
-        query=StreamQuery, stream=streamed, media_type=EVENT_STREAM,
+    row(
+        "GET", "/v1/decisions/stream", Role.VIEWER,
+        "Placements as they are made, and an overview each second, as server-sent events", streamed,
+        media_type=EVENT_STREAM,
     ),
 )  # fmt: skip

@@ -23,7 +23,7 @@ from services.coordinator.inspect.nodes import node_page
 from services.coordinator.inspect.overview import decisions, queue_counts, queue_page, units
 from shared.runtime.http.callers import Role
 from shared.runtime.http.refusals import refusal_of
-from shared.runtime.http.routes import Ask, Route, Schema
+from shared.runtime.http.routes import Ask, Schema, row
 from shared.runtime.process.settings import effective
 from shared.runtime.records.admin import read_audit, read_terms
 from shared.runtime.records.control import read_control
@@ -169,8 +169,8 @@ PARTS: dict[str, Part] = {
 }
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/dump", role=Role.ADMIN, summary="What the leader knows, for a report of a problem",
-        answer=dict[str, Any], query=DumpQuery, stream=dumped, cost=200,
+    row(
+        "GET", "/v1/dump", Role.ADMIN, "What the leader knows, for a report of a problem", dumped, cost=200,
+        answer=dict[str, Any],
     ),
 )  # fmt: skip

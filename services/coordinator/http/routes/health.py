@@ -12,7 +12,7 @@ from services.coordinator.health.history import STEP_S
 from services.coordinator.health.verdict import Finding, Health
 from services.coordinator.http.desk import Desk
 from shared.runtime.http.callers import Role
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Route, Schema
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Schema, row
 
 
 class Measured(Answer, frozen=True, kw_only=True):
@@ -94,12 +94,6 @@ async def hour(desk: Desk, ask: Ask[HistoryQuery, Any]) -> HistoryAnswer:
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/health", role=Role.VIEWER, summary="Whether the leader is well, and what is wrong",
-        answer=HealthAnswer, handler=show, spared=True,
-    ),
-    Route(
-        method="GET", path="/v1/history", role=Role.VIEWER, summary="The last hour of the leader, in steps",
-        answer=HistoryAnswer, query=HistoryQuery, handler=hour, cost=5, fresh_s=SLOW_FRESH_S,
-    ),
+    row("GET", "/v1/health", Role.VIEWER, "Whether the leader is well, and what is wrong", show, spared=True),
+    row("GET", "/v1/history", Role.VIEWER, "The last hour of the leader, in steps", hour, cost=5, fresh_s=SLOW_FRESH_S),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from shared.ports import KeyValue
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, PageQuery, page
 from shared.runtime.http.refusals import Refused
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, Route
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, row
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.records.admin import terms_of
 from shared.wire.keys import Keys
@@ -165,7 +165,8 @@ async def read_members(desk: Desk) -> dict[str, Member]:
 
 def _registered(keys: Keys, kv: KeyValue, ours: tuple[str, ...]) -> Member | None:
     service = keys.last_part(kv.key.rpartition("/")[0])
-    record = _learner(kv) if service == "learner" else decode_record(kv.value, MemberRecord)
+    kind: type[MemberRecord] | type[LearnerRecord] = LearnerRecord if service == "learner" else MemberRecord
+    record = decode_record(kv.value, kind)
     if record is None:
         return None
     return Member(
@@ -177,10 +178,6 @@ def _registered(keys: Keys, kv: KeyValue, ours: tuple[str, ...]) -> Member | Non
         admin_url=record.admin_url if isinstance(record, MemberRecord) else "",
         warnings=_warnings(service, record, ours),
     )
-
-
-def _learner(kv: KeyValue) -> MemberRecord | LearnerRecord | None:
-    return decode_record(kv.value, LearnerRecord)
 
 
 def _lead(found: dict[str, Member], service: str, name: str, url: str, incarnation: str, term: int) -> None:
@@ -246,19 +243,11 @@ async def partitions(desk: Desk, _: Ask[Any, Any]) -> PartitionsAnswer:
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/leader", role=Role.VIEWER, summary="Who leads", answer=LeaderAnswer, handler=leader,
+    row("GET", "/v1/leader", Role.VIEWER, "Who leads", leader),
+    row("GET", "/v1/terms", Role.VIEWER, "The last terms of leadership: the failovers", terms, fresh_s=SLOW_FRESH_S),
+    row(
+        "GET", "/v1/members", Role.VIEWER, "Coordinators, binders, agents and learners", members, cost=5,
+        fresh_s=SLOW_FRESH_S,
     ),
-    Route(
-        method="GET", path="/v1/terms", role=Role.VIEWER, summary="The last terms of leadership: the failovers",
-        answer=TermsAnswer, query=NumberedPageQuery, handler=terms, fresh_s=SLOW_FRESH_S,
-    ),
-    Route(
-        method="GET", path="/v1/members", role=Role.VIEWER, summary="Coordinators, binders, agents and learners",
-        answer=MembersAnswer, query=MembersQuery, handler=members, cost=5, fresh_s=SLOW_FRESH_S,
-    ),
-    Route(
-        method="GET", path="/v1/partitions", role=Role.VIEWER, summary="Which agent decides for how many nodes",
-        answer=PartitionsAnswer, handler=partitions,
-    ),
+    row("GET", "/v1/partitions", Role.VIEWER, "Which agent decides for how many nodes", partitions),
 )  # fmt: skip

@@ -27,7 +27,7 @@ from shared.model.node import Condition, Node
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, Selector, key_token, page, selector_of, token_key
 from shared.runtime.http.refusals import Refused
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Because, Page, Route, Schema
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Because, Page, Schema, row
 from shared.runtime.records.control import set_drained
 
 MOST_LABELS = 8
@@ -222,24 +222,18 @@ def is_open(core: Core, name: str) -> bool:
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/nodes", role=Role.VIEWER, summary="Nodes with what is requested on them",
-        answer=NodesAnswer, query=NodesQuery, handler=listed, cost=2, fresh_s=SLOW_FRESH_S,
+    row("GET", "/v1/nodes", Role.VIEWER, "Nodes with what is requested on them", listed, cost=2, fresh_s=SLOW_FRESH_S),
+    row(
+        "GET", "/v1/nodes/map", Role.VIEWER, "All nodes as columns, for a picture", mapped, cost=2,
+        fresh_s=SLOW_FRESH_S,
     ),
-    Route(
-        method="GET", path="/v1/nodes/map", role=Role.VIEWER, summary="All nodes as columns, for a picture",
-        answer=NodeMap, query=MapQuery, handler=mapped, cost=2, fresh_s=SLOW_FRESH_S,
+    row("GET", "/v1/nodes/{name}", Role.VIEWER, "One node and its pods", shown, errors=("node_unknown",)),
+    row(
+        "POST", "/v1/nodes/{name}/drain", Role.OPERATOR, "Give a node no new pods", drained,
+        errors=("node_unknown", "invalid_value"), audit_path="name",
     ),
-    Route(
-        method="GET", path="/v1/nodes/{name}", role=Role.VIEWER, summary="One node and its pods", answer=NodeAnswer,
-        handler=shown, errors=("node_unknown",),
-    ),
-    Route(
-        method="POST", path="/v1/nodes/{name}/drain", role=Role.OPERATOR, summary="Give a node no new pods",
-        answer=NodeChanged, body=Because, handler=drained, errors=("node_unknown", "invalid_value"), audit_path="name",
-    ),
-    Route(
-        method="POST", path="/v1/nodes/{name}/resume", role=Role.OPERATOR, summary="Give a node new pods again",
-        answer=NodeChanged, body=Because, handler=resumed, errors=("node_unknown",), audit_path="name",
+    row(
+        "POST", "/v1/nodes/{name}/resume", Role.OPERATOR, "Give a node new pods again", resumed,
+        errors=("node_unknown",), audit_path="name",
     ),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from services.coordinator.inspect.nodes import ResourceTotal
 from services.coordinator.inspect.overview import Nodes, Queue, overview
 from services.coordinator.inspect.throughput import Quantiles, Rates
 from shared.runtime.http.callers import Role
-from shared.runtime.http.routes import Answer, Ask, Route
+from shared.runtime.http.routes import Answer, Ask, row
 
 FRESH_S = 0.25
 MEMBERS_FRESH_S = 2.0
@@ -166,8 +166,5 @@ def glance_of(desk: Desk) -> Glance:
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/overview", role=Role.VIEWER, summary="Everything at a glance, for a screen",
-        answer=OverviewAnswer, handler=show, spared=True,
-    ),
+    row("GET", "/v1/overview", Role.VIEWER, "Everything at a glance, for a screen", show, spared=True),
 )  # fmt: skip

@@ -22,7 +22,7 @@ from services.coordinator.inspect.pending import (
 )
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, page
-from shared.runtime.http.routes import Ask, Page, Route
+from shared.runtime.http.routes import Ask, Page, row
 
 SLICE_S = 0.004
 """After so long the loop turns."""
@@ -161,13 +161,12 @@ async def explain(desk: Desk, ask: Ask[Any, Any]) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/pending", role=Role.VIEWER, summary="Why pods wait, in groups, and what would help",
-        answer=PendingAnswer, query=PendingQuery, handler=show, fresh_s=FRESH_S, cost=10,
+    row(
+        "GET", "/v1/pending", Role.VIEWER, "Why pods wait, in groups, and what would help", show, fresh_s=FRESH_S,
+        cost=10,
     ),
-    Route(
-        method="GET", path="/v1/pods/{namespace}/{name}/explain", role=Role.VIEWER,
-        summary="Why a pod is where it is, or why it waits", answer=dict[str, Any], handler=explain,
-        errors=("pod_unknown", "kube_rejected"), cost=50,
+    row(
+        "GET", "/v1/pods/{namespace}/{name}/explain", Role.VIEWER, "Why a pod is where it is, or why it waits",
+        explain, errors=("pod_unknown", "kube_rejected"), cost=50,
     ),
 )  # fmt: skip

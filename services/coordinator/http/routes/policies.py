@@ -15,7 +15,7 @@ from shared.policy.rollout.rollout import Stage
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
 from shared.runtime.http.refusals import Refused
-from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Route, Schema
+from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Schema, row
 from shared.runtime.records.policies import HistoryRecord, PolicyRow, policy_rows, read_history, read_pointer
 from shared.runtime.records.policy_changes import LATELY_S, PolicyUnknown, activate, card_named, promote, withdraw
 from shared.wire.records import PolicyPointer, PolicyWindow
@@ -173,36 +173,29 @@ async def rolled_back(desk: Desk, ask: Ask[Any, Because]) -> PointerAnswer:
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/policies", role=Role.VIEWER,
-        summary="Which policy decides, which others there are, and how a candidate does", answer=PoliciesAnswer,
-        handler=show, fresh_s=SLOW_FRESH_S,
+    row(
+        "GET", "/v1/policies", Role.VIEWER, "Which policy decides, which others there are, and how a candidate does",
+        show, fresh_s=SLOW_FRESH_S,
     ),
-    Route(
-        method="GET", path="/v1/policies/history", role=Role.VIEWER, summary="Changes of the policy pointer",
-        answer=PolicyHistoryAnswer, query=NumberedPageQuery, handler=history, fresh_s=SLOW_FRESH_S,
+    row("GET", "/v1/policies/history", Role.VIEWER, "Changes of the policy pointer", history, fresh_s=SLOW_FRESH_S),
+    row(
+        "GET", "/v1/policies/windows", Role.VIEWER, "What policies' choices were worth, window by window", windows,
+        fresh_s=SLOW_FRESH_S,
     ),
-    Route(
-        method="GET", path="/v1/policies/windows", role=Role.VIEWER,
-        summary="What policies' choices were worth, window by window", answer=PolicyWindowsAnswer,
-        query=NumberedPageQuery, handler=windows, fresh_s=SLOW_FRESH_S,
+    row(
+        "GET", "/v1/policies/{name}/card", Role.VIEWER, "The card of a policy's weights", card, fresh_s=SLOW_FRESH_S,
+        errors=("policy_unknown", "conflict"),
     ),
-    Route(
-        method="GET", path="/v1/policies/{name}/card", role=Role.VIEWER, summary="The card of a policy's weights",
-        answer=CardAnswer, handler=card, fresh_s=SLOW_FRESH_S, errors=("policy_unknown", "conflict"),
-    ),
-    Route(
-        method="POST", path="/v1/policies/activate", role=Role.OPERATOR, summary="Let a policy decide, in stages",
-        answer=PointerAnswer, body=Activate, handler=activated,
+    row(
+        "POST", "/v1/policies/activate", Role.OPERATOR, "Let a policy decide, in stages", activated,
         errors=("policy_unknown", "conflict", "invalid_value"), audit_target=lambda body: body.name,
     ),
-    Route(
-        method="POST", path="/v1/policies/promote", role=Role.OPERATOR, summary="Take the candidate a step further",
-        answer=PointerAnswer, body=Promote, handler=promoted, errors=("conflict", "invalid_value"),
+    row(
+        "POST", "/v1/policies/promote", Role.OPERATOR, "Take the candidate a step further", promoted,
+        errors=("conflict", "invalid_value"),
     ),
-    Route(
-        method="POST", path="/v1/policies/rollback", role=Role.OPERATOR,
-        summary="Withdraw the candidate, or let the previous policy decide again", answer=PointerAnswer, body=Because,
-        handler=rolled_back, errors=("conflict",),
+    row(
+        "POST", "/v1/policies/rollback", Role.OPERATOR,
+        "Withdraw the candidate, or let the previous policy decide again", rolled_back, errors=("conflict",),
     ),
 )  # fmt: skip

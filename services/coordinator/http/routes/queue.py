@@ -20,7 +20,7 @@ from shared.runtime.http.pages import (
     selector_of,
     token_key,
 )
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Because, Page, Route
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Because, Page, row
 from shared.runtime.records.control import control_of, set_paused
 from shared.scheduling.queue import Place
 from shared.wire.records import Paused
@@ -116,28 +116,16 @@ async def _set(desk: Desk, ask: Ask[Any, Because], *, paused: bool) -> Schedulin
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/queue", role=Role.VIEWER, summary="Pending pods and why they wait", answer=QueueAnswer,
-        query=QueueQuery, handler=queue, fresh_s=SLOW_FRESH_S,
-    ),
-    Route(
-        method="GET", path="/v1/units", role=Role.VIEWER, summary="Units on their way to a node", answer=UnitsAnswer,
-        query=PageQuery, handler=in_flight, fresh_s=SLOW_FRESH_S,
-    ),
+    row("GET", "/v1/queue", Role.VIEWER, "Pending pods and why they wait", queue, fresh_s=SLOW_FRESH_S),
+    row("GET", "/v1/units", Role.VIEWER, "Units on their way to a node", in_flight, fresh_s=SLOW_FRESH_S),
 )  # fmt: skip
 
 
 SCHEDULING = (
-    Route(
-        method="GET", path="/v1/scheduling", role=Role.VIEWER, summary="Whether scheduling is paused, by whom and why",
-        answer=SchedulingAnswer, handler=scheduling, fresh_s=SLOW_FRESH_S,
+    row(
+        "GET", "/v1/scheduling", Role.VIEWER, "Whether scheduling is paused, by whom and why", scheduling,
+        fresh_s=SLOW_FRESH_S,
     ),
-    Route(
-        method="POST", path="/v1/scheduling/pause", role=Role.OPERATOR,
-        summary="Offer nothing new; what is under way finishes", answer=SchedulingAnswer, body=Because, handler=pause,
-    ),
-    Route(
-        method="POST", path="/v1/scheduling/resume", role=Role.OPERATOR, summary="Go on placing pods",
-        answer=SchedulingAnswer, body=Because, handler=resume,
-    ),
+    row("POST", "/v1/scheduling/pause", Role.OPERATOR, "Offer nothing new; what is under way finishes", pause),
+    row("POST", "/v1/scheduling/resume", Role.OPERATOR, "Go on placing pods", resume),
 )  # fmt: skip

@@ -18,7 +18,7 @@ from services.coordinator.http.desk import Desk
 from services.coordinator.settings import RUNTIME_SETTINGS
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, Reason, Route, Schema
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, Reason, Schema, row
 from shared.runtime.observe.logging import current_level, set_level
 from shared.runtime.records.settings import change_settings, read_settings, read_settings_history
 from shared.wire.records import RuntimeSettings
@@ -134,30 +134,19 @@ async def change_level(_: Desk, ask: Ask[Any, LevelBody]) -> LevelAnswer:
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/settings", role=Role.VIEWER, summary="Settings that may change while running",
-        answer=SettingsAnswer, handler=show, fresh_s=SLOW_FRESH_S,
+    row("GET", "/v1/settings", Role.VIEWER, "Settings that may change while running", show, fresh_s=SLOW_FRESH_S),
+    row(
+        "PATCH", "/v1/settings", Role.ADMIN, "Change settings of every coordinator at once", change,
+        errors=("conflict", "invalid_value"), audit_target=lambda body: ",".join(sorted(body.values)),
     ),
-    Route(
-        method="PATCH", path="/v1/settings", role=Role.ADMIN, summary="Change settings of every coordinator at once",
-        answer=SettingsAnswer, body=Change, handler=change, errors=("conflict", "invalid_value"),
-        audit_target=lambda body: ",".join(sorted(body.values)),
-    ),
-    Route(
-        method="GET", path="/v1/settings/history", role=Role.VIEWER, summary="The last changes of settings",
-        answer=SettingsHistoryAnswer, query=NumberedPageQuery, handler=history, fresh_s=SLOW_FRESH_S,
-    ),
+    row("GET", "/v1/settings/history", Role.VIEWER, "The last changes of settings", history, fresh_s=SLOW_FRESH_S),
 )  # fmt: skip
 
 
 LOG_LEVEL = (
-    Route(
-        method="GET", path="/v1/log-level", role=Role.VIEWER, summary="The level that the leader logs at",
-        answer=LevelAnswer, handler=level,
-    ),
-    Route(
-        method="PUT", path="/v1/log-level", role=Role.ADMIN, summary="Change it until this leader ends",
-        answer=LevelAnswer, body=LevelBody, handler=change_level,
+    row("GET", "/v1/log-level", Role.VIEWER, "The level that the leader logs at", level),
+    row(
+        "PUT", "/v1/log-level", Role.ADMIN, "Change it until this leader ends", change_level,
         audit_target=lambda body: body.level,
     ),
 )  # fmt: skip
