@@ -35,6 +35,18 @@ PRESSURES = {
 
 
 @dataclass(frozen=True, slots=True)
+class Safeguards:
+    """What keeps the rules. All are on; a test that switches one off must see a checker find what it kept out."""
+
+    judge_again: bool = True
+    """False deals answers by the rules as they were when offered."""
+    check_fits: bool = True
+    """False switches the conflict check of the merge off."""
+    await_control: bool = True
+    """False begins before it is known whether scheduling is paused."""
+
+
+@dataclass(frozen=True, slots=True)
 class CoreSettings:
     """Bounds and deadlines of the core."""
 
@@ -76,18 +88,14 @@ class CoreSettings:
     """True: disruption budgets are never violated; False: they are where no other victims would do."""
     objects_grace_s: float = 5.0
     """How long a new leader waits for lists of other kinds than pods, nodes, agents and intents; then it begins."""
-    judge_again: bool = True
-    """False deals answers by the rules as they were when offered: only the ablation test does that."""
-    check_fits: bool = True
-    """False switches the conflict check of the merge off: only the ablation test does that."""
     speed: float = 1.0
     """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
-    await_control: bool = True
-    """False begins before it is known whether scheduling is paused: only the ablation test does that."""
     validate: bool = False
     """True: every invariant is checked after each batch of events, and the term ends where one is broken."""
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
     """How much proof a candidate policy needs at each step."""
+    safeguards: Safeguards = Safeguards()
+    """No setting of a process: only tests give others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class Takeover:
 
     def __init__(self, state: State, kinds: Collection[str] = ()) -> None:
         self._state = state
-        self._missing = set(REQUIRED if state.settings.await_control else REQUIRED - {"control"})
+        self._missing = set(REQUIRED if state.settings.safeguards.await_control else REQUIRED - {"control"})
         self._kinds = set(kinds)
         self._complete_at: float | None = None
         self._early: dict[str, tuple[Pod, float]] = {}

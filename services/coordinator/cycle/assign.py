@@ -105,7 +105,7 @@ def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: _Head) -
     row = table.row_of.get(head.name)
     if row is None or row != head.answer.slot:
         return False
-    if not state.settings.check_fits:
+    if not state.settings.safeguards.check_fits:
         return True
     return bool(allowed[row]) and fits(state.feasibility, pod_class, row)
 
@@ -203,7 +203,7 @@ def assign_guided(
     choices: list[Choice] = []
     left: list[Unit] = []
     for unit in units:
-        guidance = state.constraints.judge(unit.pod) if state.settings.judge_again else offered
+        guidance = state.constraints.judge(unit.pod) if state.settings.safeguards.judge_again else offered
         ranked = [] if guidance.rejection is not None else _ranked(state, conflicts, unit, guidance, offered, nodes)
         pod_class = unit.pod.pod_class
         allowed = state.feasibility.static_verdict(pod_class).mask

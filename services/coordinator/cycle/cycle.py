@@ -339,7 +339,7 @@ class Cycle:
         if (before.pod_class, before.labels, before.relations) == (pod.pod_class, pod.labels, pod.relations):
             # of a plain unit: a pod assumed since may keep it away, then its nodes alone do not decide any more
             changing = group.guidance is None and bool(cluster.index.anti_affinity or cluster.nominated)
-            if not changing or not state.settings.judge_again or state.constraints.template(before) is None:
+            if not changing or not state.settings.safeguards.judge_again or state.constraints.template(before) is None:
                 return True
         state.queue.retry(before.uid, state.now, failed=False)
         return False

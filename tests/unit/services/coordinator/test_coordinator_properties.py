@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from services.coordinator.core.events import AgentsChanged, BinderChanged, PlanFailed
-from services.coordinator.core.state import CoreSettings
+from services.coordinator.core.state import CoreSettings, Safeguards
 from services.coordinator.cycle.requeueing import Requeuer
 from shared.model.cluster_events import NodeDeleted, NodeUpserted, PodUpserted
 from shared.scheduling.cycle.conflicts import check_placement
@@ -222,7 +222,7 @@ TestCoordinator.settings = PROFILE
 
 def test_without_the_conflict_check_the_checker_sees_overcommitment() -> None:
     """Ablation of the merge's check: I2 must be seen to fail."""
-    scene = Scene(settings=CoreSettings(check_fits=False))
+    scene = Scene(settings=CoreSettings(safeguards=Safeguards(check_fits=False)))
     scene.add_node(make_node("n0").node())
     scene.begin()
     scene.run()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from services.coordinator.core.instructions import PatchCondition
-from services.coordinator.core.state import CoreSettings
+from services.coordinator.core.state import CoreSettings, Safeguards
 from shared.kube.cluster_objects import ClusterDump
 from shared.kube.convert import node_from_api
 from shared.kube.convert_relations import node_images
@@ -76,7 +76,7 @@ def test_pods_that_keep_apart_never_share_a_node_however_many_are_in_flight() ->
 
 def test_answers_dealt_by_the_rules_of_the_offer_alone_break_them() -> None:
     """Ablation of judging each unit anew."""
-    scene = zoned(10, settings=CoreSettings(judge_again=False))
+    scene = zoned(10, settings=CoreSettings(safeguards=Safeguards(judge_again=False)))
     for number in range(20):
         scene.add_pod(apart(f"p{number}").pod())
     scene.run(batch=30)

@@ -9,7 +9,7 @@ import pytest
 
 from services.coordinator.core.events import ControlSeen, IntentsListed
 from services.coordinator.core.instructions import PatchCondition, SendOffer, SendPlan, SetTimer
-from services.coordinator.core.state import CoreSettings
+from services.coordinator.core.state import CoreSettings, Safeguards
 from services.coordinator.inspect.explain import explain
 from services.coordinator.preemption import search as preempting
 from shared.model.cluster_events import Listed, NodeDeleted
@@ -110,7 +110,7 @@ def test_nothing_is_offered_before_it_is_known_whether_scheduling_is_paused() ->
 
 
 def test_ablation_a_leader_that_does_not_wait_offers_into_a_pause() -> None:
-    assert without_control(CoreSettings(await_control=False)).of(SendOffer)
+    assert without_control(CoreSettings(safeguards=Safeguards(await_control=False))).of(SendOffer)
 
 
 def test_a_paused_mesh_does_not_spin_while_backoffs_end() -> None:
