@@ -1,10 +1,9 @@
-"""CPU of what the coordinator judges of one pod over all nodes before it is offered. No I/O.
+"""CPU of filter and score of one pod over all nodes, every plugin of the default profile, best node taken. No I/O.
 
 The coordinator's PreFilter and the ranking of one agent that owns every node.
 
     .venv/bin/python -m bench.filters
 
-Every filter of the default profile, and its scores that agents cannot know from their own nodes (images, other pods).
 CPU time, median of 1,000. "class seen": the class was judged before and one node changed since (the last pod was
 placed); "new class": never seen before. Targets at 5,000 nodes: 150 us and 1 ms; 400 us with required anti-affinity
 or with spread over 3 zones.

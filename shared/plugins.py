@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from shared.errors import ConfigError
 from shared.model.constraints import PodClass, Taint
 from shared.policy.observation import Observation, Policy, Rng, Verdicts
-from shared.policy.weights import WeightsFile
 from shared.scheduling.framework import Code, Score
 from shared.scheduling.matching.domains import codes_or_absent
 from shared.scheduling.scores import MAX_SCORE
@@ -124,11 +123,8 @@ class ScorePlugin(Protocol):
 
 
 class PolicyPlugin(Protocol):
-    """How nodes are ranked, instead of ours. ``version``: at least 1, recorded with each decision.
-
-    With ``weights = True`` the class takes the arrays of the published weights file (name to float32 array) as its one
-    argument, and the version is the file's.
-    """
+    """How nodes are ranked, instead of ours. ``version``: at least 1, recorded with each decision. One that is learned
+    brings its weights in its package."""
 
     api_version: ClassVar[str]
     version: ClassVar[int]
@@ -243,15 +239,13 @@ def score_of(name: str, made: object, report: Report) -> Score:
     return BroughtScore(name, plugin, report)
 
 
-def policy_maker(name: str, made: Any) -> tuple[Callable[[], Policy] | None, Callable[[WeightsFile], Policy] | None]:
-    """What makes the policy: without weights, or of a weights file. Raises ``ConfigError``."""
+def policy_maker(name: str, made: Any) -> Callable[[], Policy]:
+    """What makes the policy, anew for each agent's table. Raises ``ConfigError``."""
     _check(name, made, "rank")
-    if getattr(made, "weights", False):
-        return None, lambda file: BroughtPolicy(name, _called(name, lambda: made(file.arrays)), file.card.version)
     version = getattr(made, "version", None)
     if not isinstance(version, int) or version < 1:
         raise ConfigError(f"plugin {name}: version must be a whole number from 1")
-    return lambda: BroughtPolicy(name, _called(name, made), version), None
+    return lambda: BroughtPolicy(name, _called(name, made), version)
 
 
 def _made(name: str, made: Any, method: str) -> Any:

@@ -49,16 +49,11 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
 _OURS = frozenset({*HEURISTICS, *LEARNED})
 
 
-def bring(
-    name: str, *, plain: Callable[[], Policy] | None = None, learned: Callable[[WeightsFile], Policy] | None = None
-) -> None:
+def bring(name: str, maker: Callable[[], Policy]) -> None:
     """Know a user's policy from now on; once, at start. Raises ``ConfigError`` for a name of ours."""
     if name in _OURS:
         raise ConfigError(f"plugin {name}: is the name of a policy of ours; rename its entry point")
-    if plain is not None:
-        HEURISTICS[name] = plain
-    elif learned is not None:
-        LEARNED[name] = learned
+    HEURISTICS[name] = maker
 
 
 def needs_of_name(name: str) -> Needs:

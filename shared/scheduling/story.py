@@ -17,6 +17,9 @@ from enum import Enum
 STORY_LINES = 16_384
 """Lines kept: some 4 MiB; eight to ten tell of a pod that is placed at once."""
 
+FACT_CHARS = 160
+"""Writers of a line cut a message to this."""
+
 Fact = str | int | float | Enum | type
 """What a line is made with; of an enum its value is told, of a type its name."""
 

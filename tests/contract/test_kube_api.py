@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-import trustme
 
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.transport import watched_socket
 from shared.errors import ConfigError, KubeRejected, KubeUnknown
 from shared.kube.resources import NODES, PODS
 from shared.ports import BindRequest
+from tests.certificates import TestCa
 from tests.contract.scripted_client import PODS_PATH, client_of
 from tests.faults.scripted_api import Answer, ScriptedApi, StaticAccess, answer, drop_reply, failure, hang, page, pod
 
@@ -128,13 +128,10 @@ async def test_401_for_ever_is_refused_not_looped():
     assert len(api.seen) == 2
 
 
-async def test_a_rotated_ca_is_read_again_after_a_failed_handshake():
-    old, new = trustme.CA(), trustme.CA()
-    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    new.issue_cert("localhost").configure_cert(serving)
-    contexts = [ssl.create_default_context(), ssl.create_default_context()]
-    old.configure_trust(contexts[0])
-    new.configure_trust(contexts[1])
+async def test_a_rotated_ca_is_read_again_after_a_failed_handshake(tmp_path: Path):
+    _, trusting_old = TestCa().contexts(tmp_path, "localhost")
+    serving, trusting_new = TestCa().contexts(tmp_path, "localhost")
+    contexts = [trusting_old, trusting_new]
     async with ScriptedApi(tls=serving).on("POST", BIND_PATH, answer(201, BOUND)) as api:
         access = StaticAccess(api.url, tls=contexts)
         async with client_of(api, access=access) as client:

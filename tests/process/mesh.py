@@ -201,7 +201,7 @@ class Mesh:
         return running
 
     async def _keep(self, running: Running) -> None:
-        environ = {**os.environ, **self._environ, **running.environ, "PYTHONPATH": str(ROOT)}
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), **self._environ, **running.environ}
         while running.wanted:
             running.ready.clear()
             with running.log.open("ab") as log:

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import trustme
 
 from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
@@ -24,6 +23,7 @@ from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Decisions, Offer
 from shared.wire.records import AgentRecord, decode_record
+from tests.certificates import TestCa
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -109,21 +109,14 @@ async def test_a_second_agent_of_the_same_id_replaces_the_first_which_ends(etcd:
 
 
 async def test_with_mutual_tls_only_a_coordinators_certificate_may_offer(etcd: EmbeddedEtcd, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-
-    def issue(name: str) -> tuple[Path, Path]:
-        made = authority.issue_cert("127.0.0.1", common_name=name)
-        cert, key = tmp_path / f"{name}.pem", tmp_path / f"{name}.key"
-        made.cert_chain_pems[0].write_to_path(str(cert))
-        made.private_key_pem.write_to_path(str(key))
-        return cert, key
+    authority = TestCa()
+    authority.write(tmp_path / "ca.pem")
 
     def context(name: str) -> ssl.SSLContext:
-        cert, key = issue(name)
+        cert, key = authority.issue(tmp_path, name, "127.0.0.1")
         return client_tls(ca_file=tmp_path / "ca.pem", cert_file=cert, key_file=key)
 
-    cert, key = issue("agent")
+    cert, key = authority.issue(tmp_path, "agent", "127.0.0.1")
     flags = ["--tls-ca", str(tmp_path / "ca.pem"), "--tls-cert", str(cert), "--tls-key", str(key)]
     async with agent(etcd, *flags) as (_, url):
         assert url.startswith("https://")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import trustme
 
 from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
 from shared.adapters.etcd.store import EtcdStore
 from shared.errors import ConfigError, StoreUnknown
 from shared.ports import Put
+from tests.certificates import TestCa
 from tests.faults.etcd_process import EtcdProcess
 
 pytestmark = [pytest.mark.etcd, pytest.mark.process]
@@ -21,18 +21,13 @@ class Tls:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        ca = trustme.CA()
-        self.ca_file, self.cert_file, self.key_file = folder / "ca.pem", folder / "client.pem", folder / "client.key"
-        ca.cert_pem.write_to_path(self.ca_file)
-        server = ca.issue_cert("etcd.test")
-        server.cert_chain_pems[0].write_to_path(folder / "server.pem")
-        server.private_key_pem.write_to_path(folder / "server.key")
-        client = ca.issue_cert("conclave-binder", common_name="conclave-binder")
-        client.cert_chain_pems[0].write_to_path(self.cert_file)
-        client.private_key_pem.write_to_path(self.key_file)
+        ca = TestCa()
+        self.ca_file = ca.write(folder / "ca.pem")
+        server_cert, server_key = ca.issue(folder, "server", "etcd.test")
+        self.cert_file, self.key_file = ca.issue(folder, "conclave-binder")
         self.etcd_flags = (
-            f"--cert-file={folder / 'server.pem'}",
-            f"--key-file={folder / 'server.key'}",
+            f"--cert-file={server_cert}",
+            f"--key-file={server_key}",
             f"--trusted-ca-file={self.ca_file}",
             "--client-cert-auth",
         )

@@ -236,10 +236,11 @@ def test_policies_go_into_shadow_and_back(operated: Operated) -> None:
 
 def test_a_dump_is_whole_compressed_and_for_its_owner_alone(operated: Operated) -> None:
     file = operated.folder / "dump.json.gz"
-    assert str(file) in operated.done("dump", "--out", str(file))
+    assert str(file) in operated.done("dump", "--check", "--out", str(file))
     assert file.stat().st_mode & 0o077 == 0
     document = json.loads(gzip.decompress(file.read_bytes()))
     assert {"versions", "settings", "members", "queue", "nodes"} <= set(document)
+    assert document["check"] == []
     assert not any(token in json.dumps(document) for token in TOKENS.values())
     assert json.loads(operated.done("dump", "--out", "-"))["id"] == document["id"]
     assert "/nowhere" in operated.refused("dump", "--out", "/nowhere/dump.json")

@@ -210,6 +210,12 @@ class Violation(Exception):
     """A checker found something; the text begins with the invariant's number."""
 
 
+def violation(world: MeshWorld, found: list[str]) -> Violation:
+    """What was found, and what both leaders tell of the pods that it names."""
+    told = [*world.binder.core.state.story.told(found), *world.coordinator.core.state.queue.story.told(found)]
+    return Violation("\n".join(dict.fromkeys(told)))
+
+
 def walk(seed: int, steps: int = 400, *, settings: CoreSettings | None = None, check_tests: bool = True) -> Walk:
     """A whole walk and its rest. Raises ``Violation``."""
     walked = Walk(seed, settings, check_tests=check_tests)
@@ -217,10 +223,10 @@ def walk(seed: int, steps: int = 400, *, settings: CoreSettings | None = None, c
         walked.step()
         violations = check_all(walked.world)
         if violations:
-            raise Violation("; ".join(violations))
+            raise violation(walked.world, violations)
     walked.rest()
     if violations := check_all(walked.world):
-        raise Violation("; ".join(violations))
+        raise violation(walked.world, violations)
     return walked
 
 

@@ -51,7 +51,6 @@ class CommitRefused:
     """A compare failed (or the store refused it): nothing was written."""
 
     batch: int
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,11 @@ class OpenPlan:
     evicting: dict[str, EvictionResult | None] = field(default_factory=dict)
 
     @property
+    def key(self) -> PlanKey:
+        """The coordinator's term and the plan's number in it."""
+        return self.plan.term, self.plan.plan_id
+
+    @property
     def done(self) -> bool:
         """Whether every placement and every eviction has its end."""
         return not self.waiting and all(self.evicting.values())
@@ -116,9 +121,9 @@ class Plans:
 
     def refuse(self, opened: OpenPlan, code: str, message: str, status: int) -> None:
         """Refuse a plan as a whole. What was committed of it goes on."""
-        del self._open[opened.plan.term, opened.plan.plan_id]
+        del self._open[opened.key]
         for uid in opened.waiting:
-            self._forget(uid, (opened.plan.term, opened.plan.plan_id))
+            self._forget(uid, opened.key)
         for request in opened.requests:
             self._state.emit(Refuse(request, code, message, status))
 
@@ -137,7 +142,7 @@ class Plans:
                 opened.results[placement.unit] = PlacementResult(
                     placement.unit, int(Outcome.UNRESOLVED), node, bind_us=bind_us
                 )
-                self._forget(uid, (opened.plan.term, opened.plan.plan_id))
+                self._forget(uid, opened.key)
             opened.waiting.clear()
             for uid, result in opened.evicting.items():
                 opened.evicting[uid] = result or EvictionResult(uid, EvictionOutcome.UNKNOWN, "no answer yet")
@@ -164,11 +169,10 @@ class Plans:
                     yield f"plan-units: {uid} would tell its end to plan {key}, which does not wait for it"
 
     def _close(self, opened: OpenPlan) -> None:
-        key = (opened.plan.term, opened.plan.plan_id)
-        del self._open[key]
+        del self._open[opened.key]
         results = [opened.results[placement.unit] for placement in opened.plan.placements]
         evictions = [result for result in opened.evicting.values() if result is not None]
-        self._answered[key] = (results, evictions, opened.arrived)
+        self._answered[opened.key] = (results, evictions, opened.arrived)
         while len(self._answered) > REMEMBERED:
             self._answered.popitem(last=False)
         for request in opened.requests:

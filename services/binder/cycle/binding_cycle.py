@@ -28,7 +28,7 @@ from services.binder.cycle.commit import Committer
 from services.binder.cycle.volumes import NOT_IN_TIME, in_vain, unbound_claims, waiting_text, writes_for
 from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION, Pod
 from shared.ports import BindRequest
-from shared.scheduling.gates import unsupported_text
+from shared.scheduling.story import FACT_CHARS
 from shared.wire.messages import Outcome
 
 ASSUMED = frozenset({Stage.CHECKED, Stage.COMMITTED, Stage.BINDING, Stage.RENEWING})
@@ -242,10 +242,8 @@ class BindingCycle:
             self.withdraw(binding, binding.reason)
         elif binding.attempts >= state.settings.max_attempts:
             self.withdraw(binding, f"not bound after {binding.attempts} Bindings: {binding.reason}"[:512])
-        elif pod.invalid or pod.gates:
-            self._refuse(binding, pod.invalid or "the pod has scheduling gates")
-        elif pod.unsupported:
-            self._refuse(binding, unsupported_text(pod)[:512])
+        elif (verdict := may_bind(state, pod)) is not None:
+            self._refuse(binding, verdict.reason)
         elif pod.pod_class != binding.pod_class:  # it asks for something else than what was checked
             state.cluster.forget(binding.uid)
             reason = still_fits(state, binding, pod)
@@ -344,7 +342,7 @@ class BindingCycle:
         """The end of a unit: its account, its intent, its plans."""
         state, uid = self._state, binding.uid
         state.move(binding, Stage.SETTLED)
-        state.story.add(uid, "{} {} {}", outcome.name, node, reason)
+        state.story.add(uid, "{} {} {}", outcome.name, node, reason[:FACT_CHARS])
         del state.in_flight[uid]
         state.await_volumes.discard(uid)
         state.paused.pop(uid, None)

@@ -67,7 +67,7 @@ class StoreCalls:
             result = await self._store.txn(commit.compares, commit.ops)
         except StoreRejected as error:
             self._log.warning("commit_rejected", batch=commit.batch, error=error)
-            self._post((CommitRefused(commit.batch, str(error)),))
+            self._post((CommitRefused(commit.batch),))
             return
         except StoreError as error:
             self._log.warning("commit_unknown", batch=commit.batch, error=error)

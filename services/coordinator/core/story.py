@@ -14,10 +14,8 @@ from services.coordinator.core import events, instructions
 from services.coordinator.core.state import State
 from shared.model import cluster_events
 from shared.model.unit import cause_id
+from shared.scheduling.story import FACT_CHARS
 from shared.wire.messages import Outcome
-
-MESSAGE_CHARS = 160
-"""So much of a message is kept."""
 
 _OUTCOMES = {int(outcome): outcome.name for outcome in Outcome}
 
@@ -59,7 +57,7 @@ def _answered(state: State, ledger: Ledger, event: events.PlanAnswered) -> None:
     for result in event.result.results:
         uid = uids.get(result.unit)
         if uid is not None:
-            outcome, reason = _OUTCOMES.get(result.outcome, str(result.outcome)), result.reason[:MESSAGE_CHARS]
+            outcome, reason = _OUTCOMES.get(result.outcome, str(result.outcome)), result.reason[:FACT_CHARS]
             add(uid, "plan {} answered: {} {} {}", event.plan_id, outcome, result.node, reason)
 
 
@@ -96,7 +94,7 @@ def _planned(state: State, send: instructions.SendPlan) -> None:
 
 
 def _told(state: State, patch: instructions.PatchCondition) -> None:
-    state.queue.story.add(patch.uid, "told {}: {}", patch.reason, patch.message[:MESSAGE_CHARS])
+    state.queue.story.add(patch.uid, "told {}: {}", patch.reason, patch.message[:FACT_CHARS])
 
 
 def _asked(state: State, fetch: instructions.FetchPod) -> None:

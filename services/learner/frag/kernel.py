@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from services.learner.frag.kernel_value import TABLE, compiled, slot_of, state_key, waste
+from services.learner.frag.kernel_value import TABLE, compiled, idle_of, slot_of, state_key, waste
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -30,9 +30,7 @@ def fragment(
     values: Floats, ordered: Ints,
 ) -> float:  # fmt: skip
     """FGD's expected fragment of the state in GPUs, from the table or anew."""
-    idle = 0
-    for i in range(devices):
-        idle += free[i]
+    idle = idle_of(free, devices)
     if idle == 0:
         return 0.0
     key = state_key(cpu, memory, free, devices, model, ordered)
@@ -101,10 +99,7 @@ def episode(
         if snapshots > 0 and t * snapshots >= next_snapshot * pods.shape[0]:
             next_snapshot += 1
             for n in range(nodes):
-                idle = 0
-                for i in range(node_devices[n]):
-                    idle += free[n, i]
-                if idle > 0 and rows < seen.shape[0]:
+                if idle_of(free[n], node_devices[n]) > 0 and rows < seen.shape[0]:
                     seen[rows, 0] = cpu[n]
                     seen[rows, 1] = memory[n]
                     seen[rows, 2] = n
@@ -226,6 +221,5 @@ def episode(
                     left -= 1
     idle_end = np.zeros(nodes, np.int64)
     for n in range(nodes):
-        for i in range(node_devices[n]):
-            idle_end[n] += free[n, i]
+        idle_end[n] = idle_of(free[n], node_devices[n])
     return 100.0 * allocated / capacity, 100.0 * early / capacity, idle_end, rows

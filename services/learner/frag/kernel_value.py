@@ -191,6 +191,15 @@ def state_key(cpu: int, memory: int, free: Ints, devices: int, model: int, order
 
 
 @compiled
+def idle_of(free: Ints, devices: int) -> int:
+    """Idle thousandths of a node's devices."""
+    idle = 0
+    for i in range(devices):
+        idle += free[i]
+    return idle
+
+
+@compiled
 def slot_of(key: Any, keys: Any) -> Any:
     """Where ``key`` stands among ``keys``, or where it may be put."""
     mask = np.uint64(keys.shape[0] - 1)
@@ -209,9 +218,7 @@ def waste(
     ordered: Ints,
 ) -> float:  # fmt: skip
     """Cost of the state in GPUs (``frag_value``), from the table or anew."""
-    idle = 0
-    for i in range(devices):
-        idle += free[i]
+    idle = idle_of(free, devices)
     if idle == 0:
         return 0.0
     key = state_key(cpu, memory, free, devices, model, ordered)

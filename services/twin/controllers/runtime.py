@@ -43,7 +43,8 @@ class Controller(Generic[Key]):
         """Writes the registry refused: a quota, or the object had changed or gone meanwhile."""
         self.writes = 0
         self._todo: dict[Key, None] = {}
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._timers: dict[Key, tuple[float, asyncio.TimerHandle]] = {}
+        """When, as it was asked for: uvloop's handle of what is due already knows no time."""
         self._rests: dict[Key, float] = {}
         self._running: asyncio.Handle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -77,7 +78,7 @@ class Controller(Generic[Key]):
         """Do nothing from now on."""
         if self._unsubscribe is not None:
             self._unsubscribe()
-        for handle in (self._running, *self._timers.values()):
+        for handle in (self._running, *(timer for _, timer in self._timers.values())):
             if handle is not None:
                 handle.cancel()
         self._unsubscribe = self._running = self._loop = None
@@ -127,19 +128,19 @@ class Controller(Generic[Key]):
         """``key`` is gone."""
         self._rests.pop(key, None)
         self._todo.pop(key, None)
-        timer = self._timers.pop(key, None)
+        _, timer = self._timers.pop(key, (0.0, None))
         if timer is not None:
             timer.cancel()
 
     def at(self, key: Key, when: float) -> None:
         """Look at ``key`` at this time of the loop's clock, or before."""
         assert self._loop is not None
-        timer = self._timers.get(key)
+        known_s, timer = self._timers.get(key, (0.0, None))
         if timer is not None:
-            if timer.when() <= when:
+            if known_s <= when:
                 return
             timer.cancel()
-        self._timers[key] = self._loop.call_at(when, self._due, key)
+        self._timers[key] = when, self._loop.call_at(when, self._due, key)
 
     def _due(self, key: Key) -> None:
         self._timers.pop(key, None)

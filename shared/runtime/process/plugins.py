@@ -61,7 +61,8 @@ def plugins_of(names: tuple[str, ...]) -> Plugins:
 
 
 def _load(names: Sequence[str]) -> Plugins:
-    from shared.plugins import filter_of, score_of
+    from shared.plugins import filter_of, policy_maker, score_of
+    from shared.policy import registry
 
     found, plugins, titles = _installed(), Plugins(), list[str]()
     filters: list[BroughtFilter] = []
@@ -75,7 +76,7 @@ def _load(names: Sequence[str]) -> Plugins:
             elif group == SCORES:
                 scores.append(score_of(name, made, plugins.report))
             else:
-                _bring_policy(name, made)
+                registry.bring(name, policy_maker(name, made))
         except ConfigError as error:
             if group == FILTERS:
                 raise
@@ -117,11 +118,3 @@ def _imported(name: str, entry: EntryPoint) -> object:
     except Exception as error:
         raise ConfigError(f"plugin {name}: cannot be imported ({type(error).__name__}: {error})") from error
     return loaded
-
-
-def _bring_policy(name: str, made: object) -> None:
-    from shared.plugins import policy_maker
-    from shared.policy import registry
-
-    plain, learned = policy_maker(name, made)
-    registry.bring(name, plain=plain, learned=learned)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.model.constraints import PodClass, gpu_milli_of
+from shared.model.constraints import PodClass
+from shared.model.resources import GPU_MILLI
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.filters.accounted import conflicts
 from shared.scheduling.framework import Code, Rejection
@@ -28,10 +29,9 @@ def fits(feasibility: FeasibilityCache, pod_class: PodClass, row: int) -> bool:
         column = table.column_of.get(name)
         if column is None or amount > allocatable[column, row] - requested[column, row]:
             return False
+        if name == GPU_MILLI and not table.pick_devices(row, amount):
+            return False
     if pod_class.host_ports and conflicts(pod_class.host_ports, table.ports[row]):
-        return False
-    milli = gpu_milli_of(pod_class)
-    if milli and not table.pick_devices(row, milli):
         return False
     brought = feasibility.profile.brought
     return not brought or all(rule.mask(table, pod_class, np.array([row]))[0] for rule in brought)

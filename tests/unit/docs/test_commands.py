@@ -54,7 +54,8 @@ def test_every_command_and_option_on_the_page_exists(page: Path) -> None:
             continue
         if command.context_settings.get("ignore_unknown_options"):
             continue  # what a service takes: docs/reference/settings.md
-        options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+        params = [param for param in command.params if not getattr(param, "hidden", False)]
+        options = {name for param in params for name in (*param.opts, *param.secondary_opts)}
         asked = (word.strip("[]().").split("=")[0] for word in rest)
         wrong += [
             f"line {number}: conclave {name} has no {option}"

@@ -22,8 +22,7 @@ from shared.policy import registry
 from shared.policy.guard import Guard
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Supplies, supply
-from shared.policy.registry import load_policy, make_policy
-from shared.policy.weights import Card, WeightsFile, encode
+from shared.policy.registry import make_policy
 from shared.runtime.process.health import Standing
 from shared.runtime.process.plugins import Plugins, plugins_of
 from shared.scheduling.cycle.conflicts import check_placement
@@ -228,13 +227,6 @@ class Policy:
     version = 3
     def rank(self, nodes, pod, draw):
         return np.zeros(len(nodes))
-class Learned:
-    api_version = "v1"
-    weights = True
-    def __init__(self, arrays):
-        self.bias = float(arrays["bias"][0])
-    def rank(self, nodes, pod, draw):
-        return np.full(len(nodes), self.bias)
 """
 ENTRIES = """
 [conclave.filters]
@@ -252,7 +244,6 @@ gone = no_such_module:Score
 twice = brought_code:Score
 [conclave.policies]
 zero = brought_code:Policy
-biased = brought_code:Learned
 random = brought_code:Policy
 """
 
@@ -267,11 +258,10 @@ def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     plugins_of.cache_clear()
-    known = dict(registry.HEURISTICS), dict(registry.LEARNED)
+    before = dict(registry.HEURISTICS)
     yield
-    for table, before in zip((registry.HEURISTICS, registry.LEARNED), known, strict=True):
-        table.clear()
-        table.update(before)
+    registry.HEURISTICS.clear()
+    registry.HEURISTICS.update(before)
     sys.modules.pop("brought_code", None)
     plugins_of.cache_clear()
 
@@ -289,7 +279,7 @@ def test_what_is_named_is_loaded_in_that_order_with_its_release() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("nowhere", "plugins: 'nowhere' is not installed here; there is Bad_Name, absent, biased, even"),
+        ("nowhere", "plugins: 'nowhere' is not installed here; there is Bad_Name, absent, even"),
         ("old-filter", "plugin old-filter: is written for interface 'v0', this release offers 'v1'"),
         ("absent", r"plugin absent: cannot be imported \(ModuleNotFoundError"),
         ("mute", "plugin mute: message must be one line"),
@@ -322,19 +312,6 @@ def test_a_score_or_policy_that_cannot_be_loaded_is_left_out_alone_and_told(name
     assert warning.startswith(f"plugin {name}: ")
     assert told in warning
     assert warning.endswith("it is left out")
-
-
-@pytest.mark.usefixtures("_package")
-def test_a_learned_policy_of_a_user_is_made_of_its_published_weights() -> None:
-    plugins_of(("biased",))
-    data = encode(WeightsFile({"bias": np.array([0.5], np.float32)}, Card(policy="biased", version=4)))
-    policy = load_policy("biased", data=data, sha256=registry.decode(data, policy="biased").sha256)
-    assert policy.version == 4
-    cache = cluster()
-    assert policy.decide(Observation(cache.table, POD, np.arange(3)), Random(1)).score.tolist() == [0.5] * 3
-    wrong = encode(WeightsFile({"other": np.array([0.5], np.float32)}, Card(policy="biased", version=4)))
-    with pytest.raises(ConfigError, match="plugin biased: cannot be made"):
-        load_policy("biased", data=wrong, sha256=registry.decode(wrong, policy="biased").sha256)
 
 
 def test_what_goes_wrong_later_is_told_once_and_by_the_process() -> None:

@@ -15,7 +15,7 @@ from services.binder.core.state import CoreSettings
 from tests.builders import make_pod
 from tests.unit.services.binder.ablations import without_compares, without_the_check
 from tests.unit.services.binder.binder_checks import check_all
-from tests.unit.services.binder.binder_world import Binder, World, make_world, random_fault
+from tests.unit.services.binder.binder_world import Binder, make_world, random_fault
 
 
 class Walk:
@@ -151,16 +151,16 @@ def walk(
     walked = Walk(seed, settings=settings, check_preconditions=check_preconditions, check_tests=check_tests)
     for _ in range(steps):
         walked.step()
-        look(walked.world, None)
+        look(walked, at_rest=False)
     walked.rest()
-    look(walked.world, walked.binder)
+    look(walked, at_rest=True)
     return walked
 
 
-def look(world: World, binder: Binder | None) -> None:
-    violations = check_all(world, binder)
+def look(walked: Walk, *, at_rest: bool) -> None:
+    violations = check_all(walked.world, walked.binder if at_rest else None)
     if violations:
-        raise Violation("; ".join(violations))
+        raise Violation("\n".join(walked.binder.core.state.story.told(violations)))
 
 
 @pytest.mark.parametrize("seed", range(60))

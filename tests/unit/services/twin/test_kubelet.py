@@ -7,9 +7,10 @@ import time
 from random import Random
 
 import pytest
+import uvloop
 
 from services.twin.bootstrap import make_registry
-from services.twin.controllers.kubelet import Kubelets
+from services.twin.controllers.kubelet import DUE, Kubelets
 from services.twin.controllers.kubelet_objects import FAIL_ANNOTATION, node_seen, pod_seen, usage_of, with_taints
 from services.twin.registry.changes import Accepted
 from shared.audit.rules import Json
@@ -207,3 +208,16 @@ def test_taints_that_are_there_already_change_nothing():
 def test_a_node_with_unreadable_limits_is_still_managed():
     node = node_json("n", {"cpu": "4"}, annotations={"conclave.io/twin-limits": "{"})
     assert node_seen(node).managed
+
+
+def test_what_is_due_already_may_be_asked_for_again_on_the_servers_loop() -> None:
+    """uvloop's handle of a moment that has come has no ``when``: each binding was answered with an error."""
+
+    async def ask_again() -> None:
+        kubelets = Cluster().kubelets
+        for _ in range(2):
+            kubelets.at(DUE, kubelets.loop_s() - 1.0)
+        kubelets.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(ask_again())

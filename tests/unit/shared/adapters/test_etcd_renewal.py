@@ -12,11 +12,11 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-import trustme
 
 from shared.adapters.etcd.channel import EtcdConnection, EtcdSettings, EtcdTls
 from shared.adapters.etcd.protocol import method
 from shared.errors import StoreUnknown
+from tests.certificates import TestCa
 
 RANGE = method("KV", "Range")
 
@@ -24,7 +24,7 @@ RANGE = method("KV", "Range")
 class LeavingServer:
     """Takes calls and answers none; ``leave`` says goodbye (GOAWAY) and lets those under way go on."""
 
-    def __init__(self, authority: trustme.CA) -> None:
+    def __init__(self, authority: TestCa, folder: Path) -> None:
         self.took, self._end = asyncio.Event(), asyncio.Event()
         self._server = grpc.aio.server()
         handler = grpc.unary_unary_rpc_method_handler(
@@ -33,8 +33,8 @@ class LeavingServer:
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("etcdserverpb.KV", {"Range": handler}),)
         )
-        pair = authority.issue_cert("localhost", "127.0.0.1")
-        credentials = grpc.ssl_server_credentials([(pair.private_key_pem.bytes(), pair.cert_chain_pems[0].bytes())])
+        cert, key = authority.issue(folder, "etcd", "localhost", "127.0.0.1")
+        credentials = grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
         self.port = self._server.add_secure_port("127.0.0.1:0", credentials)
         self._stopping: asyncio.Task[None] | None = None
 
@@ -60,10 +60,9 @@ class LeavingServer:
 async def test_a_call_under_way_when_certificates_change_is_unknown_not_cancelled(
     tmp_path: Path, *, repeatable: bool
 ) -> None:
-    authority = trustme.CA()
-    ca_file = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(ca_file)
-    async with LeavingServer(authority).running() as server:
+    authority = TestCa()
+    ca_file = authority.write(tmp_path / "ca.pem")
+    async with LeavingServer(authority, tmp_path).running() as server:
         connection = EtcdConnection(
             EtcdSettings(endpoints=(f"https://127.0.0.1:{server.port}",), tls=EtcdTls(ca_file=ca_file))
         )
@@ -84,10 +83,9 @@ async def test_a_call_under_way_when_certificates_change_is_unknown_not_cancelle
 
 
 async def test_a_task_that_is_asked_to_end_still_ends(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    ca_file = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(ca_file)
-    async with LeavingServer(authority).running() as server:
+    authority = TestCa()
+    ca_file = authority.write(tmp_path / "ca.pem")
+    async with LeavingServer(authority, tmp_path).running() as server:
         connection = EtcdConnection(
             EtcdSettings(endpoints=(f"https://127.0.0.1:{server.port}",), tls=EtcdTls(ca_file=ca_file))
         )

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 import yaml
 
 from shared.adapters.kube import config as kube_config
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.errors import ConfigError
+from tests.certificates import TestCa
 from tests.faults.scripted_api import ScriptedApi, answer, failure
 
 
@@ -191,7 +191,7 @@ async def test_in_cluster_follows_the_token_file_and_drops_its_newline(tmp_path:
 
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("projected\n")
-    trustme.CA().cert_pem.write_to_path(str(ca))
+    TestCa().write(ca)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
@@ -212,17 +212,15 @@ async def test_in_cluster_without_a_token_says_what_to_mount(monkeypatch: pytest
 
 
 async def test_client_certificates_of_a_kubeconfig_prove_who_we_are(tmp_path: Path):
-    ca = trustme.CA()
-    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    ca = TestCa()
+    ca_file = ca.write(tmp_path / "ca.pem")
+    serving, _ = ca.contexts(tmp_path, "localhost")
     serving.verify_mode = ssl.CERT_REQUIRED
-    ca.configure_trust(serving)
-    ca.issue_cert("localhost").configure_cert(serving)
-    ours = ca.issue_cert("conclave@example.org", common_name="conclave")
-    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    ours.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "client.pem"))
+    serving.load_verify_locations(str(ca_file))
+    cert, key = ca.issue(tmp_path, "conclave")
     async with ScriptedApi(tls=serving).on("GET", "/version", answer(200, {"gitVersion": "v1.36.0"})) as api:
         cluster = {"server": api.url, "certificate-authority": "ca.pem"}
-        user = {"client-certificate": "client.pem", "client-key": "client.pem"}
+        user = {"client-certificate": cert.name, "client-key": key.name}
         file = written(
             tmp_path, config(clusters=[{"name": "c", "cluster": cluster}], users=[{"name": "u", "user": user}])
         )

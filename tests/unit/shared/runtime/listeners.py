@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import trustme
-
 from shared.adapters.peers.client import PeerClient
 from shared.adapters.peers.credentials import TokenFile
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.listener import Listener, listen
 from shared.runtime.http.peers import PeerRoute, build_app
 from shared.runtime.observe.metrics import Metrics
+from tests.certificates import TestCa
 
 TOKEN = "t" * 32
 
@@ -53,14 +52,9 @@ class Identities:
     """A CA of our own and files of certificates with a common name each."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.ca = folder, trustme.CA()
-        self.ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+        self.folder, self.ca = folder, TestCa()
+        self.ca.write(folder / "ca.pem")
 
-    def files(self, common_name: str, ca: trustme.CA | None = None) -> dict[str, Path]:
-        issued = (ca or self.ca).issue_cert("127.0.0.1", "localhost", common_name=common_name)
-        cert, key = self.folder / f"{common_name}.pem", self.folder / f"{common_name}.key"
-        cert.unlink(missing_ok=True)
-        for blob in issued.cert_chain_pems:
-            blob.write_to_path(str(cert), append=True)
-        issued.private_key_pem.write_to_path(str(key))
+    def files(self, common_name: str, ca: TestCa | None = None) -> dict[str, Path]:
+        cert, key = (ca or self.ca).issue(self.folder, common_name, "127.0.0.1", "localhost")
         return {"ca_file": self.folder / "ca.pem", "cert_file": cert, "key_file": key}

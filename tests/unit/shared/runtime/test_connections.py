@@ -13,13 +13,13 @@ from itertools import chain, cycle
 from typing import Any
 
 import pytest
-import trustme
 
 from shared.adapters.peers.client import MEDIA_TYPE
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.listener import Listener, listen
 from shared.runtime.http.peers import PeerRoute, build_app
 from shared.runtime.observe.metrics import Metrics
+from tests.certificates import TestCa
 
 LIMIT_S = 0.15
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: here\r\n"
@@ -140,13 +140,9 @@ async def test_neither_a_slow_body_nor_a_slow_handler_is_taken_for_a_slow_head()
 
 
 @pytest.fixture(scope="module")
-def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """(the listener's, a caller's)"""
-    authority = trustme.CA()
-    inbound, outbound = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    authority.issue_cert("127.0.0.1").configure_cert(inbound)
-    authority.configure_trust(outbound)
-    return inbound, outbound
+    return TestCa().contexts(tmp_path_factory.mktemp("tls"), "127.0.0.1")
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "a piece of a hello"])

@@ -9,7 +9,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 import structlog
-import trustme
 
 from shared.adapters.peers import credentials
 from shared.adapters.peers.client import MEDIA_TYPE
@@ -19,6 +18,7 @@ from shared.runtime.http.callers import Authenticator
 from shared.runtime.http.listener import listen
 from shared.runtime.http.peers import PeerRoute, build_app
 from shared.runtime.observe.metrics import Metrics
+from tests.certificates import TestCa
 from tests.unit.shared.runtime.listeners import TOKEN, Identities, calling, echo, serving, token_file
 
 
@@ -190,7 +190,7 @@ async def test_a_certificate_of_an_etcd_user_has_no_role_between_services(tmp_pa
 
 async def test_a_certificate_of_another_ca_gets_no_answer(tmp_path: Path):
     identities = Identities(tmp_path)
-    foreign = identities.files("coordinator:evil", trustme.CA())
+    foreign = identities.files("coordinator:evil", TestCa())
     async with (
         serving(
             PeerRoute("/v1/x", echo),
@@ -213,9 +213,9 @@ async def test_certificates_of_a_new_ca_are_followed_without_a_restart(tmp_path:
         tls = client_tls(**client_files)
         async with calling(tls=tls) as before:
             assert await before.call(listener.url, "/v1/x", b"", timeout_s=10) == b"coordinator"
-        new = trustme.CA()
+        new = TestCa()
         (tmp_path / "ca.pem").unlink()
-        new.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+        new.write(tmp_path / "ca.pem")
         old.files("agent:a-0", new)
         old.files("coordinator:c-0", new)
         async with calling(tls=tls) as after, calling(tls=client_tls(**client_files)) as fresh:

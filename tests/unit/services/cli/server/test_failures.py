@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from services.cli.__main__ import run
 from services.cli.server import client
 from tests.admin_server import AdminServer
+from tests.certificates import TestCa
 
 TOKEN = "a-token-of-16-characters"
 EMPTY = {"items": [], "continue": ""}
@@ -179,24 +179,17 @@ def test_a_stream_that_falls_silent_is_given_up(
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> tuple[trustme.CA, str]:
-    made = trustme.CA()
-    file = tmp_path / "ca.pem"
-    made.cert_pem.write_to_path(str(file))
-    return made, str(file)
-
-
-def server_tls(authority: trustme.CA) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context
+def authority(tmp_path: Path) -> tuple[ssl.SSLContext, str]:
+    """(a server's context, the file of the CA that signed it)"""
+    made = TestCa()
+    return made.contexts(tmp_path, "127.0.0.1")[0], str(made.write(tmp_path / "ca.pem"))
 
 
 def test_tls_is_checked_against_the_ca_that_is_given(
-    capsys: pytest.CaptureFixture[str], authority: tuple[trustme.CA, str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], authority: tuple[ssl.SSLContext, str], tmp_path: Path
 ) -> None:
     made, ca = authority
-    with AdminServer({"GET /v1/units": EMPTY}, tls=server_tls(made)) as server:
+    with AdminServer({"GET /v1/units": EMPTY}, tls=made) as server:
         assert run(["units", "--server", server.url, "--ca", ca]) == 0
         capsys.readouterr()
         failed(capsys, "units", "--server", server.url, code=2, words=("certificate", "--ca"))

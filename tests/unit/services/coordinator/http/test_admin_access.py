@@ -9,7 +9,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -22,6 +21,7 @@ from shared.runtime.http.callers import PROXIED, VOUCHED, Caller, Role, caller_o
 from shared.runtime.http.routes import Route
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.admin import read_audit
+from tests.certificates import TestCa
 from tests.unit.services.coordinator.http.api_world import KEYS, ApiWorld, Seen, api_world
 
 BODIES = {
@@ -124,18 +124,12 @@ class Certificates:
     """A CA and what it signed."""
 
     def __init__(self, folder: Path) -> None:
-        self._ca = trustme.CA()
+        self._ca = TestCa()
         self._folder = folder
-        self.ca = folder / "ca.pem"
-        self._ca.cert_pem.write_to_path(str(self.ca))
+        self.ca = self._ca.write(folder / "ca.pem")
 
     def pair(self, name: str) -> tuple[Path, Path]:
-        hosts = ("127.0.0.1", "localhost", identity_of("coordinator"))
-        issued = self._ca.issue_cert(*hosts, common_name=name)
-        cert, key = self._folder / f"{name}.pem", self._folder / f"{name}.key"
-        cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-        issued.private_key_pem.write_to_path(str(key))
-        return cert, key
+        return self._ca.issue(self._folder, name, "127.0.0.1", "localhost", identity_of("coordinator"))
 
     def context(self, name: str) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.ca))
