@@ -32,7 +32,7 @@ from services.coordinator.io.totals import Totals
 from services.coordinator.rollout import pointer
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.shell import Shell
-from services.coordinator.usage import sampling as measuring
+from services.coordinator.usage import sampling
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
@@ -224,7 +224,7 @@ async def lead(
             for kind in SCHEDULING_KINDS
         ),
         follow_agents(store, keys, shell.post),
-        measuring.follow(
+        sampling.follow(
             api,
             every_s=lambda: following.settings.metrics_every_s,
             retuned=following.retuned,
