@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shared.scheduling.explain.words import amount_text
+from shared.model.resources import amount_text
 
 Json = dict[str, Any]
 NODES_SHOWN = 5

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
+from shared.model.resources import amount_text
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
@@ -23,7 +24,7 @@ from shared.scheduling.cycle.scoring import score_nodes
 from shared.scheduling.explain.failing import Failing, Refused, failing_rules, in_person, refused_by
 from shared.scheduling.explain.rule_numbers import RuleNumbers, numbers_of
 from shared.scheduling.explain.whatif import FILTER, PRE_FILTER, NodeRejection
-from shared.scheduling.explain.words import CHANGES, amount_text, refusing_taints, selection_text, volume_change
+from shared.scheduling.explain.words import CHANGES, refusing_taints, selection_text, volume_change
 from shared.scheduling.framework import Code, Rejection, Score
 from shared.scheduling.scores import MAX_SCORE, WEIGHTS
 from shared.scheduling.state.cluster_state import ClusterState

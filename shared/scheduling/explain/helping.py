@@ -16,9 +16,9 @@ import numpy as np
 from shared.model.constraints import PodClass
 from shared.model.labels import selects
 from shared.model.pod import Pod
-from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, amount_text
 from shared.scheduling.explain.failing import Failing
-from shared.scheduling.explain.words import CHANGES, amount_text, refusing_taints, selection_text, volume_change
+from shared.scheduling.explain.words import CHANGES, refusing_taints, selection_text, volume_change
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
 

@@ -27,7 +27,7 @@ from shared.wire.messages import (
 DECISIONS = Decisions(
     version=1,
     message_id=7,
-    cause_id=6,
+    follows=6,
     term=42,
     revision=9,
     answers=[Answer(1, 0, True, 500_000, 3, 1)],
@@ -38,7 +38,7 @@ DECISIONS = Decisions(
 def test_a_message_is_shown_with_its_field_names():
     (shown,) = messages_in(encode(DECISIONS), "x")
     assert shown["kind"] == "Decisions"
-    assert (shown["message_id"], shown["cause_id"], shown["term"], shown["revision"]) == (7, 6, 42, 9)
+    assert (shown["message_id"], shown["follows"], shown["term"], shown["revision"]) == (7, 6, 42, 9)
     assert shown["answers"][0] == {
         "unit": 1, "slot": 0, "accept": True, "score": 500_000, "generation": 3, "policy_version": 1,
     }  # fmt: skip
@@ -48,13 +48,13 @@ def test_a_message_is_shown_with_its_field_names():
 def test_nested_structs_are_named_to_the_bottom():
     view = View(1, 0, 1, ["cpu"], usages=[NodeUsage(0, 1, [100], 100, 0)])
     offer = Offer(
-        version=1, message_id=1, cause_id=0, term=1, epoch=1, view=view, groups=[UnitGroup(1, [4, 5])],
+        version=1, message_id=1, follows=0, term=1, epoch=1, view=view, groups=[UnitGroup(1, [4, 5])],
         classes=[ClassDefinition(1, PodClass(requests=(("cpu", 100),)))],
     )  # fmt: skip
     plan = Plan(
         version=1,
         message_id=2,
-        cause_id=1,
+        follows=1,
         term=1,
         plan_id=1,
         placements=[Placement(1, "u", "default", "p", "5", "n1")],

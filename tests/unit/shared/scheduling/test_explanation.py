@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from shared.model.resources import amount_text
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.explanation import NAMES_SHOWN, Explanation, explain_nodes
-from shared.scheduling.explain.words import amount_text
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
