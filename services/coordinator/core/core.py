@@ -223,7 +223,7 @@ class Core:
         state = self.state
         searching = self.preemptor.searches and state.paused is None
         times = [
-            self._queue_swept_at + SWEEP_QUEUE_S,
+            self._queue_swept_at + SWEEP_QUEUE_S if state.started else None,
             state.now if self._again or searching or self.requeuer.busy else None,
             state.queue.next_ready_at(),
             self.ledger.wake_at(),
