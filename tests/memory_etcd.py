@@ -11,7 +11,7 @@ Rules (names as in the contract tests):
 - History is kept from the compacted revision on; reading before it is ``StoreCompacted``. Bounded: old history is
   compacted by itself beyond ``history_limit`` revisions.
 
-Refuses to do: waiting; time passes only by the clock that was given (or ``time.monotonic``).
+Not its job: waiting; time passes only by the clock that was given (or ``time.monotonic``).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Why: gRPC's threads cannot run in a simulated event loop, and a thousand seeds n
 ``MemoryStore`` is a client of one; many clients, also in several threads, may share a server. Both this and
 ``store.py`` pass ``tests/contract/test_store*.py``; ADR 0005 says which properties are promised.
 
-Refuses to do: persistence, faults (tests wrap the Store for those), anything etcd would not do.
+Not its job: persistence, faults (tests wrap the Store for those), anything etcd would not do.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Everything an agent knows comes with these messages; losing it costs one full vi
 already seen is a deposed coordinator's and is refused (I4); of a higher one, a new coordinator's, whose slots, epochs
 and class numbers mean something else: what was known is dropped. Feasibility comes before the policy (I12).
 
-Refuses to do: I/O, clocks, Kubernetes, and remembering offers: the same offer again gives an answer as good (I9).
+Not its job: I/O, clocks, Kubernetes, and remembering offers: the same offer again gives an answer as good (I9).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Whatever cannot be had or is refused (absent, wrong digest, schema, shape, version) changes nothing: the active policy
 stays, and the failure is told with every answer until the pointer changes. When etcd is away, what is here goes on.
 
-Refuses to do: choosing (the pointer does), running policies (``variants.py``).
+Not its job: choosing (the pointer does), running policies (``variants.py``).
 """
 
 from __future__ import annotations

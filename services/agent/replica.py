@@ -4,7 +4,7 @@ A level, not a log: a full view starts from nothing, deltas follow revision by r
 continue what is here is a gap, which the agent answers by asking for everything again. Slots name nodes on the wire
 and are the coordinator's rows; here they are mapped to rows of our own table.
 
-Refuses to do: accounting. Amounts and generations are taken over as they come; an agent never counts a pod itself.
+Not its job: accounting. Amounts and generations are taken over as they come; an agent never counts a pod itself.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A level told as changes: pods by number, workloads by number. What is heard twic
 order (another epoch, another term) drops all of it, and the coordinator tells everything anew. Losing it costs the
 estimate of what is young and what is on its way, never a decision.
 
-Refuses to do: accounting (``replica.py``), knowing names: a workload is a digest here.
+Not its job: accounting (``replica.py``), knowing names: a workload is a digest here.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Judging runs on the event loop: a batch takes about a millisecond, less than handing it to a thread and back would.
 A term that is higher than any seen is believed only when etcd names it: a message alone, once believed, would lock the
 true coordinator out (I4). That costs one read per new leader.
-Refuses to do: deciding (``core.py``), authentication and limits (``shared.runtime.http.peers``).
+Not its job: deciding (``core.py``), authentication and limits (``shared.runtime.http.peers``).
 """
 
 from __future__ import annotations

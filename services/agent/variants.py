@@ -3,7 +3,7 @@
 Each lane has its guard and its ranker over the same nodes. Changing a policy happens between two decisions and costs
 nothing there: whoever brings it has loaded it before. Which lane judges which units the coordinator says, by class.
 
-Refuses to do: choosing pods for the canary, comparing the two, loading weights.
+Not its job: choosing pods for the canary, comparing the two, loading weights.
 """
 
 from __future__ import annotations

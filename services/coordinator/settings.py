@@ -43,11 +43,11 @@ class CoordinatorSettings(ProcessSettings):
     shard: str = "0"
     """The binders' shard that gets our plans."""
     batch_units: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64
-    """Units in one round."""
+    """Units in one scheduling cycle."""
     plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=64)] = 3
-    """Plans at the binder at a time; more rounds wait."""
+    """Plans at the binder at a time; more cycles wait."""
     offer_deadline_ms: Annotated[int, msgspec.Meta(ge=10, le=10_000)] = 300
-    """A round goes on without agents that are silent for so long."""
+    """A cycle goes on without agents that are silent for so long."""
     preemption_pdb: Literal["best-effort", "strict"] = "best-effort"
     """Whether preemption may violate a disruption budget when no other victims would do, as kube-scheduler does."""
     api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 48
@@ -103,7 +103,7 @@ class CoordinatorSettings(ProcessSettings):
             notices_in_flight=self.api_writers,
             notice_repeat_s=self.notice_repeat_s,
             offer_deadline_s=self.offer_deadline_ms / 1000,
-            # an answer that the round still waits for must not be cut off on its way
+            # an answer that the cycle still waits for must not be cut off on its way
             request_timeout_s=max(LEAST_REQUEST_TIMEOUT_S, 2 * self.offer_deadline_ms / 1000),
             speed=self.workload_speed,
             validate=self.validate,

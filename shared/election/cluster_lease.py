@@ -9,7 +9,7 @@ Time: a foreign Lease is over once it was seen unchanged for its own duration, o
 hosts are never compared (as client-go's leaderelection). Safety does not rest on it: a Binding names the uid and
 resourceVersion that were checked, so no pod is bound twice by two meshes either.
 
-Refuses to do: I/O (``services/coordinator/io/cluster_lease.py``), taking a Lease from somebody who renews it.
+Not its job: I/O (``services/coordinator/io/cluster_lease.py``), taking a Lease from somebody who renews it.
 """
 
 from __future__ import annotations

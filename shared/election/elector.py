@@ -27,7 +27,7 @@ I5. At most one request is in flight; answers to any other are ignored.
 I6. A holder whose service does not tick (``main_alive`` False) neither renews nor campaigns.
 I7. A foreign identity's key is never removed; an own leftover only in a transaction that compares its create_revision.
 
-Refuses to do: renewing for somebody who hangs, resuming a term once lost, guessing after an unknown outcome (it reads).
+Not its job: renewing for somebody who hangs, resuming a term once lost, guessing after an unknown outcome (it reads).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bounded numbers and texts that messages are made of: what is beyond them is refused when a message is decoded.
 
-Refuses to do: bounds of one message's lists (they stand beside it), scores (``messages.py``).
+Not its job: bounds of one message's lists (they stand beside it), scores (``messages.py``).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Every service reads everything under the prefix, since facts are there to be rea
 authority for, so that a stolen agent certificate cannot deal partitions and a binder's cannot choose policies. A user's
 name is the common name of its client certificate. One agent may have a user of its own, for its one key.
 
-Refuses to do: talking to etcd (``shared.adapters.etcd.auth``).
+Not its job: talking to etcd (``shared.adapters.etcd.auth``).
 """
 
 from __future__ import annotations

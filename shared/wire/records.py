@@ -55,7 +55,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     """Of Conclave; one of another major version is refused."""
     warnings: tuple[str, ...] = ()
-    """What people should mend about this process (``shared.runtime.process.health``)."""
+    """What people should correct about this process (``shared.runtime.process.health``)."""
     plugins: tuple[str, ...] = ()
     """What users bring, ``kind name@release`` each (``shared.runtime.process.plugins``)."""
 
@@ -67,7 +67,7 @@ def filters_in(plugins: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def plugins_differ(service: str, theirs: tuple[str, ...], leaders: tuple[str, ...]) -> str:
-    """What people should mend where a process has other plug-ins than the leading coordinator; "" for the same."""
+    """What people should correct where a process has other plug-ins than the leading coordinator; "" for the same."""
     if sorted(theirs) == sorted(leaders):
         return ""
     both = f"has the plugins {', '.join(theirs) or 'none'}, the coordinator {', '.join(leaders) or 'none'}"

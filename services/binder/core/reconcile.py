@@ -5,7 +5,7 @@
     every compare_every_s  a full list of pods against the cache
 
 A list is older than the cache's latest events and newer than its oldest, so a difference counts only when two lists in
-a row show it; a watch that works never lets it come to that, so each one is logged. Refuses to do: repairing
+a row show it; a watch that works never lets it come to that, so each one is logged. Not its job: repairing
 what one look only suggests.
 """
 

@@ -7,7 +7,7 @@ An inherited intent's Binding may still be under way from its old leader, so the
 only after its pod has been marked (a new resourceVersion), which turns that Binding into a 409. Finishing needs no
 such care: the same pod to the same node with the same preconditions succeeds once, whoever sends it.
 
-Refuses to do: accept plans early, trust anything a former leader held in memory.
+Not its job: accept plans early, trust anything a former leader held in memory.
 """
 
 from __future__ import annotations

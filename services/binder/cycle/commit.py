@@ -9,7 +9,7 @@ A transaction that got no answer may still be applied after the read. Then it fi
 is the one that was meant, or it fails as a whole. Only a late *first* intent can find its key absent again; it is one
 that nobody waits for, which the sweep finds and resolves like an inherited one.
 
-Refuses to do: talk to etcd, decide what becomes of a unit (``core.py``).
+Not its job: talk to etcd, decide what becomes of a unit (``core.py``).
 """
 
 from __future__ import annotations

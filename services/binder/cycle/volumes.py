@@ -5,7 +5,7 @@ consumer gets the free volume that its node reaches (``claimRef``, which the vol
 annotation ``volume.kubernetes.io/selected-node``, by which a provisioner makes one. The pod's intent is committed
 before; its Binding waits until every claim is bound.
 
-Refuses to do: choose another node (a wait that takes too long gives the unit back), provision.
+Not its job: choose another node (a wait that takes too long gives the unit back), provision.
 """
 
 from __future__ import annotations

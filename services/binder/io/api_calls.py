@@ -1,6 +1,6 @@
 """The binder's calls to the API server: Bindings, reads, marks, lists. Each ends in an event.
 
-Leadership is asked for right before each Binding, the one write that no transaction fences. Refuses to do: retrying
+Leadership is asked for right before each Binding, the one write that no transaction fences. Not its job: retrying
 anything, or deciding what an answer means; the core does (``bind.py``).
 """
 

@@ -1,6 +1,6 @@
 """The binder's calls to etcd: transactions, looks at what they left, lists of intents. Each ends in an event.
 
-Refuses to do: retrying a transaction, or deciding what an unknown outcome means; the core does (``commit.py``).
+Not its job: retrying a transaction, or deciding what an unknown outcome means; the core does (``commit.py``).
 """
 
 from __future__ import annotations

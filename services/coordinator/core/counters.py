@@ -82,7 +82,7 @@ class Stats:
     latencies_s: list[float] = field(default_factory=list)
     """Of pods bound since they were last taken away: watch event seen to Binding sent, an upper bound."""
     rounds_s: list[float] = field(default_factory=list)
-    """Of rounds ended since then: offers handed over to plan handed over."""
+    """Of cycles ended since then: offers handed over to plan handed over."""
     attempts_s: list[tuple[str, float]] = field(default_factory=list)
     """Of attempts ended since then: result (scheduled, unschedulable, error), and from taking the pod off the queue."""
     scheduled_s: list[tuple[int, float]] = field(default_factory=list)

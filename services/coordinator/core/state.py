@@ -41,11 +41,11 @@ class CoreSettings:
     profile: Profile = DEFAULT
     """Which filters judge and which scores are added; does not change during a term."""
     batch_units: int = 64
-    """Units in one round: enough to make hops cheap, few enough that a round ends in some 10 ms. 1-1024."""
+    """Units in one cycle: enough to make hops cheap, few enough that a cycle ends in some 10 ms. 1-1024."""
     plans_in_flight: int = 3
-    """Plans at the binder at a time; further rounds wait (backpressure). The next offer goes out meanwhile."""
+    """Plans at the binder at a time; further cycles wait (backpressure). The next offer goes out meanwhile."""
     offer_deadline_s: float = 0.3
-    """A round goes on without agents that are silent for so long, or for some times the usual round if that is more."""
+    """A cycle goes on without agents that are silent for so long, or for some times the usual cycle if that is more."""
     request_timeout_s: float = LEAST_REQUEST_TIMEOUT_S
     """After so long an answer cannot come any more: the shell's HTTP deadline. Well above ``offer_deadline_s``."""
     extra_candidates: int = 2

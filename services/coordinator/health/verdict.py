@@ -159,7 +159,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "policy_rolled_back", "ConclavePolicyRolledBack", "", 0.0, NEVER,
         lambda seen: 1.0 if seen.rolled_back else 0.0, lambda seen: f"a policy was withdrawn: {seen.rolled_back}",
-        "conclave policy show tells why; mend it before it is tried again",
+        "conclave policy show tells why; correct it before it is tried again",
     ),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Why a pod is where it is, from everything a leader knows: queue, rounds, placements, the nodes as they stand now.
+"""Why a pod is where it is, from everything a leader knows: queue, cycles, placements, the nodes as they stand now.
 
 Pure: it reads the core and changes nothing. The pod itself comes from the API server, so that the answer is about the
 pod as it is now and not as a watch last showed it. It shows no label, image or environment of any pod, and is

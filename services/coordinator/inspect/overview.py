@@ -164,7 +164,7 @@ def queue_counts(core: Core) -> dict[str, int]:
 
 
 def units(core: Core, wall_of: WallOf) -> Iterator[UnitInFlight]:
-    """Everything on its way, in no particular order; its number is bounded by the plans and the round in flight."""
+    """Everything on its way, in no particular order; its number is bounded by the plans and the cycle in flight."""
     return (_unit(core, uid, found, wall_of) for uid, found in _in_flight(core).items())
 
 

@@ -16,7 +16,7 @@ from shared.quantiles import nearest_rank
 WINDOW_S = 10.0
 EVERY_S = 1.0
 KEPT = 1024
-"""Latencies and rounds remembered: enough for a p99."""
+"""Latencies and cycles remembered: enough for a p99."""
 
 
 class Rates(Struct, frozen=True, kw_only=True):

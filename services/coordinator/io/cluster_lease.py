@@ -5,7 +5,7 @@ long as another mesh holds the Lease it stands by, says so once in the log and a
 and looks again. Then it renews; a Lease that somebody else took meanwhile ends the term. An API server that does not
 answer is waited for: nothing can be placed without it.
 
-Refuses to do: deciding about pods, releasing the Lease to nobody (at an orderly end it is made short instead, so that
+Not its job: deciding about pods, releasing the Lease to nobody (at an orderly end it is made short instead, so that
 our own next leader still comes first).
 """
 

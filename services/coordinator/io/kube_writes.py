@@ -3,7 +3,7 @@
 Which condition goes when is the core's to say (``reporter.py``): each is carried out at once and answered by what
 became of it. Events wait here for their turn (``event_recorder.py``). Placing pods waits for none of these.
 
-Refuses to do: deciding what a failure means, waiting inside a call for an API server that is busy.
+Not its job: deciding what a failure means, waiting inside a call for an API server that is busy.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class TokenFile:
                 f"{self._path}: a token needs at least {MIN_TOKEN_CHARS} printable ASCII characters; make a new one"
             )
         if problem := self._check_role(role.strip()):
-            raise ConfigError(f"{self._path}: {problem}; mend the line")
+            raise ConfigError(f"{self._path}: {problem}; correct the line")
         return TokenEntry(token.encode(), role.strip())
 
 

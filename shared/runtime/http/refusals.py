@@ -72,7 +72,7 @@ CODES: dict[str, Code] = {
         Code("leadership_lost", 503, "the process leads no more", LOOK, 1),
         Code("timeout", 503, "no answer in time", LOOK, 1),
         Code("store_unknown", 503, "etcd gave no answer", LOOK, 1),
-        Code("store_rolled_back", 503, "etcd is older than what was seen of it", "mend etcd; see the runbooks", 1),
+        Code("store_rolled_back", 503, "etcd is older than what was seen of it", "repair etcd; see the runbooks", 1),
         Code("store_compacted", 503, "etcd has forgotten what was asked for", "ask again", 1),
         Code("store_error", 503, "etcd failed", LOOK, 1),
         Code("kube_unknown", 503, "the API server gave no answer", LOOK, 1),

@@ -4,7 +4,7 @@ Why: ``shared.election.elector`` decides; this shell does its I/O on the lease t
 loop. ``is_valid`` reads a state that the thread has published *before* it tells anybody, so a service that asks right
 before each write never acts on a leadership that is over.
 
-Refuses to do: deciding anything, fencing (every write of a leader compares its term in its own transaction), restarting
+Not its job: deciding anything, fencing (every write of a leader compares its term in its own transaction), restarting
 the service (on loss it should end; its supervisor starts it anew).
 """
 

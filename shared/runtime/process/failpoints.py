@@ -5,7 +5,7 @@ acts at the third time. Each acts once. A pause blocks the whole event loop, as 
 collection would. The names in use: ``before_commit``, ``after_commit``, ``before_bind``, ``after_bind``,
 ``before_evict`` (binder) and ``before_publish`` (coordinator).
 
-Refuses to do anything without the variable, which no deployment sets; then ``reach`` is one attribute read.
+Does nothing without the variable, which no deployment sets; then ``reach`` is one attribute read.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ works. Here the question is answered at once, by the age of the loop's last turn
 ``DEAD_AFTER_S`` without the end of one. A leader that hangs gives up its lease long before (``hung_after_s``), so the
 restart that follows a 503 hurries for nobody. Readiness is another question, and the listener's to answer.
 
-Refuses to do: TLS and anything but that one answer. It says nothing that a closed port would not.
+Not its job: TLS and anything but that one answer. It says nothing that a closed port would not.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Why derived: a second list of ranges would drift from the one that ``--help`` shows. A service names its settings that
 may change; type, range, choices, default and help come from the annotation and the docstring of the field.
 
-Refuses to do: storing values (``settings.py``), carrying them out.
+Not its job: storing values (``settings.py``), carrying them out.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Both are bounded: the oldest records go as new ones come, of the audit log those
 can push out what others did, neither by changes nor by attempts that are refused. A term is written under itself, so
 only who leads can claim one. An audit record takes the next number by compare-and-swap, numbered on from the records
 where ``audit/last`` is gone or cannot be read, so none is ever overwritten and a gap means nothing.
-Refuses to do: deciding who may change what, logging.
+Not its job: deciding who may change what, logging.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Why here: the admin API writes it and the leading coordinator follows it, also t
 is one transaction that compares what was read, so two people at once cannot undo each other unseen; telling again what
 holds already changes nothing, not even who said it first.
 
-Refuses to do: settings (``settings.py``), terms and the audit log (``admin.py``), deciding what a pause
+Not its job: settings (``settings.py``), terms and the audit log (``admin.py``), deciding what a pause
 means (the coordinator's core does).
 """
 

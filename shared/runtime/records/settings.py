@@ -1,7 +1,7 @@
 """Settings changed while running, in etcd: the current values and the history of changes.
 
 One record holds all values, so a change is all or nothing, and its number is what a writer compares: who read number 3
-and writes meanwhile against number 4 is told so. Refuses to do: knowing which settings there are (the caller's
+and writes meanwhile against number 4 is told so. Not its job: knowing which settings there are (the caller's
 ``validate`` does), carrying them out (the coordinator follows the record).
 """
 

@@ -91,7 +91,7 @@ async def terms(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> TermsAnswer:
 
 class Member(Answer, frozen=True, kw_only=True):
     """One process. ``term`` is that of a leader, ``node`` the one node that an agent serves, ``nodes`` how many it
-    decides for, ``suspect``: it does not answer and is left out of rounds, ``admin_url``: where a coordinator serves
+    decides for, ``suspect``: it does not answer and is left out of cycles, ``admin_url``: where a coordinator serves
     this API."""
 
     service: str
