@@ -1,8 +1,8 @@
 """Leadership as a pure state machine: ``step(state, event, now) -> (state, instructions)``.
 
 Why: who leads is the one question where a wrong answer is not a delay but two binders at work. Here it is decided
-without a socket, a clock or a thread, so every interleaving can be tested. ``runtime/leadership.py`` does the I/O: it
-carries out instructions and hands every answer back as an event.
+without a socket, a clock or a thread, so every interleaving can be tested. ``runtime/lease/leadership.py`` does the
+I/O: it carries out instructions and hands every answer back as an event.
 
 ::
 

@@ -1,7 +1,8 @@
 """What goes into the elector and what comes out: events, instructions, and the leader they speak of.
 
 Each request carries a number and each answer repeats it; an answer with another number than the last request's is
-late and is ignored. See ``elector.py`` for the machine and ``runtime/leadership.py`` for who carries requests out.
+late and is ignored. See ``elector.py`` for the machine and ``runtime/lease/leadership.py`` for who carries requests
+out.
 """
 
 from __future__ import annotations

@@ -267,7 +267,8 @@ class Outcome(IntEnum):
     BOUND = 0
     """The API server has it on ``node``."""
     CONFLICT = 1
-    """No candidate fits any more; ``reason`` says why the first did not. Nothing was committed."""
+    """Given back to be tried again: no candidate fits (``reason``: why the first does not), or its Binding did not
+    succeed. Nothing is bound."""
     GONE = 2
     """The pod was deleted or recreated. Nothing is bound."""
     ELSEWHERE = 3
@@ -275,7 +276,7 @@ class Outcome(IntEnum):
     UNRESOLVED = 4
     """Committed, but the outcome of the Binding is not known yet; the binder goes on; wait for the watch."""
     REFUSED = 5
-    """The API server refuses the Binding for good (``reason``). Nothing is bound."""
+    """The API server refuses the Binding for good, or volumes did not come in time (``reason``). Nothing is bound."""
 
 
 class PlacementResult(Struct, frozen=True, array_like=True, gc=False):

@@ -2,7 +2,7 @@
 
 Why: the last word on every placement is spoken here. A plan's placement is checked against the node as it is now and
 assumed; its intent is committed to etcd under both terms; then it is bound with the uid and resourceVersion that the
-intent names; every unclear end is settled by reading the pod. The diagram of a unit's way is in ``state.py``.
+intent names; every unclear end is settled by reading the pod. The diagram of a unit's way is in ``in_flight.py``.
 
 Invariants (numbers as in reliability.md): I1 one live intent per pod (absence of its key is compared) and one Binding
 that can succeed (uid and resourceVersion); I2 nothing is committed that does not fit beside everything bound or

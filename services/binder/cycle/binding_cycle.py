@@ -39,7 +39,7 @@ STORED = frozenset({Stage.COMMITTED, Stage.BINDING, Stage.READING, Stage.RENEWIN
 
 
 class BindingCycle:
-    """The units on their way in one term."""
+    """Carries each unit in flight from check to settled."""
 
     def __init__(
         self, state: State, committer: Committer, plans: Plans, takeover: Takeover, reconciler: Reconciler

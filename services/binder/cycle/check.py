@@ -2,7 +2,7 @@
 
 Every node-local filter runs again at the node's current generation, with everybody's pods and everything assumed here
 counted; the coordinator's and the agents' verdicts are advice (I2). What had to wait for its Binding is looked at
-again. The rule itself is ``scheduling.conflicts``.
+again. The rule itself is ``scheduling.cycle.conflicts``.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ PATIENCE = 5.0
 150 ms, a deadline of 300 ms would suspect everybody in turn."""
 
 WORK_PER_TURN = 160
-"""Work of telling units that no node takes them, in one go: in units of some 50 us, what one of them costs."""
+"""Budget of one turn for units that no node takes: in units of some 50 us, what one of them costs."""
 
 WORK_IN_FULL = 10
 """The same for the first of a class that no node takes, or that more than the nodes themselves decides about."""
@@ -55,7 +55,8 @@ all lie in one domain that is full after the first unit."""
 
 @dataclass(slots=True)
 class OpenCycle:
-    """An offer that is out. ``missing``: agents that own nodes and were not asked, or did not answer."""
+    """The cycle whose offers are out. ``waiting``: agents that were asked and have not answered; ``missing``: how many
+    own nodes and were not asked, or gave no answer of use."""
 
     groups: dict[int, Group]
     class_of: dict[int, int]
@@ -91,7 +92,8 @@ class Cycle:
     # --- take and offer -------------------------------------------------------------------------------------------
 
     def start(self) -> bool:
-        """Offer the next units, if there are any, everybody needed is ready and scheduling is not paused."""
+        """Begin a cycle if units are active, scheduling is not paused, no agent that is asked is busy and the binder
+        has room for a plan. Where there are no nodes or no agents, all units are parked."""
         state, failures = self._state, self._failures
         self.cut_short = False
         state.queue.flush(state.now)
