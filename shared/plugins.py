@@ -274,6 +274,6 @@ def _check(name: str, made: Any, method: str) -> None:
 def _misshapen(answer: object, count: int, kinds: str) -> str:
     """What is wrong with an answer for so many nodes; empty: nothing."""
     if not isinstance(answer, np.ndarray) or answer.dtype.kind not in kinds or answer.shape != (count,):
-        found = f"{answer.dtype} {list(answer.shape)}" if isinstance(answer, np.ndarray) else type(answer).__name__
-        return f"it answered {found} for {count} node(s), not an array of {'bool' if kinds == 'b' else 'numbers'}"
+        found = f"{answer.dtype}" if isinstance(answer, np.ndarray) else type(answer).__name__
+        return f"it answered {found}, not an array [nodes] of {'bool' if kinds == 'b' else 'numbers'}"
     return "" if kinds == "b" or np.isfinite(answer).all() else "it answered NaN or an infinite number"

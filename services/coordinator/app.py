@@ -110,9 +110,9 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
             runtime.ready()
             try:
                 await candidate.run(lambda term: lead(term, settings, leadership, outside, admin, metrics))
-                if cluster is not None:
-                    await cluster.shorten()
             finally:
+                if cluster is not None and service.stopping.is_set() and not candidate.lost.done():
+                    await cluster.shorten()
                 if serving is not None:
                     serving.stop()
 

@@ -158,7 +158,7 @@ class Elector:
                 return self._key_seen(state, event, now)
         if event.request != state.request or not state.in_flight:
             return state, []
-        state = replace(state, in_flight=False)
+        asking, state = state, replace(state, in_flight=False)
         match event:
             case Failed():
                 return self._failed(state, event, now)
@@ -177,7 +177,7 @@ class Elector:
                 return self._renewed(state, event)
             case Revoked() if state.phase in {Phase.LEAVING, Phase.STOPPING}:
                 return self._revoked(state)
-        return state, []
+        return asking, []  # an answer to something else: what was asked is still open
 
     # --- time -----------------------------------------------------------------------------------------------------
 

@@ -127,9 +127,9 @@ class VolumeController(Controller[ObjectKey]):
         if due > self.loop_s():
             self.again(key, due - self.loop_s())
             return
-        del self._made_at[uid]
         if self.registry.get(VOLUMES, "", volume["metadata"]["name"]) is None:
             self.create(VOLUMES, "", volume)
+        del self._made_at[uid]
 
     def _sync_volume(self, key: ObjectKey, volume: Json) -> None:
         reference = volume["spec"].get("claimRef") or {}

@@ -40,18 +40,21 @@ class Plugins:
     _notes: list[Callable[[str, str], None]] = field(default_factory=list)
 
     def report(self, name: str, text: str) -> None:
-        """A plug-in did something wrong; logged, and told on, once per text."""
-        if self.wrong.get(name) != text:
+        """A plug-in did something wrong: logged and passed on the first time, as soon as somebody follows."""
+        if name not in self.wrong:
             self.wrong[name] = text
-            log.error("plugin_failed", plugin=name, problem=text)
             for note in self._notes:
-                note(f"plugin {name}", text)
+                self._pass_on(note, name, text)
 
     def follow(self, note: Callable[[str, str], None]) -> None:
         """Call ``note`` (of the process's health) with what is wrong now and what will be."""
         self._notes.append(note)
         for name, text in self.wrong.items():
-            note(f"plugin {name}", text)
+            self._pass_on(note, name, text)
+
+    def _pass_on(self, note: Callable[[str, str], None], name: str, text: str) -> None:
+        log.error("plugin_failed", plugin=name, problem=text)
+        note(f"plugin {name}", text)
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from shared.policy.guard import Guard
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Supplies, supply
 from shared.policy.registry import make_policy
-from shared.runtime.process.health import Standing
+from shared.runtime.process.health import ProcessHealth
 from shared.runtime.process.plugins import Plugins, plugins_of
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.cycle.feasibility import FeasibilityCache, failure_message
@@ -306,7 +306,7 @@ def test_a_score_or_policy_that_cannot_be_loaded_is_left_out_alone_and_told(name
     plugins = plugins_of((name, "even"))
     assert [score.name for score in plugins.profile.scores] == ["even"]
     assert plugins.titles == ("score even@2.1",)
-    standing = Standing({})
+    standing = ProcessHealth({})
     plugins.follow(standing.note)
     (warning,) = standing.look()
     assert warning.startswith(f"plugin {name}: ")
@@ -315,7 +315,7 @@ def test_a_score_or_policy_that_cannot_be_loaded_is_left_out_alone_and_told(name
 
 
 def test_what_goes_wrong_later_is_told_once_and_by_the_process() -> None:
-    plugins, standing = Plugins(), Standing({})
+    plugins, standing = Plugins(), ProcessHealth({})
     plugins.follow(standing.note)
     for _ in range(3):
         plugins.report("rack", "filter rack failed")

@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from shared.election.events import Renew, Stop
+from shared.election.elector import Elector, ElectorState
+from shared.election.events import Renew, Renewed, Start, Stop
 from shared.election.lease import LeaseSettings
+from shared.election.record import LeaderRecord
 from tests.unit.shared.election.election_world import World
 
 BOUND = LeaseSettings().clock_rate_bound
@@ -135,3 +137,11 @@ def test_a_clock_far_outside_the_bound_makes_two_leaders():
     """Ablation: the margin is what keeps I1, not luck. (The term still fences in etcd.)"""
     with pytest.raises(AssertionError, match="two valid leaders"):
         cut_off(World(), rate=0.5)
+
+
+def test_an_answer_to_something_else_leaves_the_request_open() -> None:
+    elector = Elector(LeaseSettings(), LeaderRecord(identity="a", incarnation="a1"))
+    reading, asked = elector.step(ElectorState(), Start(), 0.0)
+    other = Renewed(reading.request, 3.0, 0.0)
+    assert asked
+    assert elector.step(reading, other, 0.1) == (reading, [])

@@ -1,5 +1,6 @@
 """The collector's pauses do not grow with what a service holds."""
 
+import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
@@ -39,23 +40,39 @@ def test_without_it_a_full_collection_visits_all_again() -> None:
     assert visited(held) == 1000
 
 
-def test_the_first_full_collection_comes_before_much_has_gathered() -> None:
+def grown_until_full(most: int) -> bool:
+    """Whether a full collection comes while so many containers are made."""
     seen: list[int] = []
 
     def note(phase: str, info: dict[str, int]) -> None:
         if phase == "stop" and info["generation"] == 2:
             seen.append(len(held))
 
-    before = [[n] for n in range(200_000)]
-    garbage.keep_pauses_short()
     held: list[list[int]] = []
     gc.callbacks.append(note)
     try:
-        while len(held) < 40_000:
+        while len(held) < most:
             held.append([0])
     finally:
         gc.callbacks.remove(note)
-    assert seen, "the 200,000 that lived before put the first one off"
+    return bool(seen)
+
+
+def test_the_first_full_collection_comes_before_much_has_gathered() -> None:
+    before = [[n] for n in range(200_000)]
+    garbage.keep_pauses_short()
+    assert grown_until_full(40_000), "the 200,000 that lived before put the first one off"
+    del before
+
+
+async def test_after_a_thaw_the_next_full_collection_is_not_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "THAW", 1)
+    before = [[n] for n in range(200_000)]
+    garbage.keep_pauses_short()
+    gc.collect()
+    monkeypatch.setattr(garbage, "THAW", 10**9)
+    await asyncio.sleep(0)
+    assert grown_until_full(40_000), "what the thaw visited put the next one off"
     del before
 
 
