@@ -59,6 +59,11 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _List(msgspec.Struct):
+    metadata: _Metadata
+    items: list[_Pod]
+
+
 @dataclass(slots=True)
 class Seen:
     """By pod name: when the own watch first showed it so."""
@@ -204,7 +209,8 @@ class Cluster:
         return str(listed["metadata"]["resourceVersion"])
 
     async def _watch(self, revision: str) -> None:
-        """Our own view of the pods. A watch that ends is begun again where it was; one that cannot be ends the run."""
+        """Our own view of the pods. A watch that ends is begun again where it was; where that is too long ago, from a
+        new list."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         while True:
             path = f"/api/v1/namespaces/{NAMESPACE}/pods?watch=true&allowWatchBookmarks=true&resourceVersion={revision}"
@@ -212,12 +218,27 @@ class Cluster:
             async with self._session.get(self._access.base_url + path, headers=headers, timeout=timeout) as stream:
                 while line := await stream.content.readline():
                     event = self._decoder.decode(line)
+                    if event.type == "ERROR" and b"Expired" in line:
+                        revision = await self._relisted()
+                        break
                     if event.type == "ERROR":
                         sys.exit(f"bench.saturation: the watch fails: {line[:300]!r}")
                     found = self._pods.decode(event.object)
                     revision = found.metadata.resourceVersion
                     if event.type != "BOOKMARK":
                         self._note(event.type, found)
+
+    async def _relisted(self) -> str:
+        """Note what a list says, and as gone what was seen before and is not in it; the list's revision."""
+        text = await self._call("GET", f"/api/v1/namespaces/{NAMESPACE}/pods", None)
+        found = msgspec.json.decode(text, type=_List)
+        for pod in found.items:
+            self._note("MODIFIED", pod)
+        known, now = self.seen.bound.keys() | self.seen.told.keys() | self.seen.leaving.keys(), time.monotonic()
+        for name in known - {pod.metadata.name for pod in found.items}:
+            self.seen.gone.setdefault(name, now)
+        self.changed.set()
+        return found.metadata.resourceVersion
 
     def _note(self, kind: str, pod: _Pod) -> None:
         seen, name, now = self.seen, pod.metadata.name, time.monotonic()
