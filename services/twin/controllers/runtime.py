@@ -8,6 +8,7 @@ longer the more it costs, so that no set of pods takes the loop for itself.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
@@ -28,7 +29,7 @@ RETRY_S = 1.0
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Controller(Generic[Key]):
+class Controller(ABC, Generic[Key]):
     """Attach to a registry with ``start``; ``stop`` leaves everything as it is."""
 
     user = "system:admin"
@@ -52,17 +53,17 @@ class Controller(Generic[Key]):
 
     # --- what a controller says of itself -------------------------------------------------------------------------
 
+    @abstractmethod
     def follows(self) -> list[str]:
         """The resources that it takes over at the start, in this order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def concerns(self, resource: str, obj: Json, *, gone: bool) -> None:
         """``obj`` came, changed or went (any resource): note what may have something to do now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reconcile(self, key: Key) -> None:
         """Look at one key. Refused writes are counted and retried by the caller."""
-        raise NotImplementedError
 
     # --- life -----------------------------------------------------------------------------------------------------
 
