@@ -37,6 +37,7 @@ class Pod(Struct, frozen=True, gc=False):
     ``never_preempts``: preemptionPolicy Never. ``preempted``: a scheduler marked it as its victim.
     ``preemptible`` False: it opted out of being one. ``workload``: what it is a copy of (``workload_key``).
     ``unsupported``: what of a pending pod's spec decides where it may run and is not honoured here; it must wait.
+    ``group``: key of the pod group it is a member of; "": it is a scheduling unit of its own.
     """
 
     uid: str
@@ -65,6 +66,7 @@ class Pod(Struct, frozen=True, gc=False):
     preemptible: bool = True
     workload: str = ""
     unsupported: str = ""
+    group: str = ""
 
     @property
     def key(self) -> str:

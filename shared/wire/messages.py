@@ -29,7 +29,7 @@ SCORE_SCALE = 1_000_000
 MAX_SCORE_MICROS = 2**53
 Micros = Annotated[int, Meta(ge=-MAX_SCORE_MICROS, le=MAX_SCORE_MICROS)]
 
-MAX_UNITS = 1024
+MAX_UNITS = 4096
 MAX_NODES_PER_PAGE = 512
 MAX_USAGES = 65536
 MAX_ANSWERS = 65536
@@ -253,12 +253,30 @@ class Eviction(Struct, frozen=True, array_like=True, gc=False):
     force: bool = False
 
 
+class Gang(Struct, frozen=True, array_like=True, gc=False):
+    """Placements of a plan that are committed together: at least ``min_count`` of them, or none.
+
+    ``members``: the ``unit`` of each, in order of preference: those beyond the minimum are the first to be left out.
+    ``unit``: the number of the whole; ``group``: the pod group's key. Members that are bound already are not counted
+    in ``min_count``, which may thus be 0 or 1.
+    """
+
+    unit: Count
+    group: Text
+    members: Annotated[list[Count], Meta(min_length=1, max_length=MAX_UNITS)]
+    min_count: Count
+
+
 class Plan(Message, frozen=True, tag=5):
-    """Coordinator to binder: commit and bind these. ``plan_id`` with the term makes it idempotent."""
+    """Coordinator to binder: commit and bind these. ``plan_id`` with the term makes it idempotent.
+
+    Every placement has a ``unit`` of its own; those named in ``gangs`` stand or fall together.
+    """
 
     plan_id: Count
     placements: Annotated[list[Placement], Meta(max_length=MAX_UNITS)]
     evictions: Annotated[list[Eviction], Meta(max_length=MAX_UNITS)] = []
+    gangs: Annotated[list[Gang], Meta(max_length=MAX_UNITS)] = []
 
 
 class Outcome(IntEnum):

@@ -15,7 +15,8 @@ R = TypeVar("R")
 
 
 class IntentPod(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod of an intent. ``rv``: the resourceVersion its Binding will name; ``devices``: GPU devices picked."""
+    """One pod of an intent. ``rv``: the resourceVersion its Binding will name; ``devices``: GPU devices picked;
+    ``unit``: a member's own number, 0 for the only pod of a unit."""
 
     uid: str
     ns: str
@@ -23,13 +24,16 @@ class IntentPod(msgspec.Struct, frozen=True, kw_only=True):
     rv: str
     node: str
     devices: tuple[int, ...] = ()
+    unit: int = 0
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
     """A committed plan of one unit, not yet confirmed bound: the value under ``Keys.intent(unit key)``.
 
-    The key of a single pod's unit is the pod's uid. ``term`` is the binder's that wrote it, ``coordinator_term`` and
-    ``unit`` together are the cause id; ``policy``: ``name@version``.
+    The key of a single pod's unit is the pod's uid, a gang's is ``gang_key``. ``group``: the pod group's key, "" for a
+    lone pod; ``min_count``: so many of ``pods`` are to be bound at least. A gang too large for one value continues
+    under ``links`` further keys, which are written first: without this one they mean nothing. ``term`` is the binder's
+    that wrote it, ``coordinator_term`` and ``unit`` together are the cause id; ``policy``: ``name@version``.
     """
 
     plan_id: int
@@ -38,6 +42,14 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[IntentPod, ...]
     term: int = 0
     policy: str = ""
+    group: str = ""
+    min_count: int = 1
+    links: int = 0
+
+
+def gang_key(coordinator_term: int, unit: int, link: int = 0) -> str:
+    """The unit key of a gang's intent; ``link`` above 0: of its continuation. No pod's uid looks like it."""
+    return f"gang:{coordinator_term:x}-{unit:x}" + (f":{link}" if link else "")
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shared.model.pod_group import PodGroup
 from shared.policy.rollout.rollout import Change
 from shared.wire.messages import Offer, Plan, ViewUpdate
 from shared.wire.records import PolicyWindow
@@ -54,6 +55,18 @@ class PatchCondition:
     message: str
     told: bool = False
     nominated: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TellPodGroup:
+    """Write the pod group's scheduling condition, where its API has one, and an event about it.
+
+    ``condition`` (status, reason, message). Not answered: the watch shows what came of it, and the core says it again
+    where that is something else. A newer one for the same group replaces one that has not been sent.
+    """
+
+    group: PodGroup
+    condition: tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +146,7 @@ Instruction = (
     | SendView
     | SendPlan
     | PatchCondition
+    | TellPodGroup
     | EmitEvent
     | FetchPod
     | PublishPartition

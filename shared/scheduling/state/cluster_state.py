@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
 from shared.model.node import Node
 from shared.model.pod import Pod
+from shared.model.pod_group import PodGroup
+from shared.model.queue import Queue
 from shared.scheduling.state.cache import Account, ClusterCache
 from shared.scheduling.state.images import ImageTable
 from shared.scheduling.state.pod_index import PodIndex
@@ -65,7 +67,8 @@ class Workloads:
 
 
 class ClusterState:
-    """The cluster as known here. ``namespaces``: labels by name; ``objects_version`` counts changes of what rules read
+    """The cluster as known here. ``namespaces``: labels by name; ``pod_groups``: by
+    their keys; ``queues``: by name; ``objects_version`` counts changes of what rules read
     beside nodes and pods that stand: volumes, workloads, nominations; ``nominated``: pods by node and uid,
     ``nominated_to``: nodes by uid; ``given_up``: nodes where a nominated pod left room, by going elsewhere or away."""
 
@@ -78,6 +81,8 @@ class ClusterState:
         self.storage = Storage()
         self.workloads = Workloads()
         self.budgets: list[DisruptionBudget] = []
+        self.pod_groups: dict[str, PodGroup] = {}
+        self.queues: dict[str, Queue] = {}
         self.objects_version = 0
         self.nominated: dict[str, dict[str, Pod]] = {}
         self.nominated_to: dict[str, str] = {}

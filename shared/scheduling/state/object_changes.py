@@ -7,6 +7,8 @@ What a change may help is judged by the coordinator's ``requeueing.py``.
 from __future__ import annotations
 
 from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
+from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.queue import Queue
 from shared.scheduling.state.cluster_state import ClusterState
 
 CONTROLLERS = {
@@ -14,6 +16,13 @@ CONTROLLERS = {
     "replicasets": ("apps/v1", "ReplicaSet"),
     "statefulsets": ("apps/v1", "StatefulSet"),
 }
+
+GROUP_SOURCES = {
+    "podgroups": Source.NATIVE,
+    "podgroups.scheduling.x-k8s.io": Source.PLUGINS,
+    "jobs": Source.JOB,
+}
+"""Kinds of which pod groups are made; the two called podgroups are told apart by the full name of the second."""
 
 
 def put_object(state: ClusterState, kind: str, key: str, item: object) -> object | None:
@@ -36,6 +45,12 @@ def put_object(state: ClusterState, kind: str, key: str, item: object) -> object
         case DisruptionBudget():
             drop_object(state, kind, key)
             state.budgets.append(item)
+        case PodGroup():
+            before = state.pod_groups.get(item.key)
+            state.pod_groups[item.key] = item
+        case Queue():
+            before = state.queues.get(key)
+            state.queues[key] = item
         case dict() if kind == "namespaces":
             before = state.namespaces.get(key)
             state.namespaces[key] = item
@@ -62,6 +77,10 @@ def drop_object(state: ClusterState, kind: str, key: str) -> None:
             storage.attach_limits.pop(key, None)
         case "namespaces":
             state.namespaces.pop(key, None)
+        case "queues":
+            state.queues.pop(key, None)
+        case _ if kind in GROUP_SOURCES:
+            state.pod_groups.pop(group_key(GROUP_SOURCES[kind], namespace, name), None)
         case "services":
             there = workloads.services.get(namespace, {})
             if there.pop(name, None) is not None and not there:
