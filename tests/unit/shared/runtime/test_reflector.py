@@ -136,19 +136,6 @@ async def test_without_the_gate_lists_pile_up():
     assert port.most_listing == 4
 
 
-async def test_watch_age_counts_from_the_last_sign_of_life_bookmarks_included():
-    now = [100.0]
-    port = ScriptedPort([ObjectList((), "0")], [[[Bookmark("1")], [Upserted(pod("a", 2))]]])
-    reflector = reflector_of(port, clock=lambda: now[0])
-    batches = reflector.batches()
-    await anext(batches)
-    now[0] += 60.0
-    assert reflector.watch_age_s() == 60.0
-    await anext(batches)
-    assert reflector.watch_age_s() == 0.0
-    await batches.aclose()
-
-
 async def test_closing_the_consumer_closes_the_watch():
     port = ScriptedPort([ObjectList((), "0")], [[[Upserted(pod("a", 1))]]])
     await take(reflector_of(port), 2)
