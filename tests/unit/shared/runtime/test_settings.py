@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from shared.errors import ConfigError
-from shared.runtime.process.settings import MASK, describe, effective, load, parse_flags
+from shared.runtime.observe.masking import MASK, effective
+from shared.runtime.process.settings import describe, load, parse_flags
 
 
 @dataclass(frozen=True)
