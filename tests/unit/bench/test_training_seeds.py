@@ -8,10 +8,10 @@ from math import isfinite
 
 import pytest
 
-from bench import training_seeds
-from bench.training_seeds import SEEDS, Length, result_of
-from bench.training_seeds_frag import flattened, goals_of
-from bench.training_seeds_tables import SHIPPED, TABLES, Row, lines_of, promised
+from bench.training_seeds import __main__ as training_seeds
+from bench.training_seeds.__main__ import SEEDS, Length, result_of
+from bench.training_seeds.frag import flattened, goals_of
+from bench.training_seeds.tables import SHIPPED, TABLES, Row, lines_of, promised
 from services.learner.__main__ import TRAINERS
 from services.learner.frag.fit import arrays_of
 from shared.experiments.evaluation.results import Goal, Metric, SuiteResult

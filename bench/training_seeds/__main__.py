@@ -27,8 +27,8 @@ from pathlib import Path
 
 import click
 
-from bench.training_seeds_frag import gains, goals_of
-from bench.training_seeds_tables import SHIPPED, TABLES, lines_of
+from bench.training_seeds.frag import gains, goals_of
+from bench.training_seeds.tables import SHIPPED, TABLES, lines_of
 from services.cli.terminal.output_file import write_whole
 from services.cli.train.inputs import read_weights
 from services.learner.frag.trainer import POD_LIST, data_folder
