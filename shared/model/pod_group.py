@@ -37,6 +37,13 @@ GANG_MIN_COUNT_ANNOTATION = "conclave.io/gang-min-count"
 GANG_BROKEN_ANNOTATION = "conclave.io/gang-broken"
 """On a pod group or such a Job: a value of ``Broken``."""
 
+GANG_TOPOLOGY_ANNOTATION = "conclave.io/gang-topology"
+"""On a pod group or such a Job: the node label of which all members' nodes have one value, where the API has no field
+for it (``topology.kubernetes.io/rack``)."""
+
+GANG_TOPOLOGY_PREFERRED_ANNOTATION = "conclave.io/gang-topology-preferred"
+"""The same, but where no one value has room the members go anywhere."""
+
 MAX_MEMBERS = 4096
 """Most members of one group that are placed together; a larger minimum is told so on the group."""
 
