@@ -337,6 +337,7 @@ def _group(
         created=meta.creation_timestamp or "",
         deleting=meta.deletion_timestamp is not None,
         condition=condition,
+        generation=0 if source is Source.JOB else meta.generation or 0,
         problem=next((one for one in (*problems, broken_problem, topology_problem) if one), ""),
     )
 

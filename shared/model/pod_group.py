@@ -62,7 +62,8 @@ class PodGroup(Struct, frozen=True, gc=False):
     ``whole``: a preemption takes all members or none (disruptionMode all). ``priority`` None: that of its members.
     ``timeout_s``: how long capacity is held for a group that cannot be completed; None: the scheduler's setting.
     ``condition``: (type, status, reason, message) of the scheduling condition as last written; type "": the API has
-    none. ``problem``: why the group cannot be used as it is written; its members wait and are told so.
+    none (of the plug-ins' PodGroup its status is the phase). ``problem``: why the group cannot be used as it is
+    written; its members wait and are told so.
     """
 
     key: str
@@ -86,6 +87,7 @@ class PodGroup(Struct, frozen=True, gc=False):
     deleting: bool = False
     condition: tuple[str, str, str, str] = ("", "", "", "")
     problem: str = ""
+    generation: int = 0
 
     @property
     def title(self) -> str:

@@ -140,7 +140,7 @@ def test_a_plugins_group_that_cannot_be_used_names_the_field(spec: dict[str, Any
     assert problem in plugins(spec).problem
 
 
-# --- Jobs ---------------------------------------------------------------------------------------------------------------
+# --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -202,12 +202,13 @@ def test_a_namespace_that_changes_its_mind_changes_its_jobs_and_no_others() -> N
     assert groups.put_namespace(api.ObjectMeta(name="d", labels={"a": "b"})) == []
     assert groups.put_namespace(api.ObjectMeta(name="e", annotations={"conclave.io/gang": "true"})) == []
     [(_, group)] = groups.put_namespace(api.ObjectMeta(name="d", annotations={"conclave.io/gang": "true"}))
-    assert group is not None and group.gang
+    assert group is not None
+    assert group.gang
     assert groups.drop("d", "j") == [("d/j", None)]
     assert groups.put_namespace(api.ObjectMeta(name="d")) == []
 
 
-# --- pods ---------------------------------------------------------------------------------------------------------------
+# --- pods -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
