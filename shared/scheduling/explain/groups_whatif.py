@@ -40,7 +40,7 @@ class UnitsOutcome:
 
 
 def what_if_units(state: ClusterState, pods: Sequence[Pod], cycles: int) -> UnitsOutcome:
-    """What ``cycles`` cycles do to ``pods``: all there are, bound and pending. ``state`` holds what is bound by then."""
+    """What ``cycles`` cycles do to ``pods``: all there are, bound and pending. ``state`` holds what is bound."""
     outcome = UnitsOutcome()
     pods = [pod for pod in pods if not pod.finished]
     members: dict[str, list[Pod]] = {}
