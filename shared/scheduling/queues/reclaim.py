@@ -44,10 +44,16 @@ class Reclaim:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What goes at once: one pod, or the rest of a gang."""
+    """What goes at once: one pod, or (``breaks``) what is left of a gang."""
 
     pods: tuple[Charge, ...]
     line: Line
+    breaks: bool = False
+
+    @property
+    def unit(self) -> str:
+        """Whose pods these are."""
+        return self.pods[0].unit
 
     @property
     def amounts(self) -> dict[str, int]:
@@ -125,7 +131,7 @@ def items_of(line: Line, now: float, *, protect: bool = True) -> list[Item]:
             found.append((_order(pod, whole=False), Item((pod,), line)))
         rest = [pod for pod in pods if pod not in surplus]
         if rest and all(pod in movable for pod in rest):
-            found.append((_order(rest[0], whole=least > 1), Item(tuple(rest), line)))
+            found.append((_order(rest[0], whole=least > 1), Item(tuple(rest), line, least > 1)))
     return [item for _, item in sorted(found, key=lambda entry: entry[0])]
 
 
@@ -165,13 +171,19 @@ def reclaim(
     found = _own(trial, unit, home, now, done) if within else _others(trial, unit, asked, now, done, blocked)
     if not found:
         return Reclaim(reason=f"queue {home.name}: what others borrowed and may be evicted is not enough")
-    for item in reversed(list(trial.victims)):  # put back who is not needed
+    return _without_needless(trial, done)
+
+
+def _without_needless(trial: _Trial, done: Callable[[_Trial], bool]) -> Reclaim:
+    """Put back whoever is not needed, the last first; what a broken gang could spare goes with it."""
+    chosen = list(trial.victims)
+    for item in reversed(chosen):
+        if not item.breaks and any(other.breaks and other.unit == item.unit for other in trial.victims):
+            continue
         trial.add(item, -1)
         if not done(trial):
             trial.add(item)
-    order = {pod.uid: place for place, pod in enumerate(p for item in trial.victims for p in item.pods)}
-    pods = sorted((pod for item in trial.victims for pod in item.pods), key=lambda pod: order[pod.uid])
-    return Reclaim(tuple(pods))
+    return Reclaim(tuple(pod for item in chosen if item in trial.victims for pod in item.pods))
 
 
 def _by_others(home: Node, blocked: Blocked) -> bool:
@@ -349,8 +361,5 @@ def over_limit(tree: QueueTree, name: str, now: float) -> Reclaim:
         if not stacks[line]:
             del stacks[line]
         over = too_much()
-    for item in reversed(list(trial.victims)):
-        trial.add(item, -1)
-        if too_much().keys() - over.keys():
-            trial.add(item)
-    return Reclaim(tuple(pod for item in trial.victims for pod in item.pods))
+    left = over.keys()
+    return _without_needless(trial, lambda _: not too_much().keys() - left)

@@ -42,7 +42,7 @@ class QueueTree:
         self.lines: dict[str, Line] = {"": Line("")}
         self.more = False
         """The last question ended early: ask again."""
-        self._strategy = strategy
+        self.strategy = strategy
         self._last: dict[str, Queue] = {}
         self._namespaces: dict[str, dict[str, None]] = {}
         self._bindings: dict[str, str] = {}
@@ -101,7 +101,7 @@ class QueueTree:
                     del self.lines[name]
             named = {queue.parent for queue in self.queues.values()} | self.lines.keys()
             self._last = {name: queue for name, queue in self._last.items() if name in named}
-            found = self._structure = build(self.queues, self.lines, self._last, self.capacity, self._strategy)
+            found = self._structure = build(self.queues, self.lines, self._last, self.capacity, self.strategy)
             self.history.count_in(found.nodes)
             self._order_all(found.nodes)
         return found
@@ -149,6 +149,7 @@ class QueueTree:
             for node in _path(line):
                 node.pending -= 1
             self._touch(line)
+            self._left(line)
         return unit
 
     def front(self) -> Waiting | None:
@@ -265,8 +266,8 @@ class QueueTree:
             for other in list(node.lines):
                 if other is not line:
                     self._touch(other)
-        if sign < 0 and not line.charges and line.name and line.name not in self.queues:
-            self._structure = None  # a deleted queue that nobody uses any more goes
+        if sign < 0:
+            self._left(line)
 
     # --- inside -------------------------------------------------------------------------------------------------
 
@@ -289,6 +290,11 @@ class QueueTree:
             keys.pop(key, None)
             if not keys:
                 del self._namespaces[namespace]
+
+    def _left(self, line: Line) -> None:
+        """A queue without a Queue object that nobody uses any more goes."""
+        if not line.charges and not line.units and line.name and line.name not in self.queues:
+            self._structure = None
 
     def _refresh(self, line: Line) -> None:
         """Let the first unit of the line that is not held back any more stand in its order."""

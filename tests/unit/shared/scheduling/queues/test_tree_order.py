@@ -60,7 +60,7 @@ def test_shares_hold_at_each_level_of_the_tree():
 @pytest.mark.parametrize("strategy", Strategy)
 def test_what_is_guaranteed_comes_first(strategy):
     world = World(queue("a", guaranteed={"cpu": 6}), queue("b"), queue("c"), cpu=10)
-    world.tree._strategy = strategy
+    world.tree.strategy = strategy
     world.wait("b", 10, cpu=1)
     world.wait("c", 10, cpu=1)
     world.wait("a", 10, cpu=1)
@@ -159,7 +159,7 @@ def test_with_several_resources_the_order_is_that_of_the_paper(seed):
 def test_every_unit_that_fits_gets_to_the_front(strategy):
     # the others are served all the time: each that goes is followed by a new one
     world = World(queue("a", weight=10), queue("b", weight=5), queue("poor", weight="0.1"), cpu=10**6)
-    world.tree._strategy = strategy
+    world.tree.strategy = strategy
     world.wait("a", 3, cpu=1)
     world.wait("b", 3, cpu=1)
     [mine] = world.wait("poor", cpu=1)
