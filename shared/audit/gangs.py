@@ -44,7 +44,9 @@ class Gang:
     least: int = 1
     """The smallest minimum since then."""
     hurt_s: float | None = None
-    """When somebody else broke it, since then."""
+    """When somebody else broke it, since then or only just before."""
+    left_s: float = float("-inf")
+    """When a member went last."""
     reported: bool = False
 
     @property
@@ -63,6 +65,7 @@ class Gangs:
         self._gangs: dict[str, Gang] = {}
         self._open: dict[str, Gang] = {}
         self._due: list[tuple[float, str]] = []
+        self._node_gone_s = float("-inf")
         self.whole: set[str] = set()
         """Gangs that had their minimum at some time."""
         self.broken: set[str] = set()
@@ -110,6 +113,7 @@ class Gangs:
 
     def node_gone(self, time_s: float) -> None:
         """A node was deleted: whatever was on its way there cannot arrive."""
+        self._node_gone_s = time_s
         for gang in self._open.values():
             self._hurt(gang, time_s)
 
@@ -129,7 +133,7 @@ class Gangs:
     def _bound(self, gang: Gang, pod: PodView, time_s: float) -> None:
         seen = gang.group.seen(time_s)
         if not any(seen):
-            self._note("partial", f"{pod.key} is bound, but its group {gang.group.key} does not exist")
+            self._note("orphan", f"{pod.key} is bound, but its group {gang.group.key} does not exist")
         if not gang.standing and (gang.whole or not gang.counted):
             gang.counted, gang.whole, gang.began_s = set(), False, time_s
         self._topology(gang, pod, time_s)
@@ -138,6 +142,8 @@ class Gangs:
         gang.pending.discard(pod.uid)
         if gang.opened_s is None:
             gang.opened_s, gang.hurt_s, gang.reported = time_s, None, False
+            if time_s - max(gang.left_s, self._node_gone_s) <= GRACE_S:
+                gang.hurt_s = time_s
             gang.least = gang.group.least(time_s)
             self._open[gang.group.key] = gang
             self._judge_later(gang, time_s)
@@ -168,6 +174,7 @@ class Gangs:
         if not gone:
             return
         gang.counted.discard(pod.uid)
+        gang.left_s = time_s
         if gang.in_part and known:
             self._hurt(gang, time_s)
         self._settle(gang, time_s)

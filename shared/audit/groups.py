@@ -22,7 +22,8 @@ QUEUE_LABEL = "conclave.io/queue"
 GANG, GANG_MIN_COUNT, GANG_BROKEN = "conclave.io/gang", "conclave.io/gang-min-count", "conclave.io/gang-broken"
 BROKEN_REASON = "GangBroken"
 """Of the group's scheduling condition: its minimum cannot be met any more."""
-PREFERRED_TOPOLOGY = "conclave.io/topology-mode"
+TOPOLOGY = "conclave.io/gang-topology"
+"""The annotation for what the API has no field for; ``-preferred`` after it forbids nothing and is not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,17 @@ def group_facts(obj: Json) -> GroupFacts:
     meta, spec = obj["metadata"], obj.get("spec") or {}
     annotations = meta.get("annotations") or {}
     if _api_group(obj) == PLUGINS:
-        minimum, topology, whole = spec.get("minMember") or 1, "", False
+        minimum, topology, whole = spec.get("minMember") or 1, str(annotations.get(TOPOLOGY) or ""), False
     else:
         minimum = ((spec.get("schedulingPolicy") or {}).get("gang") or {}).get("minCount") or 1
         wanted = (spec.get("schedulingConstraints") or {}).get("topology") or ()
-        topology = str(wanted[0].get("key") or "") if wanted else ""
+        topology = str((wanted[0].get("key") if wanted else annotations.get(TOPOLOGY)) or "")
         mode = spec.get("disruptionMode")
         whole = "all" in mode if isinstance(mode, dict) else mode == "PodGroup"
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return GroupFacts(
         minimum=int(minimum),
-        topology="" if annotations.get(PREFERRED_TOPOLOGY) == "preferred" else topology,
+        topology=topology,
         whole=whole,
         priority=spec.get("priority"),
         evicts=annotations.get(GANG_BROKEN) == "evict",
@@ -72,11 +73,14 @@ def job_facts(job: Json, namespace_asks: bool) -> GroupFacts:
     asked = annotations.get(GANG, "true" if namespace_asks else "")
     if asked != "true" or spec.get("completionMode") != "Indexed":
         return GroupFacts()
-    parallelism = spec.get("parallelism")
+    parallelism, completions = spec.get("parallelism"), spec.get("completions")
     text = annotations.get(GANG_MIN_COUNT, "")
     minimum = int(text) if text.isascii() and text.isdigit() else (1 if parallelism is None else parallelism)
+    if completions is not None:  # no more run at once than have yet to complete
+        minimum = min(minimum, completions - int((job.get("status") or {}).get("succeeded") or 0))
     return GroupFacts(
         minimum=max(1, minimum),
+        topology=str(annotations.get(TOPOLOGY) or ""),
         evicts=annotations.get(GANG_BROKEN) == "evict",
         labels=tuple(sorted((meta.get("labels") or {}).items())),
     )

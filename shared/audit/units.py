@@ -44,13 +44,15 @@ class UnitReport:
 
 
 _FIELDS = {
-    "partial": "gangs_partial", "scattered": "gangs_scattered", "half": "groups_half_evicted",
-    "evicted": "evictions_unjust", "quota": "over_quota",
+    "partial": "gangs_partial", "orphan": "gangs_partial", "scattered": "gangs_scattered",
+    "half": "groups_half_evicted", "evicted": "evictions_unjust", "quota": "over_quota",
 }  # fmt: skip
+"""Which figure counts a check."""
 
 
 class Units:
-    """``note(text)`` is called for each violation. ``scheduler_name``: whose binds are judged, see ``pod_view``."""
+    """``note(text)`` is called for each violation, the check first. ``scheduler_name``: whose binds are judged
+    (``pod_view``)."""
 
     def __init__(
         self, nodes: Mapping[str, NodeBook], note: Callable[[str], None], scheduler_name: str | None = None
@@ -67,7 +69,7 @@ class Units:
 
     def _note(self, check: str, text: str) -> None:
         self._counts[_FIELDS[check]] += 1
-        self._say(f"{_FIELDS[check]}: {text} (rv {self._rv})")
+        self._say(f"{check}: {text} (rv {self._rv})")
 
     def feed(self, entry: Entry) -> None:
         """Take one accepted change into account."""

@@ -182,6 +182,7 @@ def job_with_pods(annotations, *, namespace=None, **spec) -> GroupHistory:
         ({"conclave.io/gang": "false"}, {"conclave.io/gang": "true"}, {}, 1),
         ({"conclave.io/gang": "true", "conclave.io/gang-min-count": "1"}, {}, {}, 1),
         ({"conclave.io/gang": "true"}, {}, {"completionMode": "NonIndexed"}, 1),
+        ({"conclave.io/gang": "true"}, {}, {"completions": 1}, 1),
         ({}, {}, {}, 1),
     ],
 )
@@ -224,10 +225,13 @@ def test_a_late_member_joins_the_domain():
     assert history.report().units.gangs_scattered == 1
 
 
-def test_a_preferred_topology_forbids_nothing():
-    history = racks(annotations={"conclave.io/topology-mode": "preferred"})
+@pytest.mark.parametrize("preferred", [False, True])
+def test_a_topology_may_be_required_by_annotation_and_one_that_is_preferred_forbids_nothing(preferred):
+    history = racks()
+    name = f"conclave.io/gang-topology{'-preferred' * preferred}"
+    history.group("g", 2, annotations={name: "rack"}).wait(10)
     history.bind("a", "n0").bind("b", "n2")
-    assert history.report().ok
+    assert history.report().units.gangs_scattered == (0 if preferred else 1)
 
 
 def test_a_label_that_changed_only_just_is_not_held_against_anybody():
