@@ -83,11 +83,6 @@ class Reflector(Generic[T]):
         self._list_timeout_s = list_timeout_s
         self._backoff_s = backoff_s
         self._optional = optional
-        self._alive_at = clock()
-
-    def watch_age_s(self) -> float:
-        """Seconds since the last sign of life: an event, a bookmark or a list. A gauge, and a reason to distrust."""
-        return self._clock() - self._alive_at
 
     def __len__(self) -> int:
         return len(self._known)
@@ -127,7 +122,6 @@ class Reflector(Generic[T]):
     async def _list_then_watch(self) -> AsyncGenerator[Batch[T], None]:
         async with self._gate:
             listed = await self._api.list(self._resource, timeout_s=self._list_timeout_s)
-        self._alive_at = self._clock()
         self.relists += 1
         events = self._known.relist(listed)
         for start in range(0, len(events), BATCH):
@@ -140,7 +134,6 @@ class Reflector(Generic[T]):
         del listed, events
         async with contextlib.aclosing(watch):
             async for batch in watch:
-                self._alive_at = self._clock()
                 told = self._known.apply(batch)
                 if told:
                     yield told
