@@ -28,6 +28,9 @@ class Broken(Enum):
     """Members that run are evicted, the group waits as a whole."""
 
 
+POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+"""On a pod: the name of its group, of the scheduler plug-ins' kind."""
+
 GANG_ANNOTATION = "conclave.io/gang"
 """On a Job or its namespace: "true" makes an Indexed Job a gang of its parallelism."""
 
@@ -98,3 +101,13 @@ class PodGroup(Struct, frozen=True, gc=False):
 def group_key(source: Source, namespace: str, name: str) -> str:
     """What names a pod group in the mesh: groups of two sources may have one name."""
     return f"{source.value}:{namespace}/{name}"
+
+
+def group_name(key: str) -> str:
+    """The group's own name, without its source and namespace."""
+    return key.rpartition("/")[2]
+
+
+def group_title(key: str) -> str:
+    """``namespace/name``, for people."""
+    return key.partition(":")[2]

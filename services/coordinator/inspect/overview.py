@@ -20,7 +20,8 @@ from services.coordinator.inspect.pending import UNTRIED, class_name, reason_of
 from services.coordinator.inspect.throughput import Quantiles, Rates, Throughput
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
-from shared.scheduling.queue import Entry, Place
+from shared.scheduling.places import Place
+from shared.scheduling.queue_entries import Entry
 
 WallOf = Callable[[float], str]
 """Seconds of the core's clock to RFC 3339 in UTC."""

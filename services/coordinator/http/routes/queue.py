@@ -21,7 +21,7 @@ from shared.runtime.http.pages import (
 )
 from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Because, Page, row
 from shared.runtime.records.control import control_of, set_paused
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 from shared.wire.records import Paused
 
 

@@ -23,7 +23,7 @@ from services.coordinator.inspect.overview import decisions, overview, queue_cou
 from services.coordinator.inspect.throughput import Throughput
 from shared.kube.label_selectors import parse_label_selector
 from shared.model.cluster_events import NodeDeleted
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 from shared.wire.records import Drained, PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
