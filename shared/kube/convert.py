@@ -21,6 +21,7 @@ from shared.kube.convert_demands import (
     unsupported_fields,
 )
 from shared.kube.convert_relations import images_of, relations_of
+from shared.kube.pod_groups import group_of
 from shared.model.constraints import (
     HostPort,
     PodClass,
@@ -32,7 +33,6 @@ from shared.model.constraints import (
 )
 from shared.model.node import CONDITIONS, MESSAGE_CHARS, UNKNOWN_LATENCY, Condition, Node
 from shared.model.pod import DEVICES_ANNOTATION, PREEMPTIBLE_ANNOTATION, Pod
-from shared.model.pod_group import POD_GROUP_LABEL, Source, group_key
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, Resources, parse_amount
 from shared.model.workload_key import workload_key
 
@@ -91,17 +91,8 @@ def pod_from_api(pod: api.Pod) -> Pod:
         preemptible=(meta.annotations or {}).get(PREEMPTIBLE_ANNOTATION) != "false",
         workload=sys.intern(workload),  # copies share one string
         unsupported=unsupported_fields(spec) if pending else "",
-        group=group_of(pod),
+        group=group_of(pod, owner),
     )
-
-
-def group_of(pod: api.Pod) -> str:
-    """Key of the pod group that the pod names, by the native field or by the plug-ins' label; "" for a lone pod."""
-    namespace, native = pod.metadata.namespace or "", pod.spec.scheduling_group
-    if native is not None and native.pod_group_name:
-        return sys.intern(group_key(Source.NATIVE, namespace, native.pod_group_name))
-    name = (pod.metadata.labels or {}).get(POD_GROUP_LABEL, "")
-    return sys.intern(group_key(Source.PLUGINS, namespace, name)) if name else ""
 
 
 def owner_of(meta: api.ObjectMeta) -> tuple[str, str, str]:
