@@ -42,6 +42,8 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     OwnEvent.TIMEOUT: "UnschedulableTimeout",
     OwnEvent.ROUSED: "ForceActivate",
     OwnEvent.RACE_LOST: "ConclaveRaceLost",
+    OwnEvent.GATED: "ConclavePodGroupIncomplete",
+    OwnEvent.JOINED: "ConclavePodGroupJoined",
     ClusterEvent.NODE_ADDED: "NodeAdd",
     ClusterEvent.NODE_ALLOCATABLE: "NodeUpdateNodeAllocatable",
     ClusterEvent.NODE_LABELS: "NodeUpdateNodeLabel",
@@ -57,6 +59,9 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     ClusterEvent.CSI_NODE_CHANGED: "CSINodeUpdate",
     ClusterEvent.NAMESPACE_LABELS: "NamespaceUpdate",
     ClusterEvent.AGENT_JOINED: "ConclaveAgentJoined",
+    ClusterEvent.MEMBER_ADDED: "UnscheduledPodAdd",
+    ClusterEvent.POD_GROUP_ADDED: "PodGroupAdd",
+    ClusterEvent.POD_GROUP_CHANGED: "PodGroupUpdate",
 }
 """kube-scheduler's labels of its events; where it has none, ours begin with ``Conclave``."""
 
@@ -150,7 +155,7 @@ class _CoreCollector(Collector):
         counts = core.state.queue.count() if core is not None else {}
         for place in QUEUES:
             pending.add_metric([place.value], counts.get(place, 0))
-        pending.add_metric(["gated"], len(core.state.gated) if core is not None else 0)
+        pending.add_metric(["gated"], core.state.gated_count if core is not None else 0)
         yield pending
         yield GaugeMetricFamily(
             "conclave_pods_in_flight", "Pods taken off the queue, until they are bound or come back",
