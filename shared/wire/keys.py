@@ -124,7 +124,7 @@ class Keys:
         return f"{self.prefix}policies/active"
 
     def policy_weights(self, sha256: str) -> str:
-        return f"{self.prefix}policies/weights/{escape(sha256)}"
+        return f"{self.policy_weights_prefix}{escape(sha256)}"
 
     @property
     def policy_weights_prefix(self) -> str:
