@@ -98,3 +98,13 @@ class PodGroup(Struct, frozen=True, gc=False):
 def group_key(source: Source, namespace: str, name: str) -> str:
     """What names a pod group in the mesh: groups of two sources may have one name."""
     return f"{source.value}:{namespace}/{name}"
+
+
+def group_name(key: str) -> str:
+    """The group's own name, without its source and namespace."""
+    return key.rpartition("/")[2]
+
+
+def group_title(key: str) -> str:
+    """``namespace/name``, for people."""
+    return key.partition(":")[2]
