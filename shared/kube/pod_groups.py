@@ -280,7 +280,7 @@ def job_group(item: Job, of_namespace: Mapping[str, str] = {}) -> PodGroup | Non
     to_go = parallelism
     if spec.completions is not None:
         to_go = min(parallelism, max(0, spec.completions - (item.status.succeeded or 0)))
-    gang = wanted == "true" and indexed
+    gang = wanted not in (None, "false") and indexed
     count, counted = _asked_count(own, parallelism) if gang else (1, "")
     return _group(
         item.metadata, Source.JOB, JOBS,
