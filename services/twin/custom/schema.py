@@ -115,8 +115,8 @@ def validate(value: Any, schema: Json, path: str = "") -> list[FieldError]:
     """Errors of a value against its schema, fields in alphabetical order."""
     if value is None and schema.get("nullable"):
         return []
-    if schema.get("x-kubernetes-int-or-string"):
-        return _int_or_string(value, path)
+    if schema.get("x-kubernetes-int-or-string") and (neither := _int_or_string(value, path)):
+        return neither
     wanted = schema.get("type")
     if wanted and not _fits(value, wanted):
         return _wrong_type(value, wanted, schema, path)
