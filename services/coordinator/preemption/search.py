@@ -38,12 +38,11 @@ from shared.scheduling.preemption.preemption import (
     TERMINATING,
     Candidate,
     best_candidates,
-    by_budget,
     enough,
-    importance,
     select_victims,
 )
 from shared.scheduling.preemption.resolvable import NO_VICTIMS, NOT_HELPFUL
+from shared.scheduling.preemption.units import victim_units
 from shared.scheduling.queue import ClusterEvent, Place
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
 
@@ -292,8 +291,8 @@ class Preemptor:
     def _candidate(self, pod: Pod, row: int) -> Tried:
         state = self._state
         dry_run = DryRun(state.cluster, state.feasibility, self._state.constraints.prefiltered(pod), row)
-        lower = [p for p in state.cluster.index.pods_on(dry_run.node_name) if p.priority < pod.priority]
-        possible = [p for p in lower if p.preemptible]
+        standing = state.cluster.index.pods_on(dry_run.node_name)
+        possible = victim_units(state.cluster, standing, pod.priority, lambda other: other.preemptible)
         if not possible:
             return None, (NO_VICTIMS,)
         candidate = select_victims(dry_run, possible, state.cluster.budgets)
@@ -362,10 +361,7 @@ class Preemptor:
         state.cluster.nominate(nominated)
         state.stats.preemptions += 1
         state.stats.victims_s.append(len(candidate.victims))
-        standing = [p for p in state.cluster.index.pods_on(node) if p.priority < pod.priority and p.preemptible]
-        violating = {p.uid for p in by_budget(sorted(standing, key=importance), state.cluster.budgets)[0]}
-        forced = frozenset(violating) if candidate.violations else frozenset()
-        self.nominations[pod.uid] = _Nomination(nominated, candidate.victims, forced)
+        self.nominations[pod.uid] = _Nomination(nominated, candidate.victims, candidate.violating)
         state.log("pod_nominated", pod_uid=pod.uid, node=node, victims=len(candidate.victims))
         self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=node)
 
