@@ -185,10 +185,9 @@ class _Hunt:
         accounts = self.cluster.cache.accounts
         occupied = (accounts[pod.uid].node_name for pod in self.bound if pod.uid in accounts)
         offered = domains(self.cluster, topology.key, occupied)
-        now, then = (
-            np.sum([offered.sums(most(template)) for template in base.crew.templates], axis=0)
-            for most in (lambda one: self._most(base, one), lambda one: self._most_emptied(base, one))
-        )
+        templates = base.crew.templates
+        now = np.sum([offered.sums(self._most(base, template)) for template in templates], axis=0)
+        then = np.sum([offered.sums(self._most_emptied(base, template)) for template in templates], axis=0)
         order = [at for at in np.lexsort((then, -now)).tolist() if then[at] >= self.needed][:DOMAINS_TRIED]
         found: list[BoolArray | None] = [offered.mask(at) for at in order]
         return found if topology.required else [*found, None]
@@ -242,15 +241,15 @@ class _Hunt:
         if not steps:
             return None
         now.prefer(price)
-        for start, order in self._beginnings(base, now, price, steps, allowed):
-            whole = self._after(start, steps, order, allowed)
+        for begun, order in self._beginnings(base, now, price, steps, allowed):
+            whole = self._after(begun, steps, order, allowed)
             yield whole.work
             if len(whole.nodes) < self.needed:
                 continue
             enough, too_few = len(steps), 0
             while enough - too_few > 1:
                 middle = (enough + too_few) // 2
-                trial = self._after(start, steps[:middle], order, allowed)
+                trial = self._after(begun, steps[:middle], order, allowed)
                 yield trial.work
                 if len(trial.nodes) >= self.needed:
                     enough, whole = middle, trial

@@ -291,7 +291,7 @@ def places(table: NodeTable, pod_class: PodClass, rows: IntArray, *, singly: boo
 
     Of shares of a device at most so many. ``singly``: never more than one.
     """
-    count = table.allocatable[PODS_COLUMN, rows] - table.requested[PODS_COLUMN, rows]
+    count: IntArray = table.allocatable[PODS_COLUMN, rows] - table.requested[PODS_COLUMN, rows]
     for name, amount in pod_class.requests:
         column = table.column_of.get(name)
         if column is None:
@@ -301,7 +301,8 @@ def places(table: NodeTable, pod_class: PodClass, rows: IntArray, *, singly: boo
             np.minimum(count, table.device_whole[rows] // (amount // MILLI_PER_DEVICE), out=count)
     if pod_class.host_ports or singly:
         np.minimum(count, 1, out=count)
-    return np.maximum(count, 0)
+    np.maximum(count, 0, out=count)
+    return count
 
 
 def _shares(table: NodeTable, milli: int, rows: IntArray, most: IntArray, wanted: int) -> IntArray:

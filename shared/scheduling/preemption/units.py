@@ -33,7 +33,8 @@ class VictimUnit:
 def victim_unit(cluster: ClusterState, pod: Pod, below: int, may_evict: Callable[[Pod], bool]) -> VictimUnit | None:
     """What has to leave for ``pod``, which stands, to leave for a preemptor of priority ``below``; None: it stays."""
     group = cluster.pod_groups.get(pod.group) if pod.group else None
-    pods, whole = (pod,), group is not None and group.whole
+    pods: tuple[Pod, ...] = (pod,)
+    whole = group is not None and group.whole
     if whole:
         fellows = (cluster.index.get(uid) for uid in cluster.members.get(pod.group, ()))
         pods = tuple(sorted((one for one in fellows if one is not None), key=importance)) or pods
