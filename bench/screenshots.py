@@ -18,7 +18,7 @@ from typing import Any
 from PIL import Image
 from playwright.async_api import Page, expect
 
-from bench.dashboard_world import TOKEN, World, world
+from bench.dashboard.world import TOKEN, World, world
 from tests.e2e.browser import chromium
 
 WIDE = {"width": 1360, "height": 940}

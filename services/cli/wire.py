@@ -21,7 +21,6 @@ from shared.errors import ConfigError
 from shared.wire.messages import KINDS
 
 MAX_BYTES = 64 * 1024 * 1024
-MAX_NESTING = 64
 
 
 @click.group()

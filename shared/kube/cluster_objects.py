@@ -260,10 +260,28 @@ def _storage(amounts: Quantities, where: str) -> int:
         raise ObjectError(str(error), field=where) from error
 
 
-class ClusterDump(Json, frozen=True):
-    """``pod`` is the one asked about; ``pods`` are all others, in whatever state."""
+class GangPolicy(Json, frozen=True):
+    min_count: int = 1
 
-    pod: Pod
+
+class GroupPolicy(Json, frozen=True):
+    gang: GangPolicy | None = None
+
+
+class PodGroupSpec(Json, frozen=True):
+    scheduling_policy: GroupPolicy = field(default_factory=GroupPolicy)
+
+
+class AskedPodGroup(Json, frozen=True):
+    """A PodGroup of a question: what decides whether its members are placed together."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PodGroupSpec = field(default_factory=PodGroupSpec)
+
+
+class ClusterObjects(Json, frozen=True):
+    """Everything that scheduling rules read, each kind as a list."""
+
     nodes: list[Node] | None = None
     pods: list[Pod] | None = None
     pdbs: list[PodDisruptionBudget] | None = None
@@ -278,8 +296,23 @@ class ClusterDump(Json, frozen=True):
     csi_nodes: list[CsiNode] | None = None
 
 
+class ClusterDump(ClusterObjects, frozen=True, kw_only=True):
+    """``pod`` is the one asked about; ``pods`` are all others, in whatever state."""
+
+    pod: Pod
+
+
+class AskedInput(ClusterObjects, frozen=True, kw_only=True):
+    """With ``pod``: a question about that one, ``pods`` are all others. Without: about all pending ones of ``pods``,
+    and what ``cycles`` scheduling cycles do to them."""
+
+    pod: Pod | None = None
+    pod_groups: list[AskedPodGroup] | None = None
+    cycles: int = 1
+
+
 class Question(Struct, frozen=True):
     """One line of a batch."""
 
     id: str
-    input: ClusterDump
+    input: AskedInput

@@ -20,17 +20,19 @@ from msgspec.structs import replace
 from services.cli.explain.text import OFFLINE
 from services.cli.server.errors import PodUnknown
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, ObjectError
-from shared.kube.cluster_objects import Question
+from shared.kube.cluster_objects import AskedInput, Question
 from shared.kube.convert import node_from_api, owner_of, pod_from_api
 from shared.kube.convert_relations import images_of, node_images
 from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
+from shared.model.pod_group import PodGroup, Source, group_key
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.explain.groups_whatif import what_if_units
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
 from shared.scheduling.explain.whatif import FILTER, Outcome, what_if
 from shared.scheduling.framework import Rejection
 from shared.scheduling.preemption.preemption import Candidate, Preemption
-from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
+from shared.scheduling.state.cluster_load import incoming_pod, load_cluster, load_pods
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.object_changes import put_object
 
@@ -125,7 +127,8 @@ def answers(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             question = _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
-                f"line {number}: {error}; give one JSON object per line with id and input (nodes, pods, pod)"
+                f"line {number}: {error}; "
+                "give one JSON object per line with id and input (nodes, pods, and pod or podGroups)"
             ) from error
         try:
             yield answer(question)
@@ -136,8 +139,35 @@ def answers(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 def answer(question: Question) -> dict[str, Any]:
     """The verdict for one question. Raises ``ObjectError`` for an object that cannot be used."""
     state = load_cluster(question.input)
+    if question.input.pod is None:
+        return {"id": question.id, **_units_json(state, question.input)}
     outcome = what_if(state, FeasibilityCache(state.table), incoming_pod(question.input.pod))
     return {"id": question.id, **verdict_json(outcome)}
+
+
+def _units_json(state: ClusterState, asked: AskedInput) -> dict[str, Any]:
+    """The oracle's form of what becomes of all pending pods; ``reordered``: groups that it would not
+    place, and the mesh would."""
+    for item in asked.pod_groups or ():
+        meta, gang = item.metadata, item.spec.scheduling_policy.gang
+        namespace = meta.namespace or ""
+        if gang is not None and gang.min_count < 1:
+            raise ObjectError(f"{gang.min_count} is below 1; give 1 or more", field=f"PodGroup {meta.name} minCount")
+        key = group_key(Source.NATIVE, namespace, meta.name)
+        count = gang.min_count if gang is not None else 1
+        group = PodGroup(key, Source.NATIVE, namespace, meta.name, gang=gang is not None, min_count=count)
+        put_object(state, "podgroups", f"{namespace}/{meta.name}", group)
+    pods = load_pods(asked)
+    names = {pod.uid: pod.name for pod in pods}
+    found = what_if_units(state, pods, max(1, asked.cycles))
+    answered: dict[str, Any] = {"bound": sorted(names[uid] for uid in found.bound)}
+    if found.gated:
+        answered["preEnqueue"] = {names[uid]: _rejection_json(why) for uid, why in sorted(found.gated.items())}
+    if found.reordered:
+        answered["reordered"] = {
+            group: sorted(names[uid] for uid in nodes) for group, nodes in sorted(found.reordered.items())
+        }
+    return answered
 
 
 def verdict_json(outcome: Outcome) -> dict[str, Any]:

@@ -1,23 +1,20 @@
-"""Validation rules of custom resources (CEL): compiled once per definition, checked per write.
+"""Validation rules of custom resources: judged with their definition, compiled once, checked per write.
 
-Google's C++ evaluator (``cel-expr-python``) does the work; nothing is imported before the first rule comes. It takes
-integers for doubles and knows no escaped property names, so values are converted by their schema first. A rule that
-cannot be checked is refused with its definition: what does not compile, Kubernetes' own functions (quantities, URLs,
-``isSorted`` ...), an optional ``oldSelf``, or a cost without bound. Fields of objects are dynamic to the compiler, so a
-misspelt one fails at the write; times are strings (``timestamp(self.at)`` makes one).
+A rule that cannot be checked is refused with its definition: what does not compile, Kubernetes' own functions
+(quantities, URLs, ``isSorted`` ...), an optional ``oldSelf``, or a cost without bound. What an expression is and does:
+``expressions.py``; what it may cost: ``cost.py``.
 
 Source: apiextensions ``pkg/apiserver/schema/cel`` and ``pkg/apis/apiextensions/validation``.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
+from services.twin.custom.cost import estimate, most_values
+from services.twin.custom.expressions import MISSING, Convert, RuleError, compiled, converter, evaluate
 from services.twin.registry.status import (
     FieldError,
     duplicate,
@@ -28,42 +25,10 @@ from services.twin.registry.status import (
 )
 
 Json = dict[str, Any]
-Convert = Callable[[Any], Any]
 
-MISSING = "rules need the package cel-expr-python, which is not installed: pip install 'conclave[twin]'"
 COST_LIMIT = 10_000_000
 """Of one rule's estimate, in steps; the evaluator itself ends after 10,000 turns of loops per evaluation."""
-_REQUEST_BYTES = 3 * 1024 * 1024
 _REASONS = ("FieldValueRequired", "FieldValueForbidden", "FieldValueInvalid", "FieldValueDuplicate")
-_KUBERNETES_ONLY = frozenset(
-    (
-        "isSorted", "sum", "min", "max", "quantity", "isQuantity", "isLessThan", "isGreaterThan", "url", "isURL",
-        "ip", "isIP", "cidr", "isCIDR", "find", "findAll", "semver", "isSemver", "optional",
-    )
-)  # fmt: skip
-_KEYWORDS = frozenset(
-    (
-        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
-        "let", "loop", "package", "namespace", "return", "var", "void", "while",
-    )
-)  # fmt: skip
-_ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
-_TEXT = re.compile(
-    r"//[^\n]*|[rRbB]{0,2}(?:\"\"\".*?\"\"\"|'''.*?''')|[rR][bB]?(?:\"[^\"]*\"|'[^']*')"
-    r"|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'",
-    re.DOTALL,
-)
-_LOOP = re.compile(r"\.\s*(?:all|exists|exists_one|filter|map)\s*\(|[()]")
-_HEAVY = re.compile(
-    r"\b(?:contains|matches|split|replace|join|format|lowerAscii|upperAscii|trim|substring|indexOf|lastIndexOf"
-    r"|reverse|quote)\s*\("
-)
-_GROWING = re.compile(r"\b(?:replace|join|format)\s*\(")
-_UNDECLARED = re.compile(r"undeclared reference to '(\w+)'")
-
-
-class RuleError(Exception):
-    """A rule that cannot be checked; the text says why as the real server words it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +73,7 @@ def definition_errors(schema: Json, where: str, places: int = 1) -> list[FieldEr
         found += _rule_errors(spec, schema, f"{where}.x-kubernetes-validations[{index}]", places)
     for name, child in sorted((schema.get("properties") or {}).items()):
         found += definition_errors(child, f"{where}.properties[{name}]", places)
-    most = _most(schema)
+    most = most_values(schema)
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
             found += definition_errors(schema[key], f"{where}.{key}", places * most)
@@ -134,13 +99,13 @@ def _rule_errors(spec: Json, schema: Json, where: str, places: int) -> list[Fiel
         if not spec.get(key):
             continue
         try:
-            _compile(spec[key], schema, result, noun)
+            compiled(spec[key], schema, result, noun)
         except ImportError:
             return [*found, forbidden_field(f"{where}.{key}", MISSING)]
         except RuleError as error:
             found.append(invalid(f"{where}.{key}", shown, str(error)))
             continue
-        over = _estimate(spec[key], schema) * places / COST_LIMIT
+        over = estimate(spec[key], schema) * places / COST_LIMIT
         if over > 1:
             factor = "more than 100x" if over > 100 else f"{over:f}x" if over < 1.5 else f"{over:.1f}x"
             text = (
@@ -162,95 +127,6 @@ _SHOWN = (
 )
 
 
-def _compile(text: str, schema: Json, result: str, noun: str) -> Any:
-    """The program of an expression at a place of this schema. Raises ``RuleError``, ``ImportError``."""
-    from cel_expr_python import cel
-
-    try:
-        program = _environment(_type_name(schema)).compile(text)
-    except RuntimeError as error:
-        detail = _plain(str(error))
-        prefix = "compilation failed" if result == "bool" else f"{noun} compilation failed"
-        ours = sorted({name for name in _UNDECLARED.findall(detail) if name in _KUBERNETES_ONLY})
-        note = f" (not evaluated by this server: {', '.join(ours)})" if ours else ""
-        raise RuleError(f"{prefix}: {detail}{note}") from None
-    if program.return_type() not in (cel.Type.DYN, cel.Type.BOOL if result == "bool" else cel.Type.STRING):
-        raise RuleError(f"{noun} must evaluate to a {result}")
-    return program
-
-
-@lru_cache(maxsize=256)
-def _environment(type_name: str) -> Any:
-    from cel_expr_python import cel
-    from cel_expr_python.ext import ext_strings
-
-    own = cel.Type(type_name)
-    return cel.NewEnv(variables={"self": own, "oldSelf": own}, extensions=[ext_strings.ExtStrings()])
-
-
-def _type_name(schema: Json) -> str:
-    """The type of ``self`` as far as it is known when a rule is compiled."""
-    if schema.get("nullable"):
-        return "dyn"
-    match schema.get("type"):
-        case "boolean":
-            return "bool"
-        case "integer":
-            return "int"
-        case "number":
-            return "double"
-        case "string":
-            return "string"
-        case "array":
-            return f"list<{_type_name(schema.get('items') or {})}>"
-        case "object":
-            additional = schema.get("additionalProperties")
-            return f"map<string,{_type_name(additional) if isinstance(additional, dict) else 'dyn'}>"
-    return "dyn"
-
-
-def _most(schema: Json) -> int:
-    """The most items or values that this place may have."""
-    if schema.get("type") == "array":
-        return int(schema.get("maxItems", _REQUEST_BYTES // 2))
-    if isinstance(schema.get("additionalProperties"), dict):
-        return int(schema.get("maxProperties", _REQUEST_BYTES // 2))
-    return 1
-
-
-def _reached(schema: Json, words: set[str]) -> Iterator[Json]:
-    """The schemas of the values that an expression can come to: it has to name a property to get there."""
-    yield schema
-    named = [child for name, child in (schema.get("properties") or {}).items() if _escaped(name) in words]
-    for child in (*named, schema.get("items"), schema.get("additionalProperties")):
-        if isinstance(child, dict):
-            yield from _reached(child, words)
-
-
-def _estimate(text: str, schema: Json) -> float:
-    """Steps of the worst value the schema allows: loops within loops, times the texts they work on.
-
-    Coarser than the real server's estimate, of the same size where it matters: nested loops over lists without
-    ``maxItems``, text functions on strings without ``maxLength``.
-    """
-    code = _TEXT.sub("''", text)
-    depth, open_loops = 0, [False]
-    for found in _LOOP.findall(code):
-        if found == ")":
-            open_loops[1:] = open_loops[1:-1]
-        else:
-            open_loops.append(found != "(")
-            depth = max(depth, sum(open_loops))
-    reached = list(_reached(schema, set(re.findall(r"\w+", text))))
-    steps = float(max(code.count(",") + 1, *(_most(one) for one in reached))) ** depth
-    if _HEAVY.search(code) or ("+" in code and "map(" in code):
-        strings = [one for one in reached if one.get("type") not in ("boolean", "integer", "number", "array", "object")]
-        longest = max((one.get("maxLength", _REQUEST_BYTES) for one in strings if "enum" not in one), default=256)
-        growth = len(text) ** len(_GROWING.findall(code)) * (2 ** code.count("+") if "map(" in code else 1)
-        steps *= max(1.0, 0.1 * longest * growth)
-    return steps
-
-
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 
@@ -259,8 +135,8 @@ def compile_rules(schema: Json) -> Checks | None:
     rules = tuple(
         Rule(
             spec,
-            _compile(spec["rule"], schema, "bool", "cel expression"),
-            _compile(spec["messageExpression"], schema, "string", "messageExpression")
+            compiled(spec["rule"], schema, "bool", "cel expression"),
+            compiled(spec["messageExpression"], schema, "string", "messageExpression")
             if spec.get("messageExpression")
             else None,
             "oldSelf" in spec["rule"],
@@ -276,47 +152,7 @@ def compile_rules(schema: Json) -> Checks | None:
         return None
     is_map = schema.get("x-kubernetes-list-type") == "map"
     keys = tuple(schema.get("x-kubernetes-list-map-keys") or ()) if is_map else ()
-    return Checks(rules, _converter(schema) if rules else None, some, item_checks, keys, value_checks)
-
-
-def _converter(schema: Json) -> Convert | None:
-    """JSON as CEL is to see it: numbers as doubles, property names escaped; None = as it is."""
-    match schema.get("type"):
-        case "number":
-            return lambda value: float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        case "array":
-            one = _converter(schema.get("items") or {})
-            return one and (lambda value: [one(item) for item in value] if isinstance(value, list) else value)
-        case "object":
-            additional = schema.get("additionalProperties")
-            if isinstance(additional, dict):
-                each = _converter(additional)
-                return each and (lambda value: {key: each(item) for key, item in value.items()} if value else value)
-            return _object_converter(schema.get("properties") or {})
-    return None
-
-
-def _object_converter(properties: dict[str, Json]) -> Convert | None:
-    known = {name: (_escaped(name), _converter(child)) for name, child in properties.items()}
-    if all(new == name and convert is None for name, (new, convert) in known.items()):
-        return None
-
-    def converted(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        out: Json = {}
-        for name, item in value.items():
-            new, convert = known.get(name, (name, None))
-            out[new] = item if convert is None else convert(item)
-        return out
-
-    return converted
-
-
-def _escaped(name: str) -> str:
-    if name in _KEYWORDS:
-        return f"__{name}__"
-    return re.sub(r"__|[./-]", lambda found: _ESCAPES[found[0]], name)
+    return Checks(rules, converter(schema) if rules else None, some, item_checks, keys, value_checks)
 
 
 # --- writes -----------------------------------------------------------------------------------------------------------
@@ -364,7 +200,7 @@ def _identity(item: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def _check_rule(rule: Rule, data: Json, where: str, errors: list[FieldError]) -> None:
-    result, problem = _evaluate(rule.program, data)
+    result, problem = evaluate(rule.program, data)
     if result is True:
         return
     place = where + rule.spec.get("fieldPath", "") if where else rule.spec.get("fieldPath", "").lstrip(".")
@@ -381,7 +217,7 @@ def _check_rule(rule: Rule, data: Json, where: str, errors: list[FieldError]) ->
         )
         errors.append(FieldError("FieldValueInvalid", where or "<nil>", f"Invalid value: {text}{rule.named()}"))
         return
-    said = _evaluate(rule.message_program, data)[0] if rule.message_program is not None else None
+    said = evaluate(rule.message_program, data)[0] if rule.message_program is not None else None
     detail = said.strip() if isinstance(said, str) and said.strip() and "\n" not in said.strip() else rule.failed()
     match rule.spec.get("reason"):
         case "FieldValueForbidden":
@@ -392,36 +228,3 @@ def _check_rule(rule: Rule, data: Json, where: str, errors: list[FieldError]) ->
             errors.append(duplicate(place, data["self"]))
         case _:
             errors.append(FieldError("FieldValueInvalid", place, f"Invalid value: {detail}"))
-
-
-def _evaluate(program: Any, data: Json) -> tuple[Any, str]:
-    """The value, or None and why there is none, in the words of the real server's evaluator."""
-    from cel_expr_python import cel
-
-    try:
-        result = program.eval(data=data)
-        if result.type() != cel.Type.ERROR:
-            return result.value(), ""
-        text = _plain(str(result.value()))
-    except RuntimeError as error:
-        text = _plain(str(error))
-    if text.startswith("Iteration budget exceeded"):
-        return None, "operation cancelled: actual cost limit exceeded"
-    if text.startswith("No matching overloads found"):
-        return None, "no such overload" + text.removeprefix("No matching overloads found ")
-    for pattern, words in _GO_WORDS:
-        text = pattern.sub(words, text)
-    return None, text
-
-
-_GO_WORDS = (
-    (re.compile(r'^Key not found in map : "?(.*?)"?$'), r"no such key: \1"),
-    (re.compile(r"^Index error: index=(-?\d+).*"), r"index out of bounds: \1"),
-    (re.compile(r"^divide by zero"), "division by zero"),
-)
-_STATUS = re.compile(r"^[A-Z_]+: |\s\[[A-Z_]+\]$")
-
-
-def _plain(text: str) -> str:
-    """The library's error without the code around it."""
-    return _STATUS.sub("", text)

@@ -23,8 +23,8 @@ from shared.runtime.http.guard import Handler, add_routes, guarded, identified, 
 from shared.runtime.http.limits import Buckets, Places, Rate
 from shared.runtime.http.listener import AUTHENTICATOR, LATE_HEADS
 from shared.runtime.http.refusals import Refused, answer_of
+from shared.runtime.observe.masking import effective
 from shared.runtime.observe.metrics import CONTENT_TYPE, Metrics
-from shared.runtime.process.settings import effective
 
 PeerHandler = Callable[[bytes, Caller], Awaitable[bytes]]
 

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from shared.errors import ConfigError
+from shared.runtime.observe.masking import MASK
 
 S = TypeVar("S")
 
@@ -36,8 +37,6 @@ SERVICES = ("AGENT", "BINDER", "CLI", "COORDINATOR", "LEARNER", "TWIN")
 
 SERVICE_LINK = re.compile(r".*(_SERVICE_HOST|_SERVICE_PORT(_[A-Z0-9_]+)?|_PORT|_PORT_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)")
 """What the kubelet puts into every container for each Service: CONCLAVE_COORDINATOR_PORT=tcp://... is not ours."""
-
-MASK = "***"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +146,6 @@ def parse_flags(cls: type, arguments: Sequence[str]) -> tuple[dict[str, Any], Pa
         else:
             flags[known[name].dotted] = value
     return flags, file
-
-
-def effective(settings: Any) -> dict[str, Any]:
-    """The values in force as JSON-able nested dicts; secrets and passwords in URLs are masked."""
-    result: dict[str, Any] = {}
-    for item in dataclasses.fields(settings):
-        value = getattr(settings, item.name)
-        if dataclasses.is_dataclass(value):
-            result[item.name] = effective(value)
-        elif item.metadata.get("secret") and value:
-            result[item.name] = MASK
-        else:
-            result[item.name] = _plain(value)
-    return result
 
 
 def describe(cls: type) -> list[tuple[Leaf, str]]:
@@ -288,13 +273,3 @@ def _build(cls: type[S], values: Mapping[str, Any], path: tuple[str, ...]) -> S:
         return cls(**arguments)
     except ValueError as error:  # a cross-check in __post_init__, which names the fields itself
         raise ConfigError(str(error)) from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple | list | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, str):
-        return re.sub(r"(://[^/\s:@]*:)[^@/\s]+@", rf"\1{MASK}@", value)
-    if isinstance(value, Path):
-        return str(value)
-    return value

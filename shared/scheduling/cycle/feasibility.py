@@ -8,10 +8,11 @@ pod is a few changed rows.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec import structs
 
 from shared.model.constraints import PodClass
 from shared.scheduling.cycle.profile import DEFAULT, Profile
@@ -104,6 +105,14 @@ class FeasibilityCache:
             return entry.static
         return self._static(static_half(pod_class))
 
+    def fork(self, table: NodeTable, classes: Iterable[PodClass]) -> FeasibilityCache:
+        """These classes' verdicts over a fork of the table, just made: what is counted there does not show here."""
+        other = FeasibilityCache(table, profile=self.profile, cache_bytes=self._cache_bytes)
+        for pod_class in classes:
+            known = self.of(pod_class)
+            other._classes[pod_class] = replace(known, mask=known.mask.copy(), seen=table.clock)
+        return other
+
     def rejection(self, pod_class: PodClass, row: int, *, static_only: bool = False) -> Rejection | None:
         """Why the row does not take the class (``static_only``: whatever is accounted there); None when it does."""
         rows = np.array([row])
@@ -182,7 +191,7 @@ class FeasibilityCache:
 
 def static_half(pod_class: PodClass) -> PodClass:
     """The class without what no static filter reads: amounts, ports, latency and what only scores look at."""
-    return replace(
+    return structs.replace(
         pod_class,
         requests=(),
         score_cpu_millis=0,

@@ -59,6 +59,12 @@ def prepare(state: ClusterState, pod: Pod) -> InterPodAffinity | None:
     )
 
 
+def blank(state: ClusterState, pod: Pod) -> InterPodAffinity:
+    """The rule for a pod that nothing can reject as things stand, but perhaps once others are placed (``adjust``)."""
+    labels = state.namespaces.get(pod.namespace, {})
+    return InterPodAffinity(state.table, pod, labels, (), own_matcher((), state.namespaces), (), {}, {}, {})
+
+
 @dataclass(slots=True)
 class InterPodAffinity:
     """Prepared for one pod. ``everyone`` matches pods that all of its affinity terms mean."""

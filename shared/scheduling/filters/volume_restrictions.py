@@ -29,6 +29,12 @@ _DISK = (DISK_IN_USE,)
 
 def prepare(state: ClusterState, pod: Pod) -> VolumeRestrictions | Rejection | None:
     """The rule for one pod; a rejection when a claim does not exist; None when it uses nothing restricted."""
+    found = prepare_alone(state, pod)
+    return None if isinstance(found, VolumeRestrictions) and not found.users and not found.disks else found
+
+
+def prepare_alone(state: ClusterState, pod: Pod) -> VolumeRestrictions | Rejection | None:
+    """The same, also for claims that nobody uses yet, but others of its group may (``adjust``)."""
     relations = pod.relations or NO_RELATIONS
     exclusive = []
     for use in relations.claims:
@@ -42,7 +48,7 @@ def prepare(state: ClusterState, pod: Pod) -> VolumeRestrictions | Rejection | N
             exclusive.append(key)
     state.index.sync()
     users = sum(1 for key in set(exclusive) if state.index.claim_users.get(key))
-    if not users and not relations.disks:
+    if not exclusive and not relations.disks:
         return None
     table = state.table
     standing: dict[int, dict[str, Pod]] = {}

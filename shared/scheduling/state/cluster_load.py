@@ -7,14 +7,16 @@ from msgspec.structs import replace
 from shared.errors import ObjectError
 from shared.kube import cluster_objects as kube
 from shared.kube import objects as api
-from shared.kube.cluster_objects import ClusterDump
+from shared.kube.cluster_objects import ClusterObjects
 from shared.kube.convert import node_from_api, owner_of, pod_class_of, pod_from_api
+from shared.kube.convert_demands import unsupported_fields
 from shared.kube.convert_relations import images_of, node_images
 from shared.model.pod import Pod
+from shared.model.pod_group import Source, group_key
 from shared.scheduling.state.cluster_state import ClusterState
 
 
-def load_cluster(dump: ClusterDump) -> ClusterState:
+def load_cluster(dump: ClusterObjects) -> ClusterState:
     """The state that the dump describes. Raises ``ObjectError`` for an object that cannot be used.
 
     Objects without a uid are told apart by name.
@@ -35,6 +37,20 @@ def load_cluster(dump: ClusterDump) -> ClusterState:
     return state
 
 
+def load_pods(objects: ClusterObjects) -> list[Pod]:
+    """All pods of the dump with the group that each names, in the order given. Raises ``ObjectError``."""
+    return [_member(raw) for raw in objects.pods or ()]
+
+
+def _member(raw: api.Pod) -> Pod:
+    pod = _with_uid(pod_from_api(raw)) if raw.spec.node_name else incoming_pod(raw)
+    named = raw.spec.scheduling_group
+    if named is None or not named.pod_group_name:
+        return pod
+    rest = unsupported_fields(replace(raw.spec, scheduling_group=None))
+    return replace(pod, group=group_key(Source.NATIVE, pod.namespace, named.pod_group_name), unsupported=rest)
+
+
 def incoming_pod(raw: api.Pod) -> Pod:
     """The pod that is asked about, as if it were pending even where it names its node. Raises ``ObjectError``."""
     pod = pod_from_api(raw)
@@ -53,7 +69,7 @@ def _with_uid(pod: Pod) -> Pod:
     return pod if pod.uid else replace(pod, uid=pod.key)
 
 
-def _load_workloads(state: ClusterState, dump: ClusterDump) -> None:
+def _load_workloads(state: ClusterState, dump: ClusterObjects) -> None:
     for kind, api_version, items in (
         ("Service", "v1", dump.services),
         ("ReplicationController", "v1", dump.replication_controllers),
@@ -64,7 +80,7 @@ def _load_workloads(state: ClusterState, dump: ClusterDump) -> None:
             state.workloads.add(kube.workload_from_api(item, api_version, kind))
 
 
-def _load_storage(state: ClusterState, dump: ClusterDump) -> None:
+def _load_storage(state: ClusterState, dump: ClusterObjects) -> None:
     storage = state.storage
     for claim in map(kube.claim_from_api, dump.persistent_volume_claims or ()):
         storage.claims[claim.key] = claim

@@ -12,6 +12,7 @@ Shapes: ``[resources, rows]`` int64 for amounts; CPU in milli-cores, the rest in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import TypeAlias
 
 import numpy as np
@@ -212,6 +213,33 @@ class NodeTable:
                 yield f"node-rows: row {row} is not that of {name}"
         if int(self.present.sum()) != len(self.row_of) or len(self._free_rows) != self.rows - len(self.row_of):
             yield f"node-rows: {len(self.row_of)} nodes and {len(self._free_rows)} free rows do not make {self.rows}"
+
+    # --- thoughts -----------------------------------------------------------------------------------------------
+
+    def fork(self) -> NodeTable:
+        """The same nodes with accounting of their own, to count on in thought. Everything else is shared: only
+        accounting may change there, and a fork is dropped before the table changes."""
+        other = copy(self)
+        other.column_of, other.resource_names = dict(self.column_of), list(self.resource_names)
+        other.requested, other.score_requested = self.requested.copy(), self.score_requested.copy()
+        other.generation, other.stamp = self.generation.copy(), self.stamp.copy()
+        other.ports = [dict(there) if there else {} for there in self.ports]
+        if GPU_MILLI in self.column_of:
+            other.device_free = [list(free) for free in self.device_free]
+            other.device_max_free, other.device_whole = self.device_max_free.copy(), self.device_whole.copy()
+        return other
+
+    def add_copies(self, rows: IntArray, copies: IntArray, pod_class: PodClass) -> None:
+        """Count ``copies [len(rows)]`` pods of a class that asks for no devices and no ports; rows are distinct."""
+        for name, amount in pod_class.requests:
+            if name not in self.column_of:
+                self._new_column(name)
+            self.requested[self.column_of[name], rows] += copies * amount
+        self.requested[PODS_COLUMN, rows] += copies
+        self.score_requested[0, rows] += copies * pod_class.score_cpu_millis
+        self.score_requested[1, rows] += copies * pod_class.score_memory_bytes
+        self.clock += 1
+        self.stamp[rows] = self.generation[rows] = self.clock
 
     # --- labels -------------------------------------------------------------------------------------------------
 

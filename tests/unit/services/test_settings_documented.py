@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from shared.runtime.observe.masking import effective
 from shared.runtime.process.process import ProcessSettings, help_text
-from shared.runtime.process.settings import describe, effective, leaves, load
+from shared.runtime.process.settings import describe, leaves, load
 
 SERVICES = ("agent", "binder", "coordinator", "learner")
 

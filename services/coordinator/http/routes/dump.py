@@ -24,7 +24,7 @@ from services.coordinator.inspect.overview import decisions, queue_counts, queue
 from shared.runtime.http.callers import Role
 from shared.runtime.http.refusals import refusal_of
 from shared.runtime.http.routes import Ask, Schema, row
-from shared.runtime.process.settings import effective
+from shared.runtime.observe.masking import effective
 from shared.runtime.records.admin import read_audit, read_terms
 from shared.runtime.records.control import read_control
 from shared.runtime.records.policies import read_history, read_pointer

@@ -36,7 +36,6 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 NAMES_NOBODY_USES = re.compile(r' id="(?![mp][0-9a-f]{10}")[^"]*"')
 """Of groups; what is referred to is called by a letter and a digest."""
-NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 Points = Sequence[tuple[float, float]]
 

@@ -19,7 +19,7 @@ from shared.policy.rollout.rollout import Stage
 from shared.wire.messages import Transition
 from shared.wire.records import LearnerRecord, PolicyPointer
 from tests.unit.services.agent.test_experience import CLUSTER, POD, cluster
-from tests.unit.services.agent.test_lanes import GOOD, GOOD_BYTES, HEURISTIC, OTHER, OTHER_BYTES, kept, make_lanes
+from tests.unit.services.agent.test_variants import GOOD, GOOD_BYTES, HEURISTIC, OTHER, OTHER_BYTES, kept, make_lanes
 
 
 class Blind:

@@ -23,7 +23,7 @@ from shared.runtime.http.routes import Route
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.service import boottime
 from tests.builders import make_node, make_pod
-from tests.unit.services.coordinator.test_coordinator_shell import KEYS, World
+from tests.unit.services.coordinator.test_shell import KEYS, World
 
 TOKENS = {role: f"{role}-token-0123456789" for role in ("viewer", "operator", "admin")}
 

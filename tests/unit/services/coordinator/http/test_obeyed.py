@@ -13,7 +13,7 @@ from services.coordinator.core.events import Event
 from services.coordinator.http import desk
 from shared.runtime.records.control import read_control, set_drained
 from tests.unit.services.coordinator.http.api_world import ApiWorld, api_world
-from tests.unit.services.coordinator.test_coordinator_shell import KEYS
+from tests.unit.services.coordinator.test_shell import KEYS
 
 CHANGES = [
     ("POST", "/v1/scheduling/pause", {}),

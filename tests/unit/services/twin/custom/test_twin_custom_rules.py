@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from services.twin.custom.rules import MISSING, compile_rules, definition_errors, rule_errors
+from services.twin.custom.expressions import MISSING
+from services.twin.custom.rules import compile_rules, definition_errors, rule_errors
 from services.twin.custom.schema import well_formed
 
 Json = dict[str, Any]

@@ -1,0 +1,1 @@
+"""What the dashboard costs in a browser: see ``__main__``."""

@@ -1,0 +1,1 @@
+"""The spread of learned policies over training seeds: see ``__main__``."""

@@ -1,0 +1,1 @@
+"""Placing the members of a pod group together, in thought: what fits, in which domain, and who would have to leave."""

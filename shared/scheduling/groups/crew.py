@@ -1,0 +1,104 @@
+"""The members of a group by what decides where they may run, judged once for all trials of one attempt.
+
+Members without demands on other pods are told apart by their class alone. For the others the rules that need the whole
+cluster are prepared once per template, also rules that have nothing to say until a fellow member is placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from shared.model.pod import Pod
+from shared.model.relations import AffinityTerm
+from shared.scheduling.cycle.prefilter import CONTRADICTION, named_nodes, prefilter
+from shared.scheduling.filters import interpod_affinity, volume_restrictions
+from shared.scheduling.framework import ClusterRule, Rejection
+from shared.scheduling.matching.pod_terms import anti_affinity_against, means
+from shared.scheduling.state.cluster_state import ClusterState
+
+
+@dataclass(slots=True, eq=False)
+class Template:
+    """Members that are judged alike. ``rules``: as prepared for the cluster as it stands, never adjusted themselves;
+    ``rejection``: no node takes any of them; ``size``: the greatest share of any node's resource that one asks for."""
+
+    pod: Pod
+    rules: tuple[ClusterRule, ...]
+    rejection: Rejection | None
+    size: float
+
+
+class Crew:
+    """``template_of`` by the member's uid; ``ruled``: templates that have rules; ``held``: pods nominated to a node
+    that some member must yield to, none of them a member."""
+
+    def __init__(self, cluster: ClusterState, members: Sequence[Pod]) -> None:
+        self.cluster = cluster
+        self.members = members
+        self.template_of: dict[str, Template] = {}
+        repelling = {term for pod in members if pod.relations is not None for term in pod.relations.anti_affinity}
+        known: dict[Hashable, Template] = {}
+        for pod in members:
+            key = self._key(pod, repelling)
+            template = known.get(key)
+            if template is None:
+                template = known[key] = self._template(pod, repelling)
+            self.template_of[pod.uid] = template
+        self.templates = tuple(known.values())
+        self.ruled = tuple(template for template in self.templates if template.rules)
+        self.held = self._held()
+
+    def _key(self, pod: Pod, repelling: set[AffinityTerm]) -> Hashable:
+        index = self.cluster.index
+        if pod.relations is None and not repelling:
+            if not index.anti_affinity:
+                return pod.pod_class
+            labels = self.cluster.namespaces.get(pod.namespace, {})
+            if not anti_affinity_against(index, pod, labels):
+                return pod.pod_class
+        return pod.namespace, tuple(sorted(pod.labels.items())), pod.relations, pod.pod_class
+
+    def _template(self, pod: Pod, repelling: set[AffinityTerm]) -> Template:
+        cluster, size = self.cluster, self._size(pod)
+        if pod.relations is None and not repelling and not cluster.index.anti_affinity:
+            named = named_nodes(pod.pod_class)
+            return Template(pod, (), CONTRADICTION if named is not None and not named else None, size)
+        prefiltered = prefilter(cluster, pod)
+        if prefiltered.rejection is not None:
+            return Template(pod, (), prefiltered.rejection, size)
+        return Template(pod, (*prefiltered.rules, *self._sleeping(pod, repelling, prefiltered.rules)), None, size)
+
+    def _sleeping(self, pod: Pod, repelling: set[AffinityTerm], rules: Iterable[ClusterRule]) -> Iterable[ClusterRule]:
+        """Rules that reject the pod nowhere yet, but may once fellow members are placed."""
+        there = {rule.name for rule in rules}
+        labels = self.cluster.namespaces.get(pod.namespace, {})
+        if interpod_affinity.NAME not in there and any(means(term, pod, labels) for term in repelling):
+            yield interpod_affinity.blank(self.cluster, pod)
+        if volume_restrictions.NAME not in there and pod.relations is not None and pod.relations.claims:
+            claims = volume_restrictions.prepare_alone(self.cluster, pod)
+            if isinstance(claims, volume_restrictions.VolumeRestrictions):
+                yield claims
+
+    def _size(self, pod: Pod) -> float:
+        table, size = self.cluster.table, 0.0
+        for name, amount in pod.pod_class.requests:
+            column = table.column_of.get(name)
+            most = int(table.allocatable[column, : table.rows].max(initial=0)) if column is not None else 0
+            size = max(size, amount / most if most else 1.0)
+        return size
+
+    def _held(self) -> list[tuple[Pod, int]]:
+        nominated = self.cluster.nominated
+        if not nominated or not self.members:
+            return []
+        mine = {pod.uid for pod in self.members}
+        least = min(pod.priority for pod in self.members)
+        row_of = self.cluster.table.row_of
+        return [
+            (other, row_of[node])
+            for node, pods in nominated.items()
+            if node in row_of
+            for other in pods.values()
+            if other.priority >= least and other.uid not in mine
+        ]

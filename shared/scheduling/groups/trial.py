@@ -1,0 +1,245 @@
+"""The cluster as it would be with some members placed: counted beside the live one, which no trial changes.
+
+Accounting is a fork of the node table (amounts, ports, devices), judged by the filters that judge the cluster; rules
+that need more than a node are copies that follow each member (``adjust``). Members of one class without such rules are
+placed by one pass over all nodes, others one by one.
+
+Best fit: a node that has the least room left comes first, so that small members leave room for large ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from shared.model.constraints import PodClass, gpu_milli_of
+from shared.model.pod import Pod
+from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.scheduling.cycle.conflicts import fits
+from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
+from shared.scheduling.framework import ClusterRule
+from shared.scheduling.groups.crew import Crew, Template
+from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
+from shared.scheduling.state.removable import FloatArray
+
+OUTSIDE = "PodGroupTopology"
+OUTSIDE_REASON = "node(s) were outside the topology domain of the pod group"
+
+MISSES = 16
+"""Nodes refused in a row by a rule after which all are judged anew."""
+
+
+class Trial:
+    """``nodes``: where each member placed so far would go, by uid, in the order of placing; ``work``: nodes looked at,
+    one per node and pass."""
+
+    def __init__(self, crew: Crew, table: NodeTable, feasibility: FeasibilityCache) -> None:
+        self.crew = crew
+        self.nodes: dict[str, str] = {}
+        self.work = table.rows
+        self._table = table
+        self._feasibility = feasibility
+        self._placed: list[tuple[Pod, int]] = []
+        self._rules: dict[Template, tuple[list[ClusterRule], int]] = {}
+
+    @classmethod
+    def of(cls, crew: Crew, feasibility: FeasibilityCache) -> Trial:
+        """The cluster as it stands, with pods that members must yield to on the nodes that are kept for them."""
+        table = crew.cluster.table.fork()
+        classes = {template.pod.pod_class for template in crew.templates}
+        trial = cls(crew, table, feasibility.fork(table, classes))
+        for pod, row in crew.held:
+            trial._count(pod, row)
+        return trial
+
+    def fork(self) -> Trial:
+        """Another one that goes on from here."""
+        table = self._table.fork()
+        classes = {template.pod.pod_class for template in self.crew.templates}
+        other = Trial(self.crew, table, self._feasibility.fork(table, classes))
+        other.nodes, other._placed = dict(self.nodes), list(self._placed)
+        for template, (rules, seen) in self._rules.items():
+            other._rules[template] = [rule.copy() for rule in rules], seen
+        return other
+
+    def place(self, template: Template, pods: Sequence[Pod], allowed: BoolArray | None = None) -> list[Pod]:
+        """Place those of the pods, all of one template, that fit; returns the others. ``allowed [rows]``: nodes that
+        may be taken; None: all. A pod goes to the node that is kept for it, where that takes it."""
+        if template.rejection is not None:
+            return list(pods)
+        rest = []
+        for pod in pods:
+            row = self._table.row_of.get(pod.nominated_node) if pod.nominated_node else None
+            if row is not None and (allowed is None or allowed[row]) and self.takes(template, row):
+                self.put(pod, row)
+            else:
+                rest.append(pod)
+        if not rest:
+            return rest
+        if self._rules_of(template):
+            return self._one_by_one(template, rest, allowed)
+        while rest:
+            before = len(rest)
+            rest = self._fill(template.pod.pod_class, rest, self.mask(template, allowed))
+            if not self._feasibility.profile.brought or len(rest) == before:
+                break  # filters that the user brings are asked again after each pod on a node
+        return rest
+
+    def mask(self, template: Template, allowed: BoolArray | None = None) -> BoolArray:
+        """``[rows]``: nodes that take one more of the template."""
+        self.work += self._table.rows
+        mask = self._feasibility.of(template.pod.pod_class).mask.copy()
+        if allowed is not None:
+            mask &= allowed
+        for rule in self._rules_of(template):
+            mask &= rule.mask()
+        return mask
+
+    def takes(self, template: Template, row: int) -> bool:
+        """Whether one node takes one more of the template."""
+        self.work += 1
+        pod_class = template.pod.pod_class
+        if not self._feasibility.static_verdict(pod_class).mask[row] or not fits(self._feasibility, pod_class, row):
+            return False
+        return all(rule.verdict(row) is None for rule in self._rules_of(template))
+
+    def put(self, pod: Pod, row: int) -> None:
+        """Count a member on a node that takes it."""
+        self._count(pod, row)
+        self.nodes[pod.uid] = self._table.names[row]
+
+    def places(self, template: Template, rows: IntArray) -> IntArray:
+        """``[len(rows)]``: how many of the template's class fit on each of the rows, each of which takes one: at most,
+        where rules or shares of devices decide too."""
+        return places(self._table, template.pod.pod_class, rows, singly=bool(self._feasibility.profile.brought))
+
+    def diagnosis(self, template: Template, allowed: BoolArray | None = None) -> Diagnosis:
+        """Why nodes do not take one more of the template, beside what is placed here."""
+        table, rejection = self._table, template.rejection
+        nodes = len(table.row_of)
+        if rejection is not None:
+            said = dict.fromkeys(rejection.reasons, nodes)
+            return Diagnosis(nodes, 0, said, frozenset((rejection.plugin,)), ", ".join(rejection.reasons))
+        reasons, plugins, pod_class = Counter[str](), set[str](), template.pod.pod_class
+        rows = table.live_rows()
+        if allowed is not None:
+            inside = allowed[rows]
+            if not inside.all():
+                reasons[OUTSIDE_REASON] = int((~inside).sum())
+                plugins.add(OUTSIDE)
+            rows = rows[inside]
+        rows = self._feasibility.sift(pod_class, rows, reasons, plugins, last=False)
+        for rule in self._rules_of(template):
+            passing = rule.mask()[rows]
+            if not passing.all():
+                reasons.update(rule.tally(rows[~passing]))
+                plugins.add(rule.name)
+            rows = rows[passing]
+        rows = self._feasibility.sift(pod_class, rows, reasons, plugins, last=True)
+        self.work += table.rows
+        return Diagnosis(nodes, len(rows), dict(reasons), frozenset(plugins))
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _count(self, pod: Pod, row: int) -> None:
+        devices = self._table.pick_devices(row, gpu_milli_of(pod.pod_class))
+        self._table.add_usage(row, pod.pod_class, devices)
+        self._placed.append((pod, row))
+
+    def _rules_of(self, template: Template) -> Sequence[ClusterRule]:
+        """The template's rules with everything placed here."""
+        if not template.rules:
+            return ()
+        rules, seen = self._rules.get(template, (None, 0))
+        if rules is None:
+            rules = [rule.copy() for rule in template.rules]
+        if seen < len(self._placed):
+            self.work += len(self._placed) - seen
+            for pod, row in self._placed[seen:]:
+                for rule in rules:
+                    rule.adjust(pod, row, 1)
+        self._rules[template] = rules, len(self._placed)
+        return rules
+
+    def _fill(self, pod_class: PodClass, pods: Sequence[Pod], mask: BoolArray) -> list[Pod]:
+        """As many as fit, the tightest node first and full before the next; returns the others."""
+        table = self._table
+        rows = self._tightest(pod_class, np.flatnonzero(mask))
+        count = places(table, pod_class, rows, singly=bool(self._feasibility.profile.brought))
+        milli = gpu_milli_of(pod_class)
+        if 0 < milli < MILLI_PER_DEVICE:
+            count = _shares(table, milli, rows, count, len(pods))
+        before = np.cumsum(count) - count
+        taken = np.clip(len(pods) - before, 0, count)
+        rows, taken = rows[taken > 0], taken[taken > 0]
+        placed = list(zip(pods, np.repeat(rows, taken).tolist(), strict=False))
+        if milli or pod_class.host_ports:
+            for _, row in placed:
+                table.add_usage(row, pod_class, table.pick_devices(row, milli))
+        else:
+            table.add_copies(rows, taken, pod_class)
+        self._placed += placed
+        names = table.names
+        for pod, row in placed:
+            self.nodes[pod.uid] = names[row]
+        return list(pods[len(placed) :])
+
+    def _one_by_one(self, template: Template, pods: Sequence[Pod], allowed: BoolArray | None) -> list[Pod]:
+        """Each to the tightest node that takes it beside those before it; the order of nodes is made anew when it is
+        used up, and when rules refuse too many of it."""
+        pod_class, rest = template.pod.pod_class, list(pods)
+        while rest:
+            left, misses = len(rest), 0
+            for row in self._tightest(pod_class, np.flatnonzero(self.mask(template, allowed))).tolist():
+                while rest and self.takes(template, row):
+                    self.put(rest.pop(0), row)
+                    misses = 0
+                misses += 1
+                if not rest or (misses > MISSES and len(rest) < left):
+                    break
+            if len(rest) == left:
+                break
+        return rest
+
+    def _tightest(self, pod_class: PodClass, rows: IntArray) -> IntArray:
+        """The rows, that with the least room first: free amounts of what the class asks for, each as a share of the
+        largest node's."""
+        table = self._table
+        room: FloatArray = np.zeros(len(rows))
+        for name, _ in pod_class.requests:
+            column = table.column_of.get(name)
+            if column is not None and len(rows):
+                free = table.allocatable[column, rows] - table.requested[column, rows]
+                room += free / max(1, int(table.allocatable[column, : table.rows].max()))
+        return rows[np.argsort(room, kind="stable")]
+
+
+def places(table: NodeTable, pod_class: PodClass, rows: IntArray, *, singly: bool = False) -> IntArray:
+    """``[len(rows)]``: how many pods of the class each of the rows, which take one, takes by what is accounted there.
+
+    Of shares of a device at most so many. ``singly``: never more than one.
+    """
+    count = table.allocatable[PODS_COLUMN, rows] - table.requested[PODS_COLUMN, rows]
+    for name, amount in pod_class.requests:
+        column = table.column_of.get(name)
+        if column is None:
+            return np.zeros(len(rows), np.int64)
+        np.minimum(count, (table.allocatable[column, rows] - table.requested[column, rows]) // amount, out=count)
+        if name == GPU_MILLI and amount >= MILLI_PER_DEVICE:
+            np.minimum(count, table.device_whole[rows] // (amount // MILLI_PER_DEVICE), out=count)
+    if pod_class.host_ports or singly:
+        np.minimum(count, 1, out=count)
+    return np.maximum(count, 0)
+
+
+def _shares(table: NodeTable, milli: int, rows: IntArray, most: IntArray, wanted: int) -> IntArray:
+    """``[len(rows)]``: how many shares of ``milli`` thousandths the devices take, for as many rows as are needed."""
+    count = np.zeros(len(rows), np.int64)
+    for at, row in enumerate(rows.tolist()):
+        if wanted <= 0:
+            break
+        count[at] = min(int(most[at]), sum(free // milli for free in table.device_free[row]))
+        wanted -= int(count[at])
+    return count

@@ -1,0 +1,230 @@
+"""Batches of intents: their limits, what may not share one, and transactions that come late."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.binder.core.events import LookedUp, StoredIntent
+from services.binder.core.instructions import Bind, Commit, LookUp, ReadPod
+from services.binder.cycle.commit import MAX_OPS, MAX_SENDS, Committer
+from shared.ports import MAX_TXN_OPS, Delete, Put
+from shared.wire.keys import Keys
+from shared.wire.messages import Outcome
+from shared.wire.records import Intent, IntentPod
+from tests.builders import make_pod
+from tests.unit.services.binder.ablations import without_creations, without_marking
+from tests.unit.services.binder.binder_checks import check_all, check_i4
+from tests.unit.services.binder.binder_world import World, make_world
+
+
+def intent(uid: str, *, coordinator_term: int = 7, plan_id: int = 1) -> Intent:
+    pod = IntentPod(uid=uid, ns="default", name=uid, rv="1", node="n")
+    return Intent(plan_id=plan_id, coordinator_term=coordinator_term, unit=1, pods=(pod,), term=3)
+
+
+def make_committer() -> Committer:
+    return Committer(Keys(), shard="0", term=3, linger_s=0.05)
+
+
+def commit(committer: Committer, now: float = 0.0) -> Commit:
+    made = committer.next_commit(now)
+    assert made is not None
+    return made
+
+
+def test_a_batch_stays_within_etcds_limits_whatever_waits() -> None:
+    committer = make_committer()
+    for number in range(300):
+        committer.put(f"new-{number}", intent(f"new-{number}"))
+        committer.adopt(f"old-{number}", 5)
+        committer.clear(f"old-{number}", 0.0)
+        committer.adopt(f"again-{number}", 5)
+        committer.renew(f"again-{number}", intent(f"again-{number}"))
+    batches = 0
+    while (made := committer.next_commit(1.0)) is not None:
+        assert len(made.ops) <= MAX_OPS
+        assert len(made.compares) <= MAX_TXN_OPS
+        assert len({op.key for op in made.ops}) == len(made.ops)
+        committer.succeeded(made.batch, 9, 1.0)
+        batches += 1
+    assert batches == -(-900 // MAX_OPS)
+
+
+def test_only_one_transaction_is_in_flight() -> None:
+    committer = make_committer()
+    committer.put("a", intent("a"))
+    commit(committer)
+    committer.put("b", intent("b"))
+    assert committer.next_commit(1.0) is None
+
+
+def test_plans_of_two_coordinators_do_not_share_a_transaction() -> None:
+    committer = make_committer()
+    committer.put("a", intent("a", coordinator_term=7))
+    committer.put("b", intent("b", coordinator_term=8))
+    first = commit(committer)
+    assert [op.key for op in first.ops] == [Keys().intent("a")]
+    committer.succeeded(first.batch, 9, 0.0)
+    assert [op.key for op in commit(committer).ops] == [Keys().intent("b")]
+
+
+def test_a_clear_alone_waits_a_moment_for_company() -> None:
+    committer = make_committer()
+    committer.adopt("a", 5)
+    committer.clear("a", 10.0)
+    assert committer.next_commit(10.0) is None
+    assert committer.wake_at() == pytest.approx(10.05)
+    assert commit(committer, 10.06).ops == (Delete(Keys().intent("a")),)
+
+
+def test_a_key_that_is_being_deleted_is_put_with_the_next_transaction() -> None:
+    committer = make_committer()
+    committer.adopt("a", 5)
+    committer.clear("a", 0.0)
+    committer.put("a", intent("a"))
+    first = commit(committer, 1.0)
+    assert first.ops == (Delete(Keys().intent("a")),)
+    committer.succeeded(first.batch, 9, 1.0)
+    assert isinstance(commit(committer, 1.0).ops[0], Put)
+
+
+def test_a_unit_settled_while_its_first_transaction_is_in_flight_is_deleted_afterwards() -> None:
+    committer = make_committer()
+    committer.put("a", intent("a"))
+    first = commit(committer)
+    committer.clear("a", 0.0)
+    committer.succeeded(first.batch, 9, 0.0)
+    assert commit(committer, 1.0).ops == (Delete(Keys().intent("a")),)
+
+
+def test_a_unit_settled_before_it_was_sent_needs_no_transaction() -> None:
+    committer = make_committer()
+    committer.put("a", intent("a"))
+    committer.clear("a", 0.0)
+    assert committer.next_commit(1.0) is None
+
+
+def test_an_intent_etcd_does_not_take_is_given_up_after_some_tries() -> None:
+    committer = make_committer()
+    committer.put("a", intent("a"))
+    for attempt in range(MAX_SENDS):
+        made = commit(committer, float(attempt))
+        diagnosis = committer.failed(LookedUp(made.batch, 3, 7, {}), float(attempt))
+        assert diagnosis is not None
+    assert diagnosis.exhausted == ["a"]
+    assert committer.next_commit(99.0) is None
+
+
+def test_another_intent_under_the_key_is_foreign() -> None:
+    committer = make_committer()
+    committer.put("a", intent("a"))
+    made = commit(committer)
+    other = StoredIntent(intent("a", plan_id=99), 5)
+    diagnosis = committer.failed(LookedUp(made.batch, 3, 7, {"a": other}), 0.0)
+    assert diagnosis is not None
+    assert diagnosis.foreign == {"a": other}
+
+
+def test_an_answer_to_another_batch_changes_nothing() -> None:
+    committer = make_committer()
+    committer.put("a", intent("a"))
+    made = commit(committer)
+    assert committer.succeeded(made.batch + 1, 9, 0.0) == {}
+    assert committer.failed(LookedUp(made.batch + 1, 3, 7, {}), 0.0) is None
+    assert committer.sent is not None
+
+
+# --- transactions that come late ------------------------------------------------------------------------------------
+
+
+def late_renewal() -> World:
+    """A renewal gets no answer, is made again, the pod is bound and cleared; then the first one arrives."""
+    world = make_world()
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p0", "n0")))
+    world.run(binder, Commit)
+    world.kube.touch_pod("p0")
+    world.run(binder, Bind)
+    world.run(binder, ReadPod)
+    world.run(binder, Commit, fault="late")
+    world.run(binder, LookUp)
+    world.settle(binder)
+    world.lead_coordinator()
+    world.carry_out(world.late.pop())
+    return world
+
+
+def test_a_late_renewal_does_not_bring_back_a_deleted_intent() -> None:
+    world = late_renewal()
+    assert world.intents() == {}
+    assert check_all(world) == []
+
+
+def test_ablation_without_comparing_the_creation_a_late_renewal_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_creations(monkeypatch)
+    world = late_renewal()
+    assert check_i4(world.commitments) != []
+
+
+def late_delete() -> tuple[World, int]:
+    """A delete gets no answer and is made again, the pod is planned anew; then the first delete arrives."""
+    world = make_world()
+    binder = world.start_binder()
+    world.kube.refuse_with["bind"] = 403
+    world.send(binder, world.plan(("p0", "n0")))
+    world.run(binder, Commit)
+    world.run(binder, Bind)
+    world.pass_time(binder, 0.1)
+    world.run(binder, Commit, fault="late")
+    world.settle(binder)
+    world.kube.refuse_with.clear()
+    request = world.send(binder, world.plan(("p0", "n1")))
+    world.run(binder, Commit)
+    world.carry_out(world.late.pop())
+    intents = len(world.intents())
+    world.settle(binder)
+    assert binder.answers[request].results[0].outcome == Outcome.BOUND
+    return world, intents
+
+
+def test_a_late_delete_does_not_remove_a_newer_intent() -> None:
+    assert late_delete()[1] == 1
+
+
+def test_ablation_without_comparing_the_creation_a_late_delete_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_creations(monkeypatch)
+    assert late_delete()[1] == 0
+
+
+# --- marking ----------------------------------------------------------------------------------------------------------
+
+
+def zombie_after_withdrawal() -> World:
+    """An intent on a cordoned node is withdrawn, its room given away; then the dead leader's Binding comes."""
+    world = make_world(nodes=1, pods=1, node_cpu="1")
+    old = world.start_binder()
+    world.send(old, world.plan(("p0", "n0")))
+    world.run(old, Commit)
+    world.crash(old)
+    world.kube.change_node("n0", unschedulable=True)
+    new = world.start_binder()
+    world.kube.change_node("n0", unschedulable=False)
+    world.kube.add_pod(make_pod("p1").cpu("1"))
+    world.watch(new)
+    world.send(new, world.plan(("p1", "n0")))
+    world.settle(new)
+    for effect in world.late:
+        world.carry_out(effect)
+    return world
+
+
+def test_a_withdrawn_units_late_binding_finds_the_pod_marked() -> None:
+    world = zombie_after_withdrawal()
+    assert (world.node_of("p0"), world.node_of("p1")) == ("", "n0")
+    assert check_all(world) == []
+
+
+def test_ablation_without_marking_the_late_binding_overcommits_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_marking(monkeypatch)
+    world = zombie_after_withdrawal()
+    assert any(violation.startswith("I2") for violation in check_all(world))

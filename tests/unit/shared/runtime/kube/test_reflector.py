@@ -1,0 +1,142 @@
+"""The reflector against a scripted port: lists become differences, errors are waited out, batches stay batches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import pytest
+
+from shared.errors import KubeExpired, KubeUnknown
+from shared.kube.objects import ObjectMeta, Pod
+from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Upserted
+from shared.runtime.kube.reflector import BATCH, Reflector, Synced
+
+
+def pod(name: str, version: int) -> Pod:
+    return Pod(metadata=ObjectMeta(name=name, namespace="d", uid=f"uid-{name}", resource_version=str(version)))
+
+
+class ScriptedPort:
+    """Answers of ``list`` and ``watch_batches`` in order: a list or an error; batches, then an error or silence."""
+
+    def __init__(self, lists: list[Any], watches: list[list[Any]]) -> None:
+        self.lists, self.watches = lists, watches
+        self.positions: list[str] = []
+        self.listing = self.most_listing = 0
+        self.closed = 0
+
+    async def list(self, resource: Any, *, timeout_s: float = 60.0) -> ObjectList[Any]:
+        self.listing += 1
+        self.most_listing = max(self.most_listing, self.listing)
+        await asyncio.sleep(0)
+        self.listing -= 1
+        answer = self.lists.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def watch_batches(self, resource: Any, *, resource_version: str) -> AsyncGenerator[Sequence[Any], None]:
+        self.positions.append(resource_version)
+        try:
+            for step in self.watches.pop(0) if self.watches else []:
+                if isinstance(step, Exception):
+                    raise step
+                yield step
+            await asyncio.Event().wait()
+        finally:
+            self.closed += 1
+
+
+def reflector_of(port: ScriptedPort, **options: Any) -> Reflector[Pod]:
+    return Reflector(port, PODS, rng=random.Random(1), backoff_s=0.001, **options)  # type: ignore[arg-type]
+
+
+async def take(reflector: Reflector[Pod], number: int) -> list[Any]:
+    """The first ``number`` batches."""
+    found: list[Any] = []
+    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+        async for batch in batches:
+            found.append(list(batch))
+            if len(found) == number:
+                break
+    return found
+
+
+async def test_list_then_synced_then_events_from_the_lists_revision():
+    a, b = pod("a", 1), pod("b", 11)
+    port = ScriptedPort([ObjectList((a,), "10")], [[[Upserted(b)]]])
+    assert await take(reflector_of(port), 3) == [[Upserted(a)], [Synced("10")], [Upserted(b)]]
+    assert port.positions == ["10"]
+
+
+async def test_an_empty_cluster_is_synced_too():
+    port = ScriptedPort([ObjectList((), "10")], [])
+    assert await take(reflector_of(port), 1) == [[Synced("10")]]
+
+
+async def test_expiry_lists_again_and_tells_the_difference_without_a_second_synced():
+    a, b, c = pod("a", 1), pod("b", 2), pod("c", 20)
+    port = ScriptedPort(
+        [ObjectList((a, b), "10"), ObjectList((a, c), "30")],
+        [[KubeExpired("old")], [[Upserted(pod("d", 31))]]],
+    )
+    batches = await take(reflector_of(port), 4)
+    assert batches[:2] == [[Upserted(a), Upserted(b)], [Synced("10")]]
+    gone, added = batches[2]
+    assert isinstance(gone, Deleted)
+    assert (gone.object.metadata.uid, added) == ("uid-b", Upserted(c))
+    assert port.positions == ["10", "30"]
+
+
+async def test_without_the_difference_a_deletion_during_the_gap_would_be_missed(monkeypatch: pytest.MonkeyPatch):
+    """Ablation: a reflector that only re-adds what a list holds leaves a dead pod with the consumer."""
+    from shared.kube.known import KnownObjects
+
+    monkeypatch.setattr(KnownObjects, "relist", lambda self, listed: [Upserted(item) for item in listed.items])
+    port = ScriptedPort(
+        [ObjectList((pod("a", 1), pod("b", 2)), "10"), ObjectList((pod("a", 1),), "30")], [[KubeExpired("old")]]
+    )
+    told = [event for batch in await take(reflector_of(port), 3) for event in batch]
+    assert not any(isinstance(event, Deleted) for event in told)
+
+
+async def test_a_failed_list_is_tried_again():
+    port = ScriptedPort([KubeUnknown("down"), KubeUnknown("down"), ObjectList((), "10")], [])
+    assert await take(reflector_of(port), 1) == [[Synced("10")]]
+
+
+async def test_one_read_is_one_batch_and_bookmarks_alone_are_none():
+    events = [Upserted(pod(f"p{number}", number)) for number in range(300)]
+    port = ScriptedPort([ObjectList((), "0")], [[[Bookmark("1")], events]])
+    assert await take(reflector_of(port), 2) == [[Synced("0")], events]
+
+
+async def test_a_long_list_is_handed_over_in_parts():
+    items = tuple(pod(f"p{number}", number) for number in range(BATCH + 1))
+    port = ScriptedPort([ObjectList(items, "0")], [])
+    first, second, _ = await take(reflector_of(port), 3)
+    assert (len(first), len(second)) == (BATCH, 1)
+
+
+async def test_lists_of_one_process_run_one_at_a_time():
+    port = ScriptedPort([ObjectList((), "0") for _ in range(4)], [])
+    gate = asyncio.Semaphore(1)
+    await asyncio.gather(*(take(reflector_of(port, relist_gate=gate), 1) for _ in range(4)))
+    assert port.most_listing == 1
+
+
+async def test_without_the_gate_lists_pile_up():
+    """Ablation of the test above."""
+    port = ScriptedPort([ObjectList((), "0") for _ in range(4)], [])
+    await asyncio.gather(*(take(reflector_of(port), 1) for _ in range(4)))
+    assert port.most_listing == 4
+
+
+async def test_closing_the_consumer_closes_the_watch():
+    port = ScriptedPort([ObjectList((), "0")], [[[Upserted(pod("a", 1))]]])
+    await take(reflector_of(port), 2)
+    assert port.closed == 1
