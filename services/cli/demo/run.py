@@ -154,7 +154,7 @@ class Demo:
             note=self.note,
             before_kill=lambda: self._read_stats(mesh),
         )
-        await submit(client, _each(workload.nodes))
+        await submit(client, _each([*workload.nodes, *workload.before]))
         watching = asyncio.create_task(self._watch(Reflector(client, PODS), kills))
         submitting = asyncio.create_task(self._submit(client, kills))
         killing = asyncio.create_task(self._kill(kills))
