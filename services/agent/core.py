@@ -194,7 +194,7 @@ class AgentCore:
             answers.append(
                 Answer(
                     units[min(index, last)],
-                    slot_of_row(slot.row),
+                    slot_of_row[slot.row],
                     slot.accept,
                     score_to_wire(slot.score),
                     slot.generation,
@@ -222,7 +222,7 @@ class AgentCore:
             return
         version, unit, slot_of_row = lane.ref.version, group.units[0], self.replica.slot_of_row
         answers.extend(
-            Answer(unit, slot_of_row(s.row), s.accept, score_to_wire(s.score), s.generation, version) for s in slots
+            Answer(unit, slot_of_row[s.row], s.accept, score_to_wire(s.score), s.generation, version) for s in slots
         )
 
     def read_rewards(self, now_s: float) -> bool:

@@ -30,7 +30,8 @@ class Replica:
         self.revision = 0
         self.table = NodeTable()
         self.row_of_slot: dict[int, int] = {}
-        self._slots: dict[int, int] = {}
+        self.slot_of_row: dict[int, int] = {}
+        """The coordinator's names for rows of our table."""
         self._resources: Sequence[str] = ()
         self._places: IntArray | None = None
         self._left: set[str] = set()
@@ -72,10 +73,6 @@ class Replica:
         left, self._left = self._left, set()
         return left
 
-    def slot_of_row(self, row: int) -> int:
-        """The coordinator's name for a row of our table."""
-        return self._slots[row]
-
     def rows_of(self, slots: IntArray) -> IntArray:
         """Our rows for the coordinator's slots; those not known here are left out."""
         if self._places is None:
@@ -92,9 +89,9 @@ class Replica:
         if not self.revision:
             return
         yield from self.table.validate()
-        if self._slots != {row: slot for slot, row in self.row_of_slot.items()}:
+        if self.slot_of_row != {row: slot for slot, row in self.row_of_slot.items()}:
             yield "agent-slots: a slot and its row do not name each other"
-        if set(self._slots) != set(self.table.row_of.values()):
+        if set(self.slot_of_row) != set(self.table.row_of.values()):
             yield "agent-slots: the rows that have a slot are not those that have a node"
         if not self.epoch:
             yield f"agent-view: revision {self.revision} of no epoch"
@@ -102,7 +99,7 @@ class Replica:
     def _restart(self) -> None:
         self.table = NodeTable()
         self.row_of_slot = {}
-        self._slots = {}
+        self.slot_of_row = {}
         self._resources = ()
         self._places = None
 
@@ -110,7 +107,7 @@ class Replica:
         row = self.row_of_slot.pop(slot, None)
         self._places = None
         if row is not None:
-            del self._slots[row]
+            del self.slot_of_row[row]
             self._left.add(self.table.names[row])
             self.table.remove(self.table.names[row])
 
@@ -131,8 +128,10 @@ class Replica:
                 features=tuple(entry.features),
             )
         )
-        if self._slots.setdefault(row, slot) != slot:
-            raise WireError(f"node {entry.name} came under slots {self._slots[row]} and {slot}", code="wire_invalid")
+        if self.slot_of_row.setdefault(row, slot) != slot:
+            raise WireError(
+                f"node {entry.name} came under slots {self.slot_of_row[row]} and {slot}", code="wire_invalid"
+            )
         self.row_of_slot[slot] = row
         self._places = None
         self._use(row, entry.usage)

@@ -21,11 +21,13 @@ from services.cli.operate.decisions import decisions
 from services.cli.operate.dump import dump
 from services.cli.operate.nodes import nodes
 from services.cli.operate.policy import policy
-from services.cli.operate.queue import pending, queue, units
+from services.cli.operate.pending import pending, pending_pods
+from services.cli.operate.queues import queue
 from services.cli.operate.scheduling import drain, pause, resume
 from services.cli.operate.settings import log_level, settings
 from services.cli.operate.status import members, status
 from services.cli.operate.top.command import top
+from services.cli.operate.units import units
 from services.cli.pki.command import pki
 from services.cli.train.command import train
 from services.cli.train.evaluate import evaluate
@@ -44,8 +46,8 @@ def conclave() -> None:
 
 
 OPERATE = (
-    changes, decisions, drain, dump, explain, log_level, members, nodes, pause, pending, policy, queue, resume,
-    settings, status, top, units,
+    changes, decisions, drain, dump, explain, log_level, members, nodes, pause, pending, pending_pods, policy,
+    queue, resume, settings, status, top, units,
 )  # fmt: skip
 """What asks or changes a running mesh."""
 OTHERS = (audit, completion, context, demo, evaluate, pki, run, train, twin, up, version, wire)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from services.coordinator.core.core import Core
 from services.coordinator.core.events import Event
 from services.coordinator.health.monitor import Vitals
@@ -36,11 +38,12 @@ from services.coordinator.usage import sampling as measuring
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
-from shared.kube.resources import NAMESPACES
-from shared.kube.scheduling_kinds import SCHEDULING_KINDS
+from shared.kube.resources import NAMESPACES, Upserted
+from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, SCHEDULING_KINDS
 from shared.policy.observation import Need
 from shared.ports import Store
-from shared.runtime.kube.watches import follow_nodes, follow_objects, follow_pods
+from shared.runtime.kube.reflector import Batch
+from shared.runtime.kube.watches import JobWatch, Post, follow_nodes, follow_objects, follow_pods
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.observe.hops import Hops
@@ -55,6 +58,8 @@ from shared.runtime.records.control import rfc3339
 
 if TYPE_CHECKING:
     from services.coordinator.http.opening import AdminListener
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,14 @@ async def _open_admin(runtime: Runtime[CoordinatorSettings], admin: Admin) -> Ad
     return await open_admin(runtime.settings, desk, extra=ui_routes())
 
 
+async def _follow_pods(api: KubeClient, post: Post) -> None:
+    """Every pod; eternal."""
+    readable = await api.may_list(JOBS.resource)
+    if not readable:
+        log.warning("jobs_not_readable", effect="Indexed Jobs are placed pod by pod", remedy="update the ClusterRole")
+    await follow_pods(api, post, job_groups=readable)
+
+
 async def lead(
     term: int,
     settings: CoordinatorSettings,
@@ -171,7 +184,7 @@ async def lead(
         policy=settings.policy,
         rng=Random(settings.seed),
         settings=settings.core(),
-        kinds=[kind.name for kind in SCHEDULING_KINDS],
+        kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS)],
     )
     store, api = outside.store, outside.api
     shell = Shell(
@@ -206,6 +219,14 @@ async def lead(
         shell.post_one(event)
         following.wake()
 
+    jobs = JobWatch(shell.post)
+
+    def saw_namespaces(batch: Batch[Any]) -> None:
+        for seen in batch:
+            if isinstance(seen, Upserted):
+                admin.cluster.saw(seen.object.metadata)
+        jobs.saw_namespaces(batch)
+
     vitals = admin.vitals = Vitals(
         core=core, throughput=shell.throughput, clock=boottime, pulse=shell.pulse,
         backlog=lambda: core.reporter.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
@@ -218,11 +239,13 @@ async def lead(
         vitals.run(),
         totals.run(),
         follow_nodes(api, shell.post, images=True),
-        follow_pods(api, shell.post),
+        _follow_pods(api, shell.post),
         *(
-            follow_objects(api, kind, shell.post, saw=admin.cluster.saw if kind.resource is NAMESPACES else None)
-            for kind in SCHEDULING_KINDS
+            follow_objects(api, kind, shell.post, saw=saw_namespaces if kind.resource is NAMESPACES else None)
+            for kind in (*SCHEDULING_KINDS, *GROUP_KINDS)
+            if kind is not JOBS
         ),
+        jobs.follow(api),
         follow_agents(store, keys, shell.post),
         measuring.follow(
             api,

@@ -22,6 +22,7 @@ from services.coordinator.core.instructions import (
     SendView,
     SetTimer,
     StepDown,
+    TellPodGroup,
     WritePointer,
 )
 from services.coordinator.health.pulse import Pulse
@@ -120,7 +121,7 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.start(self.peers.view(instruction))
             case SetTimer():
                 self.wake_at(instruction.at)
-            case PatchCondition() | EmitEvent() | FetchPod():
+            case PatchCondition() | EmitEvent() | FetchPod() | TellPodGroup():
                 self.writes.submit(instruction)
             case PublishPartition():
                 self._partition = instruction

@@ -24,10 +24,12 @@ from services.twin.bootstrap import make_registry
 from services.twin.certificate import make_server_tls
 from services.twin.controllers.garbage_collector import GarbageCollector
 from services.twin.controllers.kubelet import Kubelets
+from services.twin.controllers.pod_groups import PodGroupProtection
 from services.twin.controllers.runtime import Controller
 from services.twin.controllers.volumes import VolumeController
 from services.twin.controllers.workloads import WorkloadController
 from services.twin.faults import FaultPlan
+from services.twin.kinds import KUBERNETES
 from services.twin.kubeconfig import kubeconfig_text, write_atomically
 from services.twin.metrics_api import node_metrics
 from services.twin.registry.registry import TwinRegistry
@@ -107,6 +109,13 @@ def _open_request_log(path: Path | None) -> RequestLog | None:
 @click.option(
     "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second; with --simulate."
 )
+@click.option(
+    "--kubernetes",
+    type=click.Choice(KUBERNETES),
+    default=KUBERNETES[0],
+    show_default=True,
+    help="The release to answer for: 1.36 has pod groups in scheduling.k8s.io/v1alpha2, 1.37 in v1beta1.",
+)
 @click.option("--seed", type=int, default=None, help="Repeat uids and injected faults.")
 def main(
     host: str,
@@ -121,6 +130,7 @@ def main(
     faults: Path | None,
     simulate: bool,
     speed: float,
+    kubernetes: str,
     seed: int | None,
 ) -> None:
     """Serve enough of the Kubernetes API for real clients, from memory."""
@@ -128,7 +138,7 @@ def main(
     rng = random.Random(seed)
     plan = _read_faults(faults) if faults is not None else FaultPlan()
     token = token or _read_token(token_file) or secrets.token_urlsafe(24)
-    registry = make_registry(clock=time.time, rng=rng)
+    registry = make_registry(clock=time.time, rng=rng, kubernetes=kubernetes)
     flush: Callable[[], None] | None = None
     writer: AuditFile | None = None
     if audit is not None:
@@ -179,6 +189,7 @@ def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) ->
         VolumeController(registry, speed=speed),
         WorkloadController(registry),
         GarbageCollector(registry),
+        PodGroupProtection(registry),
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from services.twin.custom.controller import CustomResources
-from services.twin.kinds import all_strategies, bootstrap_objects
+from services.twin.kinds import KUBERNETES, all_strategies, bootstrap_objects
 from services.twin.registry.access.reviews import review_strategies
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.status import Json
@@ -22,9 +22,12 @@ def _namespace(name: str) -> Json:
     }
 
 
-def make_registry(*, clock: Callable[[], float], rng: Random, window: int = 16384) -> TwinRegistry:
-    """A registry with every kind and the objects of a fresh cluster."""
-    registry = TwinRegistry([*all_strategies(), *review_strategies()], clock=clock, rng=rng, window=window)
+def make_registry(
+    *, clock: Callable[[], float], rng: Random, window: int = 16384, kubernetes: str = KUBERNETES[0]
+) -> TwinRegistry:
+    """A registry with every kind of that release and the objects of a fresh cluster."""
+    registry = TwinRegistry([*all_strategies(kubernetes), *review_strategies()], clock=clock, rng=rng, window=window)
+    registry.kubernetes = kubernetes
     for name in _NAMESPACES:
         registry.bootstrap("namespaces", "", name, _namespace(name))
     for resource, namespace, obj in bootstrap_objects():

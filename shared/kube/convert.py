@@ -21,6 +21,7 @@ from shared.kube.convert_demands import (
     unsupported_fields,
 )
 from shared.kube.convert_relations import images_of, relations_of
+from shared.kube.pod_groups import group_of
 from shared.model.constraints import (
     HostPort,
     PodClass,
@@ -90,6 +91,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         preemptible=(meta.annotations or {}).get(PREEMPTIBLE_ANNOTATION) != "false",
         workload=sys.intern(workload),  # copies share one string
         unsupported=unsupported_fields(spec) if pending else "",
+        group=group_of(pod, owner),
     )
 
 

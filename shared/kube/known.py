@@ -58,6 +58,10 @@ class KnownObjects(Generic[T]):
             told.append(event)
         return told
 
+    def doubt(self) -> None:
+        """What is known may be shown in another way now: the next list tells every object anew."""
+        self._known = {uid: (namespace, name, "", bad) for uid, (namespace, name, _, bad) in self._known.items()}
+
     def relist(self, listed: ObjectList[T]) -> list[WatchEvent[T]]:
         """The events that lead from what is known to ``listed``: deletions first, then additions and changes."""
         fresh: dict[str, _Known] = {}

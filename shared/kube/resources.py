@@ -31,6 +31,11 @@ class Resource(Generic[T]):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def name(self) -> str:
+        """``plural`` or ``plural.GROUP``: what tells apart kinds of one plural."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
     def base_path(self) -> str:
         """``/api/v1`` or ``/apis/GROUP/VERSION``."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"

@@ -10,21 +10,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.kube import cluster_objects as kube
+from shared.kube import pod_groups
 from shared.kube.objects import ObjectMeta, PartialObject
 from shared.kube.resources import NAMESPACES, Resource
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingKind:
-    """One kind. ``convert``: the model's object of what the API server serves; raises ``ObjectError``."""
+    """One kind. ``convert``: the model's object of what the API server serves; raises ``ObjectError``. ``older``: the
+    kind's earlier versions, for servers that do not have it in ``resource``'s. ``full_name``: named with its group,
+    where another kind has the same plural.
+    """
 
     resource: Resource[Any]
-    convert: Callable[[Any], object]
+    convert: Callable[[Any], object | None]
+    older: tuple[Resource[Any], ...] = ()
+    full_name: bool = False
 
     @property
     def name(self) -> str:
-        """The plural, which names the kind in events and logs."""
-        return self.resource.plural
+        """The plural, with the group where ``full_name``: names the kind in events and logs."""
+        return self.resource.name if self.full_name else self.resource.plural
 
     def key(self, meta: ObjectMeta) -> str:
         """``namespace/name``, or the name of a kind without namespaces."""
@@ -71,3 +77,10 @@ SCHEDULING_KINDS = (
     ),
 )
 """Everything that any rule reads: the coordinator's."""
+
+NATIVE_GROUPS = SchedulingKind(pod_groups.PODGROUPS, pod_groups.native_group, older=(pod_groups.PODGROUPS_V1ALPHA2,))
+PLUGINS_GROUPS = SchedulingKind(pod_groups.PLUGINS_PODGROUPS, pod_groups.plugins_group, full_name=True)
+JOBS = SchedulingKind(pod_groups.JOBS, pod_groups.job_group)
+
+GROUP_KINDS = (NATIVE_GROUPS, PLUGINS_GROUPS, JOBS)
+"""What pods are grouped by: the coordinator's too. None of them is served by every cluster."""

@@ -37,6 +37,13 @@ GANG_MIN_COUNT_ANNOTATION = "conclave.io/gang-min-count"
 GANG_BROKEN_ANNOTATION = "conclave.io/gang-broken"
 """On a pod group or such a Job: a value of ``Broken``."""
 
+GANG_TOPOLOGY_ANNOTATION = "conclave.io/gang-topology"
+"""On a pod group or such a Job: the node label of which all members' nodes have one value, where the API has no field
+for it (``topology.kubernetes.io/rack``)."""
+
+GANG_TOPOLOGY_PREFERRED_ANNOTATION = "conclave.io/gang-topology-preferred"
+"""The same, but where no one value has room the members go anywhere."""
+
 MAX_MEMBERS = 4096
 """Most members of one group that are placed together; a larger minimum is told so on the group."""
 
@@ -55,7 +62,8 @@ class PodGroup(Struct, frozen=True, gc=False):
     ``whole``: a preemption takes all members or none (disruptionMode all). ``priority`` None: that of its members.
     ``timeout_s``: how long capacity is held for a group that cannot be completed; None: the scheduler's setting.
     ``condition``: (type, status, reason, message) of the scheduling condition as last written; type "": the API has
-    none. ``problem``: why the group cannot be used as it is written; its members wait and are told so.
+    none (of the plug-ins' PodGroup its status is the phase). ``problem``: why the group cannot be used as it is
+    written; its members wait and are told so.
     """
 
     key: str
@@ -79,6 +87,7 @@ class PodGroup(Struct, frozen=True, gc=False):
     deleting: bool = False
     condition: tuple[str, str, str, str] = ("", "", "", "")
     problem: str = ""
+    generation: int = 0
 
     @property
     def title(self) -> str:
@@ -89,3 +98,13 @@ class PodGroup(Struct, frozen=True, gc=False):
 def group_key(source: Source, namespace: str, name: str) -> str:
     """What names a pod group in the mesh: groups of two sources may have one name."""
     return f"{source.value}:{namespace}/{name}"
+
+
+def group_name(key: str) -> str:
+    """The group's own name, without its source and namespace."""
+    return key.rpartition("/")[2]
+
+
+def group_title(key: str) -> str:
+    """``namespace/name``, for people."""
+    return key.partition(":")[2]

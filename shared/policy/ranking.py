@@ -57,11 +57,6 @@ class Ranker:
         self._classes: OrderedDict[PodClass, Ranking] = OrderedDict()
 
     @property
-    def policy(self) -> Policy:
-        """The policy that ranks as long as it answers well."""
-        return self.guard.policy
-
-    @property
     def fallbacks(self) -> int:
         """Decisions made by the fallback instead."""
         return self.guard.fallbacks
@@ -150,7 +145,7 @@ class Ranker:
         known = self._classes.get(seen)
         fresh = (
             known is None
-            or not self.policy.row_local
+            or not self.guard.policy.row_local
             or known.norms != norms
             or known.static_seen < table.static_stamp
             or len(known.score) != table.rows

@@ -36,9 +36,22 @@ def group_key(pod: Pod) -> Hashable:
     return pod.pod_class, pod.priority, pod.relations, pod.namespace, labels, pod.never_preempts, own
 
 
+def gang_kind(pod: Pod, plugins: frozenset[str]) -> Hashable:
+    """Members of parked pod groups for which the same room is room: of those that only their nodes keep away, all of
+    one class and priority, whatever they are called."""
+    if pod.relations is None and not pod.nominated_node and RELATIONAL.isdisjoint(plugins):
+        return pod.pod_class, pod.priority
+    return "gang", group_key(pod)
+
+
 @dataclass(slots=True, eq=False)
 class Group:
-    """``pod``: one of the members; ``plugins``: those that rejected them; ``number``: its row of the index."""
+    """``pod``: one of the members; ``plugins``: those that rejected them; ``number``: its row of the index.
+
+    ``needs``: of members that stand for a pod group, how many places it lacks for their kind; ``lack``: so many must
+    come free before the least of them could be met; ``gained`` counts how often some did, ``tried``: its value when
+    that pod group was parked.
+    """
 
     key: Hashable
     number: int
@@ -46,6 +59,10 @@ class Group:
     plugins: frozenset[str]
     members: dict[str, int] = field(default_factory=dict)
     order: list[tuple[int, str]] = field(default_factory=list)
+    needs: dict[str, int] = field(default_factory=dict)
+    lack: int = 1
+    gained: int = 0
+    tried: dict[str, int] = field(default_factory=dict)
 
     @property
     def relational(self) -> bool:
@@ -105,16 +122,19 @@ class Waiting:
 
     # --- members ------------------------------------------------------------------------------------------------
 
-    def add(self, pod: Pod, arrival: int, plugins: frozenset[str]) -> Group:
-        """The pod waits from now on."""
+    def add(self, pod: Pod, arrival: int, plugins: frozenset[str], *, need: int = 0) -> Group:
+        """The pod waits from now on. ``need`` above 0: it stands for a pod group that lacks so many places."""
         self.discard(pod.uid)
-        key = group_key(pod)
+        key = gang_kind(pod, plugins) if need else group_key(pod)
         group = self.groups.get(key)
         if group is None:
             group = self._new(key, pod, plugins)
         elif plugins - group.plugins:
             self.blame(group, plugins)
         group.members[pod.uid] = arrival
+        if need:
+            group.needs[pod.uid], group.tried[pod.uid] = need, group.gained
+            group.lack = 1
         heapq.heappush(group.order, (arrival, pod.uid))
         self._of[pod.uid] = group
         self._arrival[group.number] = min(self._arrival[group.number], arrival)
@@ -126,6 +146,8 @@ class Waiting:
         if group is None:
             return
         del group.members[uid]
+        group.needs.pop(uid, None)
+        group.tried.pop(uid, None)
         head = group.head()
         if head is not None:
             self._arrival[group.number] = head[0]

@@ -1,4 +1,4 @@
-"""The queue of pending units as data: active, backoff, unschedulable. ``now`` is an argument; nothing waits here.
+"""The queue of pending units as data: active, backoff, unschedulable, gated. ``now`` is an argument.
 
         add                      pop
     -----------> ACTIVE ------------------> (in flight, the caller's)
@@ -15,150 +15,40 @@ parked only when no node takes it at that moment, and whatever changes that rous
 ``requeueing.py``): no wake-up is lost. Parked pods are held by group (``parked_groups.py``), so an event costs by whom
 it may help, not by how many wait.
 
-``TRANSITIONS`` says the same exactly: which cause takes a pod from which place to which; any other move raises
-``InvalidTransition``. A pod that is given back and is not in flight any more is late news, and stays where it is (I9).
+Members of a pod group that go together or not at all (``join``) are one item: ordered by the group's priority and its
+first arrival, taken, backed off, parked and roused as one. One whose group cannot be tried yet is GATED: nothing but
+its group wakes it.
+
+``places.py`` says which cause takes a pod from which place to which; any other move raises ``InvalidTransition``. A pod
+that is given back and is not in flight any more is late news, and stays where it is (I9).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Iterable
 
-from shared.backoff import backoff_s
-from shared.errors import InvalidTransition
 from shared.model.pod import Pod
-from shared.scheduling.parked_groups import Waiting, group_key
-from shared.scheduling.story import Story
-
-
-class Place(Enum):
-    """Where a pending pod is."""
-
-    __hash__ = object.__hash__  # looked up at every move
-
-    ACTIVE = "active"
-    BACKOFF = "backoff"
-    UNSCHEDULABLE = "unschedulable"
-    IN_FLIGHT = "in_flight"
-
-
-class OwnEvent(Enum):
-    """Why a pod came into a place, where that was no event of the cluster."""
-
-    __hash__ = object.__hash__  # looked up at every move
-
-    SEEN = "seen"
-    CHANGED = "changed"
-    ATTEMPT_FAILED = "attempt_failed"
-    RACE_LOST = "race_lost"
-    BACKOFF_COMPLETE = "backoff_complete"
-    TIMEOUT = "timeout"
-    ROUSED = "roused"
-
-
-class ClusterEvent(Enum):
-    """What happened in the cluster that may make a pod schedulable."""
-
-    __hash__ = object.__hash__  # looked up at every move
-
-    NODE_ADDED = "node_added"
-    NODE_ALLOCATABLE = "node_allocatable"
-    NODE_LABELS = "node_labels"
-    NODE_TAINTS = "node_taints"
-    NODE_FEATURES = "node_features"
-    NODE_DELETED = "node_deleted"
-    POD_ADDED = "pod_added"
-    POD_LABELS = "pod_labels"
-    POD_DELETED = "pod_deleted"
-    CLAIM_CHANGED = "claim_changed"
-    VOLUME_CHANGED = "volume_changed"
-    STORAGE_CLASS_CHANGED = "storage_class_changed"
-    CSI_NODE_CHANGED = "csi_node_changed"
-    NAMESPACE_LABELS = "namespace_labels"
-    AGENT_JOINED = "agent_joined"
-
-
-Cause = OwnEvent | ClusterEvent | None
-"""Why a pod goes to another place; None: ``pop`` takes it."""
-
-_HELPED = {Place.UNSCHEDULABLE: {Place.ACTIVE, Place.BACKOFF}}
-
-TRANSITIONS: Mapping[Cause, Mapping[Place, set[Place]]] = {
-    OwnEvent.SEEN: {Place.ACTIVE: {Place.ACTIVE}},  # a new pod begins there
-    OwnEvent.CHANGED: {place: {Place.ACTIVE} for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)},
-    None: {Place.ACTIVE: {Place.IN_FLIGHT}, Place.BACKOFF: {Place.IN_FLIGHT}},
-    OwnEvent.ATTEMPT_FAILED: {Place.IN_FLIGHT: {Place.BACKOFF, Place.UNSCHEDULABLE}},
-    OwnEvent.RACE_LOST: {Place.IN_FLIGHT: {Place.ACTIVE, Place.UNSCHEDULABLE}},
-    OwnEvent.BACKOFF_COMPLETE: {Place.BACKOFF: {Place.ACTIVE}},
-    **dict.fromkeys((OwnEvent.TIMEOUT, OwnEvent.ROUSED, *ClusterEvent), _HELPED),
-}
-"""By cause, and from where: where a pod may go. ``remove`` takes it out from anywhere."""
-
-LEGAL = frozenset(
-    (cause, start, to) for cause, moves in TRANSITIONS.items() for start, ends in moves.items() for to in ends
-)
-"""The same as single moves."""
+from shared.scheduling.parked_groups import gang_kind
+from shared.scheduling.places import ClusterEvent, OwnEvent, Place
+from shared.scheduling.queue_entries import Entry, QueuedGroup
+from shared.scheduling.queue_moves import Moves
 
 READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
 """Plugins for which a pod's own labels decide: selectors of others mean it, and its own may mean itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """Backoff ``initial_backoff_s`` doubles up to ``max_backoff_s``; ``sweep_age_s``: the net under lost events."""
-
-    initial_backoff_s: float = 1.0
-    max_backoff_s: float = 10.0
-    sweep_age_s: float = 300.0
-
-
-@dataclass(slots=True)
-class Entry:
-    """One pending pod. ``attempts`` failed ones; ``since``: seconds at which it entered its place."""
-
-    pod: Pod
-    place: Place
-    arrival: int
-    attempts: int = 0
-    since: float = 0.0
-    ready_at: float = 0.0
-    plugins: frozenset[str] = frozenset()
-    first_seen: float = 0.0
-    version: int = 0
-    able_since: float = 0.0
-    """Since when a node may take it, as far as is known: first seen, or woken last. What latencies count from."""
 
 
 SWEPT_AT_ONCE = 256
 """Pods that one sweep wakes at most."""
 
 
-@dataclass(slots=True)
-class PodQueue:
+class PodQueue(Moves):
     """Pending pods by uid; every one is in exactly one place (I3)."""
 
-    settings: QueueSettings = field(default_factory=QueueSettings)
-    entries: dict[str, Entry] = field(default_factory=dict)
-    waiting: Waiting = field(default_factory=Waiting)
-    """The parked pods, by group."""
-    unjudged: dict[str, None] = field(default_factory=dict)
-    """Uids of those of them that were parked because nobody could judge them: no nodes, or no agents."""
-    incoming: Counter[tuple[Place, OwnEvent | ClusterEvent]] = field(default_factory=Counter)
-    """Pods that came into a place, by what brought them there; only ever counts up."""
-    story: Story = field(default_factory=Story)
-    """What happened to each pod; the core that has this queue writes the rest of it."""
-    _active: list[tuple[int, int, int, str]] = field(default_factory=list)
-    _eager: list[tuple[int, int, int, str]] = field(default_factory=list)
-    _backoff: list[tuple[float, int, str]] = field(default_factory=list)
-    _parked_at: dict[str, float] = field(default_factory=dict)
-    _count: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(Place, 0))
-    _arrivals: int = 0
-
-    def add(self, pod: Pod, now: float) -> None:
-        """A pending pod was seen for the first time, or anew: an update keeps place and order.
+    def add(self, pod: Pod, now: float, *, gated: bool = False) -> None:
+        """A pending pod was seen for the first time (``gated``: it must wait for its group), or anew: an update keeps
+        place and order.
 
         A changed class or demands, labels that a rejecting rule reads, and a nomination taken away make it active.
         """
@@ -167,10 +57,14 @@ class PodQueue:
             self._arrivals += 1
             entry = self.entries[pod.uid] = Entry(pod, Place.ACTIVE, self._arrivals, first_seen=now, able_since=now)
             self._count[Place.ACTIVE] += 1
-            self._activate(entry, now, OwnEvent.SEEN)
+            if gated:
+                self._move(entry, Place.GATED, now, OwnEvent.SEEN)
+                self.incoming[Place.GATED, OwnEvent.SEEN] += 1
+            else:
+                self._activate(entry, now, OwnEvent.SEEN)
             return
         before, entry.pod = entry.pod, pod
-        if entry.place is Place.IN_FLIGHT:
+        if entry.place in (Place.IN_FLIGHT, Place.GATED):
             return
         group = self.waiting.group_of(pod.uid)
         plugins = entry.plugins if group is None else entry.plugins | group.plugins
@@ -183,9 +77,9 @@ class PodQueue:
         )
         if changed:
             entry.able_since = now
-            self._activate(entry, now, OwnEvent.CHANGED)
-        elif group is not None and group.key != group_key(pod):
-            self.waiting.add(pod, entry.arrival, plugins)
+            self._wake(entry, now, OwnEvent.CHANGED)
+        elif group is not None and group.key != self.parked_key(entry):
+            self._wait(entry, plugins)
 
     def renominate(self, uid: str, pod: Pod) -> None:
         """The pod is nominated to another node, or to none any more; its place stays."""
@@ -193,8 +87,8 @@ class PodQueue:
         if entry is None:
             return
         entry.pod = pod
-        if entry.place is Place.UNSCHEDULABLE:
-            self.waiting.add(pod, entry.arrival, entry.plugins)
+        if entry.place is Place.UNSCHEDULABLE and uid in self.waiting:
+            self._wait(entry, entry.plugins)
 
     def remove(self, uid: str) -> Entry | None:
         """The pod is bound, deleted or not ours any more."""
@@ -203,22 +97,31 @@ class PodQueue:
             self._count[entry.place] -= 1
             if entry.place is Place.UNSCHEDULABLE:
                 self._unpark(entry)
+            if entry.group is not None:
+                self._leave(entry)
             self.story.add(uid, "{} -> not pending any more", entry.place)
         return entry
 
-    def pop(self, count: int, now: float) -> list[Pod]:
-        """Up to ``count`` active pods in order; they are in flight until given back or removed."""
+    def pop_unit(self, now: float) -> list[Pod]:
+        """The next unit in order, a lone pod or the members of a group; in flight until given back or removed."""
         self.flush(now)
+        active, eager = self._top(self._active, Place.ACTIVE), self._top(self._eager, Place.BACKOFF)
+        early = eager is not None and (active is None or self._eager[0][0] < self._active[0][0])
+        unit = eager if early else active
+        if unit is None:
+            return []
+        heapq.heappop(self._eager if early else self._active)
+        if isinstance(unit, Entry):
+            self._move(unit, Place.IN_FLIGHT, now, None)
+            return [unit.pod]
+        self._move_group(unit, Place.IN_FLIGHT, now, None)
+        return [entry.pod for entry in unit.in_order()]
+
+    def pop(self, count: int, now: float) -> list[Pod]:
+        """Units in order until there are ``count`` pods or more; fewer where no more are active."""
         pods: list[Pod] = []
-        while len(pods) < count:
-            active, eager = self._top(self._active, Place.ACTIVE), self._top(self._eager, Place.BACKOFF)
-            early = eager is not None and (active is None or active.pod.priority < eager.pod.priority)
-            entry = eager if early else active
-            if entry is None:
-                break
-            heapq.heappop(self._eager if early else self._active)
-            self._move(entry, Place.IN_FLIGHT, now, None)
-            pods.append(entry.pod)
+        while len(pods) < count and (unit := self.pop_unit(now)):
+            pods += unit
         return pods
 
     def retry(self, uid: str, now: float, *, failed: bool = True) -> None:
@@ -260,22 +163,20 @@ class PodQueue:
         entry = self.entries.get(uid)
         if entry is None or entry.place is not Place.UNSCHEDULABLE:
             return False
-        entry.able_since = now
-        if entry.ready_at > now:
-            self._back_off(entry, now, event)
-            if isinstance(event, ClusterEvent):
-                heapq.heappush(self._eager, (-entry.pod.priority, entry.arrival, entry.version, uid))
-        else:
-            self._activate(entry, now, event)
+        self._wake(entry, now, event)
         return True
 
     def flush(self, now: float) -> None:
         """Backoffs that are over become active."""
         while self._backoff and self._backoff[0][0] <= now:
-            _, version, uid = heapq.heappop(self._backoff)
-            entry = self.entries.get(uid)
-            if entry is not None and entry.version == version and entry.place is Place.BACKOFF:
-                self._activate(entry, now, OwnEvent.BACKOFF_COMPLETE)
+            _, version, name = heapq.heappop(self._backoff)
+            unit = self._named(name)
+            if unit is None or unit.version != version or unit.place is not Place.BACKOFF:
+                continue
+            if isinstance(unit, Entry):
+                self._activate(unit, now, OwnEvent.BACKOFF_COMPLETE)
+            else:
+                self._bring(unit, Place.ACTIVE, now, OwnEvent.BACKOFF_COMPLETE)
 
     def sweep(self, now: float) -> bool:
         """Wake what is parked longer than ``sweep_age_s``, whatever events were missed. True: there is more."""
@@ -289,9 +190,9 @@ class PodQueue:
     def next_ready_at(self) -> float | None:
         """When the next backoff ends; None when nothing backs off."""
         while self._backoff:
-            at, version, uid = self._backoff[0]
-            entry = self.entries.get(uid)
-            if entry is not None and entry.version == version and entry.place is Place.BACKOFF:
+            at, version, name = self._backoff[0]
+            unit = self._named(name)
+            if unit is not None and unit.version == version and unit.place is Place.BACKOFF:
                 return at
             heapq.heappop(self._backoff)
         return None
@@ -304,78 +205,95 @@ class PodQueue:
         """Pods per place."""
         return dict(self._count)
 
-    def _top(self, heap: list[tuple[int, int, int, str]], place: Place) -> Entry | None:
-        """The first entry of a heap that still is where it says."""
-        while heap:
-            _, _, version, uid = heap[0]
-            entry = self.entries.get(uid)
-            if entry is not None and entry.version == version and entry.place is place:
-                return entry
-            heapq.heappop(heap)
-        return None
+    # --- groups -------------------------------------------------------------------------------------------------
 
-    def validate(self) -> Iterator[str]:
-        """What is broken between entries, heaps, groups and counts; nothing while all is well. Costs as all pods."""
-        counted = Counter(entry.place for entry in self.entries.values())
-        for place, count in self._count.items():
-            if counted[place] != count:
-                yield f"queue-count: {count} pods are counted as {place.value}, {counted[place]} are there"
-        active, backoff = {item[2:] for item in self._active}, {item[1:] for item in self._backoff}
-        for uid, entry in self.entries.items():
-            heap = {Place.ACTIVE: active, Place.BACKOFF: backoff}.get(entry.place)
-            if entry.pod.uid != uid:
-                yield f"queue-key: {entry.pod.uid} is kept under {uid}"
-            if heap is not None and (entry.version, uid) not in heap:
-                yield f"queue-heap: {uid} is {entry.place.value} and will never be taken"
-            group, parked = self.waiting.group_of(uid), entry.place is Place.UNSCHEDULABLE
-            if parked != (uid in self._parked_at) or parked != (group is not None):
-                yield f"parked: {uid} is {entry.place.value}, which its group and the sweep do not know"
-            if group is not None and (uid not in group.members or group.key != group_key(entry.pod)):
-                yield f"parked: {uid} waits in a group of other pods"
-        for uid in {*self._parked_at, *self.unjudged, *self.waiting.uids()} - self.entries.keys():
-            yield f"parked: {uid} is not pending any more, and its group or the sweep keeps it"
-
-    def _move(self, entry: Entry, place: Place, now: float, cause: Cause) -> None:
-        uid, story = entry.pod.uid, self.story
-        if (cause, entry.place, place) not in LEGAL:
-            why = "taken" if cause is None else cause.value
-            raise InvalidTransition(uid, entry.place.value, place.value, why, story.lines(uid))
-        if cause is None:
-            story.add(uid, "{} -> {} (taken)", entry.place, place)
+    def join(self, key: str, uids: Iterable[str], priority: int, now: float, event: ClusterEvent) -> None:
+        """These pods move with the others of their group from now on; that they came may help it: it is tried again,
+        once its backoff is over, theirs included. Pods in flight, and groups in flight, are left alone."""
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = QueuedGroup(key, priority)
+        if group.place is Place.IN_FLIGHT:
+            return
+        before = group.priority, group.arrival, group.ready_at
+        group.priority = priority
+        joining = [self.entries[uid] for uid in uids if uid in self.entries]
+        for entry in joining:
+            if entry.place is not Place.IN_FLIGHT and entry.group is None:
+                entry.group = group
+                entry.version += 1
+                group.arrival = min(group.arrival or entry.arrival, entry.arrival)
+                group.ready_at = max(group.ready_at, entry.ready_at)
+                group.attempts = max(group.attempts, entry.attempts)
+                group.members[entry.pod.uid] = entry
+        place = Place.BACKOFF if group.ready_at > now else Place.ACTIVE
+        if not group.members:
+            del self.groups[key]
+        elif group.place is not place or before != (group.priority, group.arrival, group.ready_at):
+            self._bring(group, place, now, event)
         else:
-            story.add(uid, "{} -> {} ({})", "new" if cause is OwnEvent.SEEN else entry.place, place, cause)
-        if entry.place is Place.UNSCHEDULABLE:
-            self._unpark(entry)
-        self._count[entry.place] -= 1
-        self._count[place] += 1
-        entry.place, entry.since, entry.version = place, now, entry.version + 1
+            self._move_all(joining, place, now, event)
 
-    def _activate(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
-        self._move(entry, Place.ACTIVE, now, event)
-        self.incoming[Place.ACTIVE, event] += 1
-        heapq.heappush(self._active, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
+    def disband(self, key: str, now: float, event: ClusterEvent) -> None:
+        """The members move alone from now on, from where they are; parked ones are tried."""
+        group = self.groups.pop(key, None)
+        for entry in group.members.values() if group is not None else ():
+            entry.group = None
+            entry.version += 1
+            if entry.place is Place.UNSCHEDULABLE:
+                self._wake(entry, now, event)
+            elif entry.place is Place.ACTIVE:
+                heapq.heappush(self._active, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
+            elif entry.place is Place.BACKOFF:
+                heapq.heappush(self._backoff, (entry.ready_at, entry.version, entry.pod.uid))
 
-    def _back_off(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
-        self._move(entry, Place.BACKOFF, now, event)
-        self.incoming[Place.BACKOFF, event] += 1
-        heapq.heappush(self._backoff, (entry.ready_at, entry.version, entry.pod.uid))
+    def gate(self, uid: str, now: float) -> None:
+        """The pod's group cannot be tried any more, or not with it; one in flight is left alone."""
+        entry = self.entries.get(uid)
+        if entry is None or entry.place in (Place.IN_FLIGHT, Place.GATED):
+            return
+        self._move(entry, Place.GATED, now, OwnEvent.GATED)
+        self.incoming[Place.GATED, OwnEvent.GATED] += 1
+        if entry.group is not None:
+            self._leave(entry)
 
-    def _park(self, entry: Entry, plugins: frozenset[str], now: float, event: OwnEvent) -> None:
-        uid = entry.pod.uid
-        self._move(entry, Place.UNSCHEDULABLE, now, event)
-        self.incoming[Place.UNSCHEDULABLE, event] += 1
-        entry.plugins = plugins
-        self.waiting.add(entry.pod, entry.arrival, plugins)
-        self._parked_at[uid] = now
-        if not plugins:
-            self.unjudged[uid] = None
+    def ungate(self, uid: str, now: float, event: ClusterEvent) -> None:
+        """The pod may be tried on its own, whatever its group does."""
+        entry = self.entries.get(uid)
+        if entry is not None and entry.place is Place.GATED:
+            self._wake(entry, now, event)
 
-    def _unpark(self, entry: Entry) -> None:
-        uid = entry.pod.uid
-        del self._parked_at[uid]
-        self.waiting.discard(uid)
-        self.unjudged.pop(uid, None)
+    def retry_group(self, key: str, now: float, *, failed: bool = True) -> None:
+        """As ``retry``, of a group in flight."""
+        group = self.groups.get(key)
+        if group is None or group.place is not Place.IN_FLIGHT:
+            return
+        if not failed:
+            self._bring(group, Place.ACTIVE, now, OwnEvent.RACE_LOST)
+            return
+        self._failed(group, now)
+        self._bring(group, Place.BACKOFF, now, OwnEvent.ATTEMPT_FAILED)
 
-    def _backoff_s(self, entry: Entry) -> float:
-        settings = self.settings
-        return backoff_s(entry.attempts, first_s=settings.initial_backoff_s, most_s=settings.max_backoff_s)
+    def park_group(self, key: str, plugins: Iterable[str], lacking: int, now: float) -> None:
+        """As ``park``, of a group in flight that lacks places for ``lacking`` members."""
+        group = self.groups.get(key)
+        if group is None or group.place is not Place.IN_FLIGHT:
+            return
+        self._failed(group, now)
+        self._move_group(group, Place.UNSCHEDULABLE, now, OwnEvent.ATTEMPT_FAILED)
+        kinds: dict[object, list[Entry]] = {}
+        for entry in group.members.values():
+            entry.plugins = frozenset(plugins)
+            self._parked_at[entry.pod.uid] = now
+            if not entry.plugins:
+                self.unjudged[entry.pod.uid] = None
+            kinds.setdefault(gang_kind(entry.pod, entry.plugins), []).append(entry)
+        for alike in kinds.values():
+            # so many of this kind must fit, if all others of the group do
+            need = max(1, lacking - (len(group.members) - len(alike)))
+            group.leads.add(alike[0].pod.uid)
+            self.waiting.add(alike[0].pod, group.arrival, alike[0].plugins, need=need)
+
+    def groups_by_place(self) -> Counter[Place]:
+        """How many groups move as one, by place. Costs as all of them."""
+        return Counter(group.place for group in self.groups.values())

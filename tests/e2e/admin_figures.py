@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tests.e2e import admin_load
+from tests.e2e import admin_load, admin_units
 
 Json = dict[str, Any]
 CANDIDATE = {"name": "marl-dqn", "version": 7, "sha256": "ab" * 32}
@@ -71,6 +71,14 @@ class Figures:
                     **self.page([self.queued(number) for number in range(self.waiting)], query),
                     "counts": self.places(),
                 }
+            case ["units", namespace, name]:
+                return admin_units.whole(namespace, name, self.names, self.text)
+            case ["queues", name]:
+                return admin_units.queue_whole(name, self.text)
+            case ["units"]:
+                return self.page(admin_units.units(self.names, self.text, clock(40)), query)
+            case ["queues"]:
+                return self.page(admin_units.queues(self.text), query)
             case ["nodes"]:
                 return self.page([self.node(number) for number in range(len(self.names))], query)
             case parts:
@@ -84,11 +92,6 @@ class Figures:
                 return [self.decision() for _ in range(20)]
             case "terms":
                 return [self.ended(number) for number in range(3)]
-            case "units":
-                pods = [{**self.queued(0), "node": self.text}]
-                return [
-                    {"key": f"a/b{self.text}", "pods": pods, "min_member": 2, "state": "planned", "since": clock(1)}
-                ]
             case "policies/windows":
                 return [self.window(number) for number in range(60, 0, -1)]
             case "policies/history":
@@ -115,6 +118,8 @@ class Figures:
             "leader": self.led() if self.leader else None,
             "scheduling": {**paused, "since": clock(90)},
             "queue": self.places(),
+            "units": {"waiting": 3, "placing": 1, "running": 12, "broken": 1},
+            "queues": {"total": 4, "waiting_units": 9, "blocked_units": 2, "problems": 1},
             "cluster": {"name": f"prod-eu{self.text}", "uid": "6f0c", "named_by": "setting"},
             "health": admin_load.health(self.findings, clock(720)),
             "pods": {"bound": 90_000 + self.bound, "bound_in_term": self.bound, "running": 5012},
@@ -149,7 +154,7 @@ class Figures:
         ]  # fmt: skip
 
     def places(self) -> Json:
-        return {"active": 40, "backoff": 12, "unschedulable": 31, "in_flight": 64, "gated": 5}
+        return {"active": 40, "backoff": 12, "unschedulable": 31, "in_flight": 64, "gated": 5, "unsupported": 2}
 
     def led(self) -> Json:
         return {"id": f"{self.leader}{self.text}", "url": "http://127.0.0.1:1", "term": self.term, "since": clock(720)}

@@ -20,7 +20,7 @@ from tests.e2e.test_dashboard_page import DRAWERS, VIEWS, page_of, show
 pytestmark = [pytest.mark.process, needs_chromium]
 
 LISTS = {
-    "#/nodes": "/v1/nodes", "#/queue": "/v1/queue", "#/pending": "/v1/pending", "#/policies": "/v1/policies",
+    "#/nodes": "/v1/nodes", "#/queue": "/v1/queue", "#/queues": "/v1/queues", "#/pending": "/v1/pending", "#/policies": "/v1/policies",
     "#/mesh": "/v1/members",
 }  # fmt: skip
 """What each view shows first, and its route."""
@@ -134,7 +134,7 @@ async def test_pending_pods_are_grouped_filtered_and_followed_to_the_pods() -> N
         await tab.page.get_by_role("button", name="Without Namespace team-2").click()
         await expect(groups).to_have_count(8)
         await groups.first.get_by_role("link", name=re.compile("pods of this group")).click()
-        await expect(tab.page.get_by_role("heading", name="Queue")).to_be_visible()
+        await expect(tab.page.get_by_role("heading", name="Scheduling queue")).to_be_visible()
         await expect(tab.page.get_by_label("Namespace")).to_have_value("team-2")
         await expect(tab.page.get_by_label("Rejected by")).to_have_value("NodeAffinity")
         await tab.goto("#/queue?reason=NodeAffinity&class=00000003")
@@ -142,6 +142,32 @@ async def test_pending_pods_are_grouped_filtered_and_followed_to_the_pods() -> N
         await expect(rows(tab.page, "Pods in the queue")).to_contain_text("batch/train-3")
         await tab.page.go_back()
         await expect(tab.page.get_by_label("Namespace")).to_have_value("team-2")
+
+
+async def test_queues_are_a_tree_with_quotas_and_units_are_found_by_phase_and_queue() -> None:
+    async with page_of(Stub()) as tab:
+        await show(tab, "#/queues")
+        queues, units = rows(tab.page, "Queues"), rows(tab.page, "Units")
+        await expect(queues).to_have_count(4)
+        await expect(queues.nth(1)).to_contain_text("in research")
+        await expect(queues.nth(1)).to_contain_text("30 of at most 48, 24 guaranteed")
+        await expect(queues.nth(1).locator(".quota-bar i.borrowed").first).to_be_visible()
+        await expect(queues.nth(3)).to_contain_text("there is no Queue base")
+        await tab.page.get_by_label("State of the queue").select_option("problem")
+        await expect(queues).to_have_count(1)
+        await expect(units).to_have_count(25)
+        await tab.page.get_by_label("Phase").select_option("broken")
+        await expect(units).to_have_count(6)
+        await expect(units.first).to_contain_text("3 of 8")
+        await tab.page.reload()
+        await expect(units).to_have_count(6)
+        await tab.page.get_by_label("Phase").select_option("waiting")
+        await units.first.get_by_role("link", name="batch/train-0").click()
+        drawer = tab.page.locator("dialog.drawer")
+        await expect(drawer).to_contain_text("0 of 8 members on nodes, at least 6 or none")
+        await expect(drawer.get_by_role("table", name="Asked to leave for it")).to_contain_text("web/old")
+        await drawer.get_by_role("link", name="vision").first.click()
+        await expect(drawer.get_by_role("table", name="Units in turn").locator("tbody tr")).to_have_count(6)
 
 
 async def test_lists_are_searched_sorted_and_filtered_and_the_address_keeps_it() -> None:

@@ -25,7 +25,7 @@ OVERLAYS = sorted(p.parent.name for p in (ROOT / "k8s" / "overlays").glob("*/kus
 ADDED = {
     "prod+monitoring": ("prod", "monitoring", "monitoring-mtls"),
     "daemonset-agents+monitoring": ("daemonset-agents", "monitoring"),
-    "partition-agents+learner": ("partition-agents", "learner"),
+    "partition-agents+learner": ("partition-agents", "learner", "plugins-pod-groups"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
 }
 """Overlays with components, as an operator's own overlay would add it."""

@@ -23,7 +23,7 @@ LOADS = {
     "coordinator": ["services.coordinator.app", "uvloop", "shared.adapters.etcd.store", "kubernetes.aio.config"],
     "binder": ["services.binder.app", "uvloop", "shared.adapters.etcd.store", "kubernetes.aio.config"],
     "twin": ["services.twin.__main__", "uvloop"],
-    "cli": ["shared.adapters.etcd.store", "kubernetes.aio.config", "rich", "services.cli.local.up_run"],
+    "cli": ["shared.adapters.etcd.store", "kubernetes.aio.config", "rich", "msgpack", "services.cli.local.up_run"],
 }
 """What a service loads beside the command line, late imports included."""
 

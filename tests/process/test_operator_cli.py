@@ -136,16 +136,16 @@ def test_what_runs_is_shown_to_people_and_to_scripts(operated: Operated) -> None
     full = next(node["name"] for node in nodes if node["pods"])
     assert operated.found("nodes", full)["pods"][0]["ours"] is True
 
-    while not (queue := operated.found("queue", "--place", "unschedulable")):
+    while not (queue := operated.found("pending-pods", "--place", "unschedulable")):
         pass
     assert queue[0]["name"] == "big"
-    assert [pod["uid"] for pod in operated.found("queue", "-n", "default")] == [queue[0]["uid"]]
-    assert operated.found("queue", "-n", "elsewhere") == []
-    assert operated.found("queue", "-l", "app=none") == []
-    assert operated.done("queue", "-l", "!app", "-o", "name") == "pod/big\n"
-    assert "selector" not in operated.refused("queue", "-l", "app in (")
-    assert "NodeResourcesFit" in operated.done("queue")
-    assert operated.done("units") == "nothing is in flight\n"
+    assert [pod["uid"] for pod in operated.found("pending-pods", "-n", "default")] == [queue[0]["uid"]]
+    assert operated.found("pending-pods", "-n", "elsewhere") == []
+    assert operated.found("pending-pods", "-l", "app=none") == []
+    assert operated.done("pending-pods", "-l", "!app", "-o", "name") == "pod/big\n"
+    assert "selector" not in operated.refused("pending-pods", "-l", "app in (")
+    assert "NodeResourcesFit" in operated.done("pending-pods")
+    assert operated.done("units") == "there is no pod group, and no lone pod is on its way\n"
     assert {one["name"] for one in operated.found("decisions")} == {"web-0", "web-1"}
     assert "NodeResourcesFit" in operated.done("explain", "default/big")
     assert operated.found("explain", "default/web-0")["state"] == "bound"
@@ -168,7 +168,7 @@ def test_pausing_and_draining_stop_new_pods_until_resumed(operated: Operated) ->
     while "upgrade" not in operated.done("status"):
         pass  # the leader follows etcd, and an overview is made four times a second at most
     operated.do(mesh.add_pod("later"))
-    while not operated.found("queue", "--place", "active"):
+    while not operated.found("pending-pods", "--place", "active"):
         pass
     assert operated.done("resume") == "scheduling is on\n"
     operated.do(mesh.wait_bound({"later"}, timeout_s=30))

@@ -17,7 +17,7 @@ from services.coordinator.status.reporter import StatusReporter
 from shared.errors import KubeRejected
 from shared.kube.convert import pod_from_api
 from shared.scheduling.cycle.conflicts import check_placement
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 from tests.builders import make_node, make_pod
 from tests.sim.mesh_world import MeshWorld
 from tests.unit.services.binder.ablations import without_compares

@@ -15,7 +15,7 @@ from services.cli.etcd import MeshView, etcd_instead, or_etcd, read_mesh, settin
 from services.cli.listing.kinds import Json, Kind, number, text
 from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import Found, Wanted
-from services.cli.operate.queue import PLACES
+from services.cli.operate.pending import PLACES
 from services.cli.server.options import connector, server_options
 from services.cli.server.watching import show, tell, watch_option, wide_output_option
 from services.cli.terminal.tables import NONE, cell, coloured, paint, printable
@@ -42,7 +42,9 @@ def overview_lines(found: Json, *, colour: bool = False) -> list[str]:
     lines = [
         f"leader      {_leader(leader)}",
         f"scheduling  {_scheduling(_part(found, 'scheduling'), colour=colour)}",
-        f"queue       {_counts({place: queue.get(place, 0) for place in PLACES})}",
+        f"queue       {_queue(queue)}",
+        *_units(_part(found, "units")),
+        *_queues(_part(found, "queues")),
         f"pods        {_counts(pods)}",
         f"rates       {_rates(_part(found, 'rates'))}",
         f"latency     {_ms(whole)}; a round {_ms(rounds)}",
@@ -59,6 +61,28 @@ def overview_lines(found: Json, *, colour: bool = False) -> list[str]:
     if nodes.get("unowned"):
         lines = [paint(line, "yellow", on=colour) if line.startswith("nodes ") else line for line in lines]
     return lines
+
+
+def _queue(found: Json) -> str:
+    """Every place, and those that are not queued at all where the leader tells them."""
+    more = {name: found[name] for name in ("gated", "unsupported") if name in found}
+    return _counts({place: found.get(place, 0) for place in PLACES} | more)
+
+
+def _units(found: Json) -> list[str]:
+    """Pod groups by what they do; nothing of an older leader."""
+    return [f"units       {_counts(found)}"] if found else []
+
+
+def _queues(found: Json) -> list[str]:
+    """How many Queues there are, and what their quotas hold back."""
+    if not found:
+        return []
+    if not found.get("total"):
+        return ["queues      none: units go by priority and arrival"]
+    problems = f", with a problem {found['problems']}" if found.get("problems") else ""
+    waiting, held = found.get("waiting_units", 0), found.get("blocked_units", 0)
+    return [f"queues      {found['total']}, units waiting {waiting}, held by quota {held}{problems}"]
 
 
 def _nodes(found: Json) -> str:

@@ -47,6 +47,20 @@ def complete_changes(context: click.Context, _parameter: click.Parameter, incomp
     return _fitting((text for text in found if text.endswith("=") != ("=" in incomplete)), incomplete)
 
 
+def complete_queues(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of Queues."""
+    return _names(context, "/v1/queues", "name", incomplete)
+
+
+def complete_units(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Pod groups. With ``-n`` by name, else as NAMESPACE/NAME."""
+    namespace = context.params.get("namespace")
+    rows = [row for row in _rows(context, "/v1/units", namespace=namespace) if row.get("source") != "pod"]
+    if namespace:
+        return _fitting((str(row.get("name")) for row in rows), incomplete)
+    return _fitting((f"{row.get('namespace')}/{row.get('name')}" for row in rows), incomplete)
+
+
 def complete_pods(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Pods that are queued: those are the ones that are asked about. With ``-n`` by name, else as NAMESPACE/POD."""
     namespace = context.params.get("namespace")

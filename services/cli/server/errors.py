@@ -21,6 +21,8 @@ REMEDIES = {
     "route_unknown": "is this a coordinator's admin address, and of this version?",
     "node_unknown": "see 'conclave nodes'",
     "pod_unknown": "it is gone, or was never created",
+    "unit_unknown": "see 'conclave units'; of a lone pod ask 'conclave explain'",
+    "queue_unknown": "see 'conclave queue'",
     "policy_unknown": "see 'conclave policy list'",
     "setting_unknown": "see 'conclave settings'",
 }

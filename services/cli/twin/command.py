@@ -67,6 +67,13 @@ def twin() -> None:
 @click.option(
     "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second, with --simulate."
 )
+@click.option(
+    "--kubernetes",
+    type=click.Choice(["1.36", "1.37"]),
+    default="1.36",
+    show_default=True,
+    help="The release to answer for: 1.36 has pod groups in scheduling.k8s.io/v1alpha2, 1.37 in v1beta1.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat uids, generated names and injected faults.")
 def serve(
     host: str,
@@ -80,6 +87,7 @@ def serve(
     faults: Path | None,
     simulate: bool,
     speed: float,
+    kubernetes: str,
     seed: int | None,
 ) -> None:
     """Serve the Kubernetes API from memory until SIGTERM; prints one line when it does."""
@@ -93,6 +101,7 @@ def serve(
         ("--audit", audit),
         ("--requests", requests),
         ("--faults", faults),
+        ("--kubernetes", kubernetes),
         ("--seed", seed),
     ):
         if value is not None:

@@ -169,6 +169,8 @@ class Outcomes:
 
     def _account(self, placed: Placed, node: str) -> None:
         """Count the pod where the binder says it is; the watch confirms it."""
+        if placed.pod.group:
+            self._state.groups.land(placed.placement.uid, node)
         if node != placed.placement.node:
             self._pods.release(placed.placement.uid)
             self._state.cluster.assume(placed.pod, node, self._state.now)

@@ -13,6 +13,7 @@ resolve, do not just drop).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -23,7 +24,7 @@ from services.coordinator.core.state import State
 from services.coordinator.status.reporter import StatusReporter
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
-from shared.wire.messages import MAX_UNITS, VERSION, Eviction, Outcome, Placement, PlacementResult, Plan
+from shared.wire.messages import MAX_UNITS, VERSION, Eviction, Gang, Outcome, Placement, PlacementResult, Plan
 
 REFUSED_FOR_NOW = frozenset(
     {"not_leader", "not_ready", "peer_unreachable", "peer_untrusted", "overloaded", "unauthenticated", "forbidden"}
@@ -76,16 +77,21 @@ class Ledger:
 
     # --- plans --------------------------------------------------------------------------------------------------
 
-    def open(self, placements: list[tuple[Placement, Pod]], follows: int, *, again: bool = False) -> None:
-        """A new plan, sent at once if a binder leads."""
+    def open(
+        self, placements: list[tuple[Placement, Pod]], follows: int, *, gangs: Sequence[Gang] = (), again: bool = False
+    ) -> None:
+        """A new plan, sent at once if a binder leads. ``gangs``: which of the placements stand or fall together."""
         state = self.state
         self._plan_ids += 1
         state.messages += 1
-        plan = Plan(VERSION, state.messages, follows, state.term, self._plan_ids, [p for p, _ in placements])
+        placed = [placement for placement, _ in placements]
+        plan = Plan(VERSION, state.messages, follows, state.term, self._plan_ids, placed, [], list(gangs))
         tried = []
         for placement, pod in placements:
             uid = placement.uid
             self.placed[uid] = Placed(placement, pod, plan.plan_id, state.now)
+            if pod.group:
+                state.groups.send_away(uid)
             if uid in self.reporter.notices:
                 self.reporter.placing(uid)
             entry = state.queue.entries.get(uid)
@@ -190,7 +196,12 @@ class Ledger:
 
     def settle(self, uid: str) -> None:
         """The pod is bound, gone or given back."""
-        if self.placed.pop(uid, None) is not None and uid in self.reporter.notices:
+        placed = self.placed.pop(uid, None)
+        if placed is None:
+            return
+        if placed.pod.group:
+            self.state.groups.take_back(uid)
+        if uid in self.reporter.notices:
             self.reporter.unplaced(uid)
 
     def step(self) -> None:

@@ -46,17 +46,20 @@ from services.coordinator.core.state import CoreSettings, State
 from services.coordinator.core.story import tell_event, tell_instruction
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.core.validate import validate
-from services.coordinator.cycle.cycle import Cycle
+from services.coordinator.cycle.cycle import Cycle, Parts
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.groups.failures import GroupFailures
+from services.coordinator.groups.keeper import GroupKeeper
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.rollout.evaluation import RolloutEvaluation
 from services.coordinator.rollout.variants import Variants
+from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.policy.observation import Need
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 
 SWEEP_QUEUE_S = 30.0
 
@@ -93,7 +96,11 @@ class Core:
         self.intake = ClusterIntake(state, self.registry, self.requeuer)
         self.variants = Variants(state)
         self.evaluation = RolloutEvaluation(state, self.variants)
-        self.cycle = Cycle(state, self.registry, self.variants, self.failures, self.ledger, self.requeuer)
+        group_reporter = GroupReporter(state, self.reporter)
+        self.groups = GroupKeeper(state, group_reporter)
+        self.together = GroupFailures(state, self.failures.conflicts, group_reporter, self.requeuer)
+        parts = Parts(self.failures, self.together, self.requeuer)
+        self.cycle = Cycle(state, self.registry, self.variants, self.ledger, parts)
         self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.preemptor)
         self.control = OperatorControl(state, self.intake, self.evaluation)
         self._timer: float | None = None
@@ -201,7 +208,9 @@ class Core:
         if self.takeover.held:
             self.takeover.ask()
         self.ledger.step()
-        self.cycle.finish()
+        self.groups.step()
+        if self.cycle.finish():
+            self.groups.step()
         self.registry.push_views()
         self.requeuer.step()
         self._again = False
@@ -211,6 +220,7 @@ class Core:
                 break
             if not self.cycle.finish():
                 break
+            self.groups.step()
         if self.preemptor.searches and state.paused is None:
             self.preemptor.step()
         if self.variants.pointer is not None:
@@ -233,6 +243,7 @@ class Core:
             self.cycle.current.deadline if self.cycle.current is not None else None,
             self.evaluation.wake_at() if self.variants.pointer is not None else None,
             self.reporter.wake_at(),
+            self.groups.wake_at(),
         ]
         at = min(time for time in times if time is not None)
         if self._timer is None or at < self._timer or self._timer <= state.now:

@@ -77,6 +77,12 @@ class Stats:
     """Nominations made for pods that need room."""
     victims: int = 0
     """Pods that the API server has agreed to evict."""
+    gangs_placed: int = 0
+    """Pod groups of which at least the minimum was placed."""
+    gangs_refused: int = 0
+    """Times a pod group had no room for its minimum, and none of it was placed."""
+    gangs_partial: int = 0
+    """Gangs that a plan left with fewer members bound than their minimum; stays 0."""
     inherited_intents: int = 0
     """Intents of an earlier term found at the takeover."""
     latencies_s: list[float] = field(default_factory=list)

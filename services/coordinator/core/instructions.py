@@ -71,7 +71,7 @@ class TellPodGroup:
 
 @dataclass(frozen=True, slots=True)
 class EmitEvent:
-    """A Kubernetes event about a pod; a hint for people, its loss is not reported."""
+    """A Kubernetes event about a pod, or what ``regarding`` says; a hint for people, its loss is not reported."""
 
     uid: str
     namespace: str
@@ -85,6 +85,8 @@ class EmitEvent:
     """Of the attempt it is about, where there is one."""
     kind: frozenset[str] = frozenset()
     """What of the note is its reason: a later event of the same pod, reason and kind is the same again."""
+    regarding: tuple[str, str] = ("v1", "Pod")
+    """apiVersion and kind of the object that it is about."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.search import Preemptor
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.scheduling.queue import ClusterEvent
-from shared.scheduling.state.object_changes import drop_object, put_object
+from shared.model.pod_group import group_key
+from shared.scheduling.places import ClusterEvent
+from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
 
 BUDGETS = "poddisruptionbudgets"
 
@@ -53,6 +54,7 @@ class PodIntake:
     def upsert(self, pod: Pod) -> None:
         """A pod was added or changed."""
         state, uid = self._state, pod.uid
+        grouped = bool(pod.group) or uid in state.groups.key_of
         if pod.finished or pod.node_name:
             self._settled(pod)
             return
@@ -64,15 +66,21 @@ class PodIntake:
                 state.gated.add(uid)
             else:
                 state.gated.discard(uid)
+            if grouped:
+                self._outside(pod)
             if uid not in self._ledger.placed and uid not in self._takeover.held:
                 self._drop(uid)
             return
         state.gated.discard(uid)
         if pod.invalid or pod.unsupported:
+            if grouped:
+                state.groups.see_gone(uid)
             self._takeover.settle(uid)
             self._failures.refuse(pod)
             return
         state.untried.pop(uid, None)
+        if grouped:
+            self._regroup(pod)
         if (self._takeover.held or not state.started) and self._takeover.keep(pod):
             return
         if uid in self._preemptor.nominations:
@@ -82,11 +90,30 @@ class PodIntake:
             state.stats.pods_seen += 1
         if (pod.nominated_node or (entry is not None and entry.pod.nominated_node)) and account is None:
             state.cluster.nominate(pod)
-        state.queue.add(pod, state.now)
+        state.queue.add(pod, state.now, gated=grouped)
+
+    def _regroup(self, pod: Pod) -> None:
+        """A member waits; one whose label names another group than before leaves the old one."""
+        state, before = self._state, self._state.groups.key_of.get(pod.uid, "")
+        if before and before != pod.group:
+            state.queue.gate(pod.uid, state.now)
+            if not pod.group:
+                state.queue.ungate(pod.uid, state.now, ClusterEvent.POD_GROUP_CHANGED)
+        state.groups.see_pending(pod)
+
+    def _outside(self, pod: Pod) -> None:
+        """A member that is not to be tried here: another scheduler's, gated by itself, or going."""
+        groups = self._state.groups
+        if pod.scheduler_name != self._state.scheduler_name and not pod.terminating:
+            groups.see_foreign(pod)
+        else:
+            groups.see_gone(pod.uid)
 
     def delete(self, uid: str) -> None:
         """The pod is gone."""
         self._state.gated.discard(uid)
+        if uid in self._state.groups.key_of:
+            self._state.groups.see_gone(uid)
         self._drop(uid)
         self.release(uid)
 
@@ -103,6 +130,11 @@ class PodIntake:
     def _settled(self, pod: Pod) -> None:
         """Bound (by anybody) or finished: it is not pending any more, and counts where it runs."""
         state, requeuer = self._state, self._requeuer
+        if pod.group or pod.uid in state.groups.key_of:
+            if pod.finished or pod.terminating:
+                state.groups.see_gone(pod.uid)
+            else:
+                state.groups.see_bound(pod)
         if pod.finished:
             self._drop(pod.uid)
             self.release(pod.uid)
@@ -188,6 +220,9 @@ class ClusterIntake:
     def change_object(self, kind: str, key: str, item: object | None) -> None:
         """An object of another kind came, changed or went; what it may help is woken."""
         state = self._state
+        if kind in GROUP_SOURCES:
+            self._change_group(group_key(GROUP_SOURCES[kind], *key.split("/", 1)), kind, key, item)
+            return
         if item is None:
             drop_object(state.cluster, kind, key)
         elif put_object(state.cluster, kind, key, item) == item:
@@ -199,6 +234,15 @@ class ClusterIntake:
         elif kind == BUDGETS:
             state.budgets_version += 1
             self._requeuer.budgets_changed()
+
+    def _change_group(self, group: str, kind: str, key: str, item: object | None) -> None:
+        before = self._state.cluster.pod_groups.get(group)
+        if item is None:
+            drop_object(self._state.cluster, kind, key)
+        else:
+            put_object(self._state.cluster, kind, key, item)
+        if self._state.cluster.pod_groups.get(group) != before:
+            self._state.groups.change(group, before)
 
     def settle(self) -> None:
         """After a batch of events: assign the new nodes to agents, offer what nominated pods gave up."""

@@ -19,6 +19,7 @@ from shared.model.pod import Pod
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.pod_groups import PodGroups
 from shared.scheduling.queue import PodQueue
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
@@ -116,6 +117,8 @@ class State:
     feasibility: FeasibilityCache = field(init=False)
     constraints: Constraints = field(init=False)
     queue: PodQueue = field(default_factory=PodQueue)
+    groups: PodGroups = field(init=False)
+    """Which members every pod group has."""
     gated: set[str] = field(default_factory=set)
     """Our pods that are not tried because of their scheduling gates, by uid."""
     untried: dict[str, tuple[Pod, float]] = field(default_factory=dict)
@@ -144,6 +147,7 @@ class State:
             self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES
         )
         self.constraints = Constraints(self.cluster, self.feasibility)
+        self.groups = PodGroups(self.cluster.pod_groups, self.scheduler_name)
 
     def attempted(self, uid: str, result: str) -> None:
         """An attempt to place the pod in flight ended as ``result`` (unschedulable, error); told before it moves on."""

@@ -98,10 +98,11 @@ class Takeover:
             if early is not None:
                 self.held[uid] = early[0]
                 state.cluster.assume(early[0], node, state.now)
+                state.groups.send_away(uid)
         for pod, seen in sorted(self._early.values(), key=lambda item: (item[0].created, item[1], item[0].key)):
             state.stats.pods_seen += 1
             state.cluster.nominate(pod)
-            state.queue.add(pod, seen)
+            state.queue.add(pod, seen, gated=bool(pod.group))
         self._early.clear()
         state.log("takeover_finished", pods=len(state.queue.entries), intents=len(self._intents), held=len(self.held))
 
@@ -131,6 +132,7 @@ class Takeover:
         if any(uid == held for intent in self._intents.values() for held, _ in intent.pods):
             return None
         self._ask_at.pop(uid, None)
+        self._state.groups.take_back(uid)
         return self.held.pop(uid, None)
 
     def settle(self, uid: str) -> None:

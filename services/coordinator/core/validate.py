@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 
 if TYPE_CHECKING:
     from services.coordinator.agents.views import AgentView
@@ -33,6 +33,7 @@ def _places(core: Core) -> Iterator[str]:
     """Every pending pod of ours is in exactly one place (I3)."""
     state, current = core.state, core.cycle.current
     groups = current.groups.values() if current is not None else ()
+    yield from state.groups.validate()
     offered = {unit.pod.uid for group in groups if not group.shadow for unit in group.units}
     for uid, entry in state.queue.entries.items():
         placed = uid in core.ledger.placed

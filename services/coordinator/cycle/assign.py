@@ -46,6 +46,10 @@ class Choice:
     policy: str = ""
 
 
+Mark = tuple[int, int, list[int]]
+"""How far seats were dealt: units taken, heads looked at, heads passed over."""
+
+
 class _Head(NamedTuple):
     """An answer, its node's name ("": its slot means nothing any more), and the policy that gave it."""
 
@@ -54,49 +58,70 @@ class _Head(NamedTuple):
     policy: str
 
 
-def assign(
-    state: State,
-    conflicts: ConflictTracker,
-    pod_class: PodClass,
-    units: Sequence[Unit],
-    lists: Sequence[AgentAnswers],
-) -> tuple[list[Choice], list[Unit], bool]:
-    """For units that their nodes alone decide about: choices in queue order, each assumed; the units for which no head
-    was left; whether that is because a list that was cut ran out: then what comes next is not known, and nothing worse
-    is taken instead."""
-    merged = _Merged(lists, state.rng)
-    allowed = state.feasibility.static_verdict(pod_class).mask
-    taken: list[tuple[Unit, int]] = []
-    left: list[Unit] = []
-    place, kept = 0, list[int]()
-    for unit in units:
-        found, uid = -1, unit.pod.uid
-        raced = uid in conflicts.races
-        for index in kept:
+class PlainSeats:
+    """Of one class whose nodes alone decide: the answered nodes, dealt to units one by one."""
+
+    def __init__(
+        self, state: State, conflicts: ConflictTracker, pod_class: PodClass, lists: Sequence[AgentAnswers]
+    ) -> None:
+        self._state = state
+        self._conflicts = conflicts
+        self._pod_class = pod_class
+        self._merged = _Merged(lists, state.rng)
+        self._allowed = state.feasibility.static_verdict(pod_class).mask
+        self._taken: list[tuple[Unit, int]] = []
+        self._place = 0
+        self._kept: list[int] = []
+
+    @property
+    def dry(self) -> bool:
+        """Whether a list that was cut ran out: what comes next is not known, and nothing worse is taken instead."""
+        return self._merged.dry_at is not None
+
+    def take(self, unit: Unit) -> bool:
+        """Assume the unit on the best node that is left and takes it; False where there is none."""
+        state, merged, conflicts, uid = self._state, self._merged, self._conflicts, unit.pod.uid
+        allowed = self._allowed
+        found, raced = -1, uid in conflicts.races
+        for index in self._kept:
             head = merged.at(index)
-            if head and _takes(state, pod_class, allowed, head) and not (raced and conflicts.avoids(uid, head.name)):
+            takes = head and _takes(state, self._pod_class, allowed, head)
+            if head and takes and not (raced and conflicts.avoids(uid, head.name)):
                 found = index
-                kept.remove(index)
+                self._kept.remove(index)
                 break
         while found < 0:
-            head = merged.at(place)
-            if head is None or (merged.dry_at is not None and place >= merged.dry_at):
+            head = merged.at(self._place)
+            if head is None or (merged.dry_at is not None and self._place >= merged.dry_at):
                 break
-            place += 1
-            if not _takes(state, pod_class, allowed, head):
+            self._place += 1
+            if not _takes(state, self._pod_class, allowed, head):
                 state.stats.misfits += 1
             elif raced and conflicts.avoids(uid, head.name):
-                kept.append(place - 1)
+                self._kept.append(self._place - 1)
             else:
-                found = place - 1
+                found = self._place - 1
         if found < 0 or (head := merged.at(found)) is None:
-            left.append(unit)
-            continue
+            return False
         _assume(state, unit, head.answer, head.name)
-        taken.append((unit, found))
-    # a pod that keeps others away may be assumed there before the binder takes a next-best node
-    wanted = 0 if state.cluster.index.anti_affinity else state.settings.extra_candidates
-    return [_choice(merged, *one, wanted, state.drained.keys()) for one in taken], left, merged.dry_at is not None
+        self._taken.append((unit, found))
+        return True
+
+    def mark(self) -> Mark:
+        """What ``undo`` goes back to."""
+        return len(self._taken), self._place, list(self._kept)
+
+    def undo(self, mark: Mark) -> None:
+        """Everything since the mark is as if it had not been; what was assumed is the caller's to forget."""
+        count, self._place, self._kept = mark
+        del self._taken[count:]
+
+    def choices(self) -> list[Choice]:
+        """The units that were taken, in order."""
+        state = self._state
+        # a pod that keeps others away may be assumed there before the binder takes a next-best node
+        wanted = 0 if state.cluster.index.anti_affinity else state.settings.extra_candidates
+        return [_choice(self._merged, *one, wanted, state.drained.keys()) for one in self._taken]
 
 
 def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: _Head) -> bool:
@@ -181,35 +206,46 @@ class _Node:
     taken: int = 0
 
 
-def assign_guided(
-    state: State,
-    conflicts: ConflictTracker,
-    offered: Guidance,
-    units: Sequence[Unit],
-    lists: Sequence[AgentAnswers],
-) -> tuple[list[Choice], list[Unit]]:
-    """Choices in queue order, each assumed; and the units for which none of the answered nodes is right any more.
+class GuidedSeats:
+    """Of units about which more than the nodes themselves decides: each is judged anew when it is its turn.
 
     Scores were answered with the offer's guidance; each unit's are corrected to the guidance of its own moment.
     """
-    row_of, nodes = state.cache.table.row_of, []
-    for found in lists:
-        for place, (answer, name) in enumerate(zip(found.answers, found.names, strict=True)):
-            row = row_of.get(name)
-            if row is not None and row == answer.slot:
-                nodes.append(_Node(_Head(answer, name, found.policy), row, place))
-    choices: list[Choice] = []
-    left: list[Unit] = []
-    for unit in units:
+
+    def __init__(
+        self, state: State, conflicts: ConflictTracker, offered: Guidance, lists: Sequence[AgentAnswers]
+    ) -> None:
+        self._state = state
+        self._conflicts = conflicts
+        self._offered = offered
+        self._choices: list[Choice] = []
+        self._chosen: list[_Node] = []
+        row_of = state.cache.table.row_of
+        self._nodes: list[_Node] = []
+        for found in lists:
+            for place, (answer, name) in enumerate(zip(found.answers, found.names, strict=True)):
+                row = row_of.get(name)
+                if row is not None and row == answer.slot:
+                    self._nodes.append(_Node(_Head(answer, name, found.policy), row, place))
+
+    @property
+    def dry(self) -> bool:
+        """Whether other nodes than those answered may be right for units that got none, now that some did."""
+        return bool(self._choices)
+
+    def take(self, unit: Unit) -> bool:
+        """Assume the unit on the best of the answered nodes that is right for it now; False where none is."""
+        state = self._state
         guidance = state.constraints.judge(unit.pod)
-        ranked = [] if guidance.rejection is not None else _ranked(state, conflicts, unit, guidance, offered, nodes)
+        ranked: list[_Node] = []
+        if guidance.rejection is None:
+            ranked = _ranked(state, self._conflicts, unit, guidance, self._offered, self._nodes)
         pod_class = unit.pod.pod_class
         allowed = state.feasibility.static_verdict(pod_class).mask
         chosen = next((node for node in ranked if _takes(state, pod_class, allowed, node.head)), None)
         if chosen is None:
-            state.stats.misfits += bool(nodes)
-            left.append(unit)
-            continue
+            state.stats.misfits += bool(self._nodes)
+            return False
         answer, name, policy = chosen.head
         _assume(state, unit, answer, name)
         chosen.taken += 1
@@ -218,8 +254,29 @@ def assign_guided(
         next_best = () if guidance.prefiltered.rules else tuple(o.name for o in others if o.name not in state.drained)
         best = [chosen.head, *others][:MAX_CONSIDERED]
         considered = tuple(Considered(head.name, head.answer.score / SCORE_SCALE, head.answer.accept) for head in best)
-        choices.append(Choice(unit, name, answer, next_best[: state.settings.extra_candidates], considered, policy))
-    return choices, left
+        self._choices.append(
+            Choice(unit, name, answer, next_best[: state.settings.extra_candidates], considered, policy)
+        )  # fmt: skip
+        self._chosen.append(chosen)
+        return True
+
+    def mark(self) -> Mark:
+        """What ``undo`` goes back to."""
+        return len(self._choices), 0, []
+
+    def undo(self, mark: Mark) -> None:
+        """Everything since the mark is as if it had not been; what was assumed is the caller's to forget."""
+        count = mark[0]
+        for node in self._chosen[count:]:
+            node.taken -= 1
+        del self._choices[count:], self._chosen[count:]
+
+    def choices(self) -> list[Choice]:
+        """The units that were taken, in order."""
+        return self._choices
+
+
+Seats = PlainSeats | GuidedSeats
 
 
 def _ranked(

@@ -10,30 +10,28 @@ not pods (ADR 0008). What no node takes goes to the failure handler (``failures.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.agents.views import AgentView, Request
 from services.coordinator.binding.plans import Ledger
-from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
-from services.coordinator.cycle.assign import Choice, assign, assign_guided
-from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, AgentAnswers, Classes, Group
+from services.coordinator.cycle.classes import AgentAnswers, Group
 from services.coordinator.cycle.failures import FailureHandler
+from services.coordinator.cycle.open_cycle import OpenCycle
+from services.coordinator.cycle.placing import Placer
 from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.cycle.taking import Taken, Taker
+from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.rollout.variants import Variants, judged_by
 from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE
-from shared.model.pod import Pod
-from shared.model.unit import Unit
 from shared.policy.observation import Need
 from shared.scheduling.cycle.feasibility import unavailable_message
 from shared.scheduling.cycle.scoring import norms_of
-from shared.scheduling.queue import Place
 from shared.scheduling.state.slot_sets import guidance_of
-from shared.wire.messages import VERSION, ClassDefinition, Offer, Placement, UnitGroup
+from shared.wire.messages import VERSION, ClassDefinition, Offer, UnitGroup
 
 USUAL_WEIGHT = 0.2
 """Weight of the last cycle in the moving mean of what a cycle takes."""
@@ -42,52 +40,38 @@ PATIENCE = 5.0
 """A cycle waits for so many times its usual time before it calls an agent silent: on a machine where every cycle takes
 150 ms, a deadline of 300 ms would suspect everybody in turn."""
 
-WORK_PER_TURN = 160
-"""Budget of one turn for units that no node takes: in units of some 50 us, what one of them costs."""
-
-WORK_IN_FULL = 10
-"""The same for the first of a class that no node takes, or that more than the nodes themselves decides about."""
-
 DISTINCT_SHARE, DISTINCT_SLACK, MOST_DISTINCT = 2, 16, 1024
 """How many different nodes each agent is asked for: so many times the units, and some more, since the best nodes may
 all lie in one domain that is full after the first unit."""
 
 
-@dataclass(slots=True)
-class OpenCycle:
-    """The cycle whose offers are out. ``waiting``: agents that were asked and have not answered; ``missing``: how many
-    own nodes and were not asked, or gave no answer of use."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What units go to that a cycle did not place: lone pods, pod groups, and what they were roused for."""
 
-    groups: dict[int, Group]
-    class_of: dict[int, int]
-    waiting: set[str]
-    missing: int
-    started_at: float
-    deadline: float
-    first_offer: int
-    policy: str
-    """The active one as it was offered."""
+    failures: FailureHandler
+    together: GroupFailures
+    requeuer: Requeuer
 
 
 class Cycle:
     """Begins cycles, hears the agents, ends cycles. ``current``: the one that is offering."""
 
-    def __init__(
-        self, state: State, registry: AgentRegistry, variants: Variants, failures: FailureHandler, ledger: Ledger,
-        requeuer: Requeuer,
-    ) -> None:  # fmt: skip
+    def __init__(self, state: State, registry: AgentRegistry, variants: Variants, ledger: Ledger, parts: Parts) -> None:
         self._state = state
         self._registry = registry
         self._variants = variants
-        self._failures = failures
+        self._failures = parts.failures
         self._ledger = ledger
-        self._requeuer = requeuer
-        self._units = 0
-        self._classes = Classes()
+        self._taker = Taker(state, variants, parts.failures, parts.together)
+        self._placer = Placer(state, registry, parts.failures, parts.together, parts.requeuer)
         self._usual_s = 0.0
         self.current: OpenCycle | None = None
-        self.cut_short = False
+
+    @property
+    def cut_short(self) -> bool:
         """The turn's work was used up by units that no node takes: there is more to do at once."""
+        return self._taker.cut_short
 
     # --- take and offer -------------------------------------------------------------------------------------------
 
@@ -95,7 +79,7 @@ class Cycle:
         """Begin a cycle if units are active, scheduling is not paused, no agent that is asked is busy and the binder
         has room for a plan. Where there are no nodes or no agents, all units are parked."""
         state, failures = self._state, self._failures
-        self.cut_short = False
+        self._taker.cut_short = False
         state.queue.flush(state.now)
         if self.current is not None or state.paused is not None or not state.queue.has_active():
             return False
@@ -109,67 +93,18 @@ class Cycle:
             return False
         if not self._ledger.has_room():
             return False
-        groups, class_of = self._take()
-        if not groups:
+        taken = self._taker.take()
+        if not taken.groups:
             return False
-        self._units += 1
+        number = self._taker.number()
         if self._variants.pointer is not None:
-            self._variants.shadow(groups, class_of, self._classes, self._units)
-        self._offer(agents, missing, groups, class_of)
+            self._variants.shadow(taken.groups, taken.class_of, self._taker.classes, number)
+        self._offer(agents, missing, taken)
         return True
 
-    def _take(self) -> tuple[dict[int, Group], dict[int, int]]:
-        """Units by class, with their PreFilter constraints, and the class of each unit. What does not fit into one
-        offer waits for the next; units that no node takes are told so at once, as many as one turn has time for."""
-        state, variants, constraints = self._state, self._variants, self._state.constraints
-        size_bytes, work = 0, 0
-        groups: dict[int, Group] = {}
-        class_of: dict[int, int] = {}
-        nowhere: dict[Hashable, bool] = {}
-        while len(class_of) < state.settings.batch_units:
-            if work >= WORK_PER_TURN:
-                self.cut_short = state.queue.has_active()
-                break
-            if not (pods := state.queue.pop(1, state.now)):
-                break
-            pod = pods[0]
-            self._units += 1
-            unit = Unit(self._units, (pod,), state.queue.entries[pod.uid].able_since)
-            template = constraints.template(pod)
-            guided = template is not None
-            candidate = variants.has_candidate and variants.takes(pod.uid)
-            looks = variants.looks[candidate]
-            key = variants.key(pod, template, candidate=candidate) if candidate or looks else template
-            known = self._classes.of(pod.pod_class, key)
-            if known.size_bytes > MAX_CLASS_BYTES:
-                work += 1
-                self._failures.too_large(pod, known.size_bytes)
-                continue
-            judged = template if guided else pod.pod_class
-            if judged not in nowhere:
-                nowhere[judged] = constraints.fits_nowhere(pod, guided=guided)
-                work += WORK_IN_FULL if nowhere[judged] or guided else 0
-            if nowhere[judged]:
-                work += 1
-                self._failures.park(unit, guided=guided)
-                continue
-            group = groups.get(known.id)
-            if group is None:
-                size_bytes += known.size_bytes
-                if size_bytes > MAX_ROUND_BYTES:
-                    state.queue.retry(pod.uid, state.now, failed=False)
-                    break
-                group = groups[known.id] = Group(
-                    pod.pod_class, known, guidance=constraints.judge(pod) if guided else None, candidate=candidate,
-                    workload=pod.workload if looks else "",
-                )  # fmt: skip
-            group.units.append(unit)
-            class_of[unit.number] = known.id
-        return groups, class_of
-
-    def _offer(self, agents: list[AgentView], missing: int, groups: dict[int, Group], class_of: dict[int, int]) -> None:
+    def _offer(self, agents: list[AgentView], missing: int, taken: Taken) -> None:
         """Ask every agent that owns nodes for its best slots per class."""
-        state, settings = self._state, self._state.settings
+        state, settings, groups = self._state, self._state.settings, taken.groups
         plain, guided = [], []
         for class_id, group in groups.items():
             units = len(group.units)
@@ -191,11 +126,11 @@ class Cycle:
         longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
         patience_s = min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
         self.current = OpenCycle(
-            groups, class_of, asked, missing, state.now, state.now + patience_s, first_offer,
-            self._variants.title,
+            groups, taken.class_of, taken.order, taken.together, asked, missing, state.now, state.now + patience_s,
+            first_offer, self._variants.title,
         )  # fmt: skip
         state.stats.rounds += 1
-        state.stats.units_offered += len(class_of)
+        state.stats.units_offered += len(taken.class_of)
 
     def _guided(self, view: AgentView, groups: dict[int, Group], guided: list[int]) -> list[UnitGroup]:
         """What one agent is asked about units that its own nodes alone do not decide about."""
@@ -305,61 +240,7 @@ class Cycle:
                 self._registry.suspect(self._registry.views[agent], "silent")
         if self._variants.pointer is not None:
             self._variants.compare(current.groups)
-        placements: list[tuple[Placement, Pod]] = []
-        for group in current.groups.values():
-            if group.shadow:
-                continue
-            units = [unit for unit in group.units if self._stands(unit, group)]
-            conflicts = self._failures.conflicts
-            if group.guidance is None:
-                choices, left, dry = assign(state, conflicts, group.pod_class, units, group.lists)
-                if left and dry:
-                    group.known.widen()
-            else:
-                choices, left = assign_guided(state, conflicts, group.guidance, units, group.lists)
-                dry = bool(choices)
-            for choice in choices:
-                placements.append((self._placement(choice), choice.unit.pod))
-                self._requeuer.attempt_ended(choice.unit.pod.uid, choice.node)
-            for unit in left:
-                if dry and choices and not (group.guidance is not None and state.constraints.waits(unit.pod)):
-                    state.queue.retry(unit.pod.uid, state.now, failed=False)  # it was not lost: nobody was asked
-                else:
-                    unowned = len(self._registry.ownership.unowned)
-                    self._failures.give_back(unit, group, missing=current.missing, unowned=unowned)
+        placements, gangs = self._placer.place(current)
         if placements:
-            self._ledger.open(placements, current.first_offer)
+            self._ledger.open(placements, current.first_offer, gangs=gangs)
         return True
-
-    def _stands(self, unit: Unit, group: Group) -> bool:
-        """Whether the pod is still the one that was offered, and judged as it was; else it is tried again, or gone."""
-        state = self._state
-        entry = state.queue.entries.get(unit.pod.uid)
-        if entry is None or entry.place is not Place.IN_FLIGHT:
-            return False
-        before, pod, cluster = unit.pod, entry.pod, state.cluster
-        if (before.pod_class, before.labels, before.relations) == (pod.pod_class, pod.labels, pod.relations):
-            # of a plain unit: a pod assumed since may keep it away, then its nodes alone do not decide any more
-            changing = group.guidance is None and bool(cluster.index.anti_affinity or cluster.nominated)
-            if not changing or state.constraints.template(before) is None:
-                return True
-        state.queue.retry(before.uid, state.now, failed=False)
-        return False
-
-    def _placement(self, choice: Choice) -> Placement:
-        state, entry = self._state, self._state.queue.entries[choice.unit.pod.uid]
-        pod = entry.pod  # the newest: its resourceVersion is a precondition of the Binding
-        unit, waited_us = choice.unit.number, max(0, int((state.now - choice.unit.since) * 1e6))
-        name, _, told = choice.policy.rpartition("@")
-        policy, version = (name, int(told)) if name else (state.policy, choice.answer.policy_version)
-        state.recent.remember(
-            pod.uid,
-            PastDecision(
-                state.now, unit, choice.node, policy, version, choice.considered, pod.uid, pod.namespace, pod.name,
-                entry.attempts + 1,
-            ),
-        )  # fmt: skip
-        return Placement(
-            unit, pod.uid, pod.namespace, pod.name, pod.resource_version, choice.node, list(choice.alternatives),
-            policy, version, choice.answer.score, waited_us,
-        )  # fmt: skip

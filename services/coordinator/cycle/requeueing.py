@@ -25,9 +25,10 @@ from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.model.resources import PODS
+from shared.scheduling.cycle.room import room_for
 from shared.scheduling.matching.pod_terms import means, own_condition
 from shared.scheduling.parked_groups import RELATIONAL, Group, Room
-from shared.scheduling.queue import ClusterEvent
+from shared.scheduling.places import ClusterEvent, OwnEvent
 from shared.scheduling.state.node_table import PODS_COLUMN
 
 WORK_PER_TURN = 400
@@ -84,7 +85,7 @@ class Requeuer:
         self._preemptor = preemptor
         self._nodes: dict[str, _Change] = {}
         self._pods: dict[Hashable, tuple[Pod, ClusterEvent]] = {}
-        self._groups: dict[int, ClusterEvent] = {}
+        self._groups: dict[int, ClusterEvent | OwnEvent] = {}
         self._objects: dict[ClusterEvent, set[str]] = {}
         self._budgets = self._joined = False
         self._unjudged: deque[str] = deque()
@@ -137,7 +138,8 @@ class Requeuer:
         elif not roused.node_name:
             group = self._state.queue.waiting.groups.get(roused.key)
             if group is not None:
-                self._groups[group.number] = ClusterEvent.POD_ADDED
+                event = OwnEvent.ROUSED if group.needs else ClusterEvent.POD_ADDED
+                self._groups.setdefault(group.number, event)
 
     # --- work ---------------------------------------------------------------------------------------------------
 
@@ -287,6 +289,8 @@ class Requeuer:
         if group is None:
             return 0
         pod, free = group.pod, self._free(row)
+        if group.needs:
+            return self._gather(group, row, free, event)
         if not self._leaves_room(pod, free, taken):
             self._look_for_victims(group, row)
             return 1
@@ -323,12 +327,48 @@ class Requeuer:
         if self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:
             self._preemptor.look_again(group, row)
 
-    def _judge(self, number: int, event: ClusterEvent) -> int:
+    def _gather(self, group: Group, row: int, free: Room, event: ClusterEvent) -> int:
+        """Count a node's room towards what pod groups lack: none is roused before there may be enough for one."""
+        if self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:
+            places = self._places(group.pod, free, {})
+            if places > 0:
+                group.gained += 1
+                group.lack -= places
+                if group.lack <= 0:
+                    self._groups[group.number] = event
+        return 1
+
+    def _judge_gangs(self, group: Group, event: ClusterEvent | OwnEvent) -> int:
+        """Rouse the pod groups, as they came, for which there may be room on all nodes together; not those that were
+        tried since room was last gained."""
+        state, pod = self._state, group.pod
+        if event is not OwnEvent.ROUSED:
+            group.gained += 1
+        guidance = state.constraints.judge(pod) if state.constraints.template(pod) is not None else None
+        if guidance is not None and guidance.rejection is not None:
+            return JUDGED_IN_FULL
+        mask = guidance.mask if guidance is not None else None
+        mask = state.feasibility.of(pod.pod_class).mask if mask is None else mask
+        left = room_for(state.cache.table, pod.pod_class, mask)
+        able = [uid for uid, need in group.needs.items() if need <= left and group.gained > group.tried[uid]]
+        work = JUDGED_IN_FULL + len(group.needs) // LOOKED_UP
+        for uid in sorted(able, key=group.members.__getitem__)[:ROUSED_AT_ONCE]:
+            need = group.needs[uid]
+            if need <= left and state.queue.rouse(uid, state.now, event):
+                left -= need
+                state.stats.woken += 1
+                self._roused[uid] = _Roused("", group.key, counted=False)
+        group.lack = max(1, min(group.needs.values(), default=1) - left)
+        return work
+
+    def _judge(self, number: int, event: ClusterEvent | OwnEvent) -> int:
         """Judge a group on all nodes: a change elsewhere may have helped it anywhere."""
         state = self._state
         group = state.queue.waiting.numbered(number)
         if group is None:
             return 0
+        if group.needs:
+            return self._judge_gangs(group, event)
         pod = group.pod
         if state.constraints.fits_nowhere(pod):
             self._preemptor.look_again(group, None)
@@ -339,7 +379,9 @@ class Requeuer:
         self._rouse(group, count, "", event, counted=False)
         return JUDGED_IN_FULL
 
-    def _rouse(self, group: Group, count: int, node_name: str, event: ClusterEvent, *, counted: bool) -> None:
+    def _rouse(
+        self, group: Group, count: int, node_name: str, event: ClusterEvent | OwnEvent, *, counted: bool
+    ) -> None:
         state = self._state
         for uid in group.first(count):
             if state.queue.rouse(uid, state.now, event):

@@ -25,7 +25,7 @@ from shared.policy.rollout.rollout import AUTOMATIC
 from shared.ports import Clock
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 from shared.wire.records import PolicyPointer
 
 BEAT_S = 0.25

@@ -19,7 +19,9 @@ from services.coordinator.http.routes import (
     pending,
     policies,
     queue,
+    queues,
     settings,
+    units,
 )
 from shared.runtime.http import openapi
 from shared.runtime.http.callers import Role
@@ -44,6 +46,8 @@ ROUTES: tuple[Route, ...] = (
     *members.ROUTES,
     *nodes.ROUTES,
     *queue.ROUTES,
+    *queues.ROUTES,
+    *units.ROUTES,
     *pending.ROUTES,
     *decisions.ROUTES,
     *policies.ROUTES,

@@ -17,7 +17,8 @@ from services.coordinator.core.state import State
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
-from shared.scheduling.queue import Entry, Place
+from shared.scheduling.places import Place
+from shared.scheduling.queue_entries import Entry
 
 NAMES_TOLD = 3
 

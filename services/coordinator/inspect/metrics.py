@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from services.coordinator.core.core import Core
 from services.coordinator.core.counters import Stats
 from shared.runtime.observe.metrics import Metrics
-from shared.scheduling.queue import ClusterEvent, OwnEvent, Place
+from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 
 ATTEMPT_BUCKETS_S = tuple(0.001 * 2**n for n in range(15))
 SLI_BUCKETS_S = tuple(0.01 * 2**n for n in range(20))

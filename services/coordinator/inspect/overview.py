@@ -8,7 +8,6 @@ It shows no label, image or environment of any pod. Nodes: ``nodes.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from heapq import nsmallest
 
 from msgspec import Struct, field
 
@@ -21,7 +20,8 @@ from services.coordinator.inspect.pending import UNTRIED, class_name, reason_of
 from services.coordinator.inspect.throughput import Quantiles, Rates, Throughput
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
-from shared.scheduling.queue import Entry, Place
+from shared.scheduling.places import Place
+from shared.scheduling.queue_entries import Entry
 
 WallOf = Callable[[float], str]
 """Seconds of the core's clock to RFC 3339 in UTC."""
@@ -165,17 +165,7 @@ def queue_counts(core: Core) -> dict[str, int]:
 
 def units(core: Core, wall_of: WallOf) -> Iterator[UnitInFlight]:
     """Everything on its way, in no particular order; its number is bounded by the plans and the cycle in flight."""
-    return (_unit(core, uid, found, wall_of) for uid, found in _in_flight(core).items())
-
-
-def unit_page(
-    core: Core, wall_of: WallOf, *, after: str = "", limit: int = 100
-) -> tuple[list[UnitInFlight], str | None]:
-    """(the next units by key, ``after`` of the next page or None)."""
-    on_its_way = _in_flight(core)
-    found = nsmallest(limit + 1, (uid for uid in on_its_way if uid > after))
-    page = [_unit(core, uid, on_its_way[uid], wall_of) for uid in found[:limit]]
-    return page, page[-1].key if len(found) > limit else None
+    return (unit_in_flight(core, uid, found, wall_of) for uid, found in in_flight(core).items())
 
 
 def decisions(core: Core, wall_of: WallOf, limit: int) -> list[DecisionShown]:
@@ -251,7 +241,7 @@ def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) ->
     )
 
 
-def _in_flight(core: Core) -> dict[str, Pod | Placed]:
+def in_flight(core: Core) -> dict[str, Pod | Placed]:
     """By uid: a pod that is offered or promised by an earlier leader, or a placement."""
     current = core.cycle.current
     found: dict[str, Pod | Placed] = {}
@@ -263,7 +253,8 @@ def _in_flight(core: Core) -> dict[str, Pod | Placed]:
     return found
 
 
-def _unit(core: Core, uid: str, found: Pod | Placed, wall_of: WallOf) -> UnitInFlight:
+def unit_in_flight(core: Core, uid: str, found: Pod | Placed, wall_of: WallOf) -> UnitInFlight:
+    """One of ``in_flight``, for people."""
     node, at = "", None
     if isinstance(found, Placed):
         state, node, at = "placed" if found.answered else "planned", found.placement.node, found.since

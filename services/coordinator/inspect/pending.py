@@ -25,7 +25,8 @@ from shared.model.pod import Pod
 from shared.scheduling.explain.failing import failing_rules, tally
 from shared.scheduling.explain.helping import Help, copies, helps_for
 from shared.scheduling.gates import why_untried
-from shared.scheduling.queue import Entry, Place
+from shared.scheduling.places import Place
+from shared.scheduling.queue_entries import Entry
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray
 
 GROUPED = 500

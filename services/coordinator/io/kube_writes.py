@@ -12,12 +12,13 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from services.coordinator.core.events import ConditionFailed, ConditionWritten, Event, NominationStored, PodFetched
-from services.coordinator.core.instructions import EmitEvent, FetchPod, PatchCondition
+from services.coordinator.core.instructions import EmitEvent, FetchPod, PatchCondition, TellPodGroup
+from services.coordinator.io.group_writes import Cancellable, GroupWrites
 from services.coordinator.status.event_recorder import Recorder, Series
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube.convert import pod_from_api
@@ -34,19 +35,11 @@ EVENTS_IN_FLIGHT = 4
 COME_AGAIN = frozenset({409, 422, 429})
 """Refusals of a condition by what the pod or the API server is just now."""
 
-Work = PatchCondition | EmitEvent | FetchPod
-
-
-class Cancellable(Protocol):
-    """What ``call_later`` returns."""
-
-    def cancel(self) -> None:
-        """It is not to happen."""
-        ...
+Work = PatchCondition | EmitEvent | FetchPod | TellPodGroup
 
 
 class KubeWrites:
-    """Carries out ``PatchCondition``, ``EmitEvent`` and ``FetchPod``. ``start``: runs a call beside everything else."""
+    """Carries out ``Work``. ``start``: runs a call beside everything else."""
 
     def __init__(
         self, api: KubeApi, post: Callable[[Event], None], *, controller: str, instance: str, clock: Clock,
@@ -67,6 +60,7 @@ class KubeWrites:
         self._told_of_overload = False
         self._closed = False
         self.recorder = Recorder()
+        self.groups = GroupWrites(api, clock, start, self.submit, call_later)
         self.events_written = 0
 
     def submit(self, work: Work) -> None:
@@ -76,6 +70,8 @@ class KubeWrites:
                 self._start(self.patch(work))
             case FetchPod():
                 self._start(self.fetch(work))
+            case TellPodGroup():
+                self.groups.submit(work)
             case EmitEvent():
                 if not self.recorder.add(work, self._clock()) and not self._told_of_overload:
                     self._told_of_overload = True
@@ -85,6 +81,7 @@ class KubeWrites:
     def close(self) -> None:
         """No more events are written."""
         self._closed = True
+        self.groups.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -191,8 +188,8 @@ class KubeWrites:
             "action": event.action,
             "note": event.note,
             "regarding": {
-                "apiVersion": "v1",
-                "kind": "Pod",
+                "apiVersion": event.regarding[0],
+                "kind": event.regarding[1],
                 "namespace": event.namespace,
                 "name": event.name,
                 "uid": event.uid,

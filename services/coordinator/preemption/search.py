@@ -33,6 +33,7 @@ from shared.scheduling.cycle.feasibility import failure_message, unavailable_mes
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
 from shared.scheduling.framework import Code
 from shared.scheduling.parked_groups import Group, group_key
+from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.preemption.preemption import (
     NEVER,
     TERMINATING,
@@ -44,7 +45,6 @@ from shared.scheduling.preemption.preemption import (
     select_victims,
 )
 from shared.scheduling.preemption.resolvable import NO_VICTIMS, NOT_HELPFUL
-from shared.scheduling.queue import ClusterEvent, Place
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
 
 OUTCOMES: dict[int, str] = {

@@ -13,6 +13,7 @@ import { nodeInto } from "./node_panel.js";
 import { identify, may, who } from "./session.js";
 import { signIn } from "./sign_in.js";
 import { startTheme } from "./theme.js";
+import { queueInto, unitInto } from "./unit_panel.js";
 import { decisionsView } from "./views/decisions.js";
 import { healthView } from "./views/health.js";
 import { meshView } from "./views/mesh.js";
@@ -21,9 +22,10 @@ import { overviewView } from "./views/overview.js";
 import { pendingView } from "./views/pending.js";
 import { policiesView } from "./views/policies.js";
 import { queueView } from "./views/queue.js";
+import { queuesView } from "./views/queues.js";
 
 const VIEWS = {
-  "": overviewView, nodes: nodesView, pending: pendingView, queue: queueView, decisions: decisionsView, policies: policiesView, mesh: meshView, health: healthView,
+  "": overviewView, nodes: nodesView, pending: pendingView, queue: queueView, queues: queuesView, decisions: decisionsView, policies: policiesView, mesh: meshView, health: healthView,
 };
 const RETRY_MS = 1000;
 
@@ -45,6 +47,16 @@ function show() {
   if (first === "nodes" && second) {
     if (!view) open("nodes");
     nodeInto(openDrawer(second, leaveDrawer), second, () => view.changed?.());
+    return;
+  }
+  if (first === "units" && third) {
+    if (!view) open("queues");
+    unitInto(openDrawer(`${second}/${third}`, leaveDrawer), second, third);
+    return;
+  }
+  if (first === "queues" && second) {
+    if (!view) open("queues");
+    queueInto(openDrawer(second, leaveDrawer), second);
     return;
   }
   closeDrawer();

@@ -30,6 +30,10 @@ VERSION: Json = {
 }
 """The API version that is answered for; the rest says that this is the twin."""
 
+NEWER: Json = {
+    **VERSION, "minor": "37", "emulationMinor": "37", "minCompatibilityMinor": "36", "gitVersion": "v1.37.0"
+}  # fmt: skip
+
 _HEALTH = ("healthz", "livez", "readyz")
 _CHECKS = ("ping", "log", "etcd", "informer-sync")
 
@@ -74,7 +78,7 @@ def serve_document(
     if path.rstrip("/") == "":
         return out.json({"paths": paths(registry)})
     if first == "version" and len(parts) == 1:
-        return out.json(VERSION)
+        return out.json(VERSION if registry.kubernetes == "1.36" else NEWER)
     if first == "metrics" and len(parts) == 1:
         return answers.text(f"# TYPE apiserver_storage_objects gauge\nrevision {registry.store.revision}\n")
     if first == "openapi":

@@ -37,6 +37,7 @@ from services.twin.kinds.workload.apps import (
 )
 from services.twin.kinds.workload.autoscaling import AutoscalerStrategy, AutoscalerV1Strategy
 from services.twin.kinds.workload.batch import CronJobStrategy, JobStrategy
+from services.twin.kinds.workload.pod_groups import pod_group_strategies
 from services.twin.registry.strategy import Json, Strategy
 
 _STRATEGIES: tuple[type[Strategy], ...] = (
@@ -76,9 +77,13 @@ _STRATEGIES: tuple[type[Strategy], ...] = (
 )
 
 
-def all_strategies() -> list[Strategy]:
+KUBERNETES = ("1.36", "1.37")
+"""The releases that are answered for; they differ in the version of scheduling.k8s.io that has pod groups."""
+
+
+def all_strategies(kubernetes: str = KUBERNETES[0]) -> list[Strategy]:
     """One strategy per served (group, version, kind), the core group first."""
-    return [*(strategy() for strategy in _STRATEGIES), *plain_strategies()]
+    return [*(strategy() for strategy in _STRATEGIES), *plain_strategies(), *pod_group_strategies(kubernetes)]
 
 
 def bootstrap_objects() -> list[tuple[str, str, Json]]:

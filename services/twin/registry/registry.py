@@ -40,6 +40,8 @@ class TwinRegistry(ChangeStore):
         super().__init__(Store(window=window), clock, rng)
         self._kinds: dict[tuple[str, str], dict[str, ServedKind]] = {}
         self._stored: dict[str, ServedKind] = {}
+        self.kubernetes = "1.36"
+        """The release that is answered for."""
         self._second = -1
         self._second_text = ""
         for strategy in strategies:

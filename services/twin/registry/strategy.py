@@ -184,6 +184,9 @@ class KindInfo:
     storage: str = ""
     """``plural.group`` of the resource that stores it; empty = its own. A second version or a second group of one
     storage (events.k8s.io over core events) names the first here and converts (``to_storage``, ``from_storage``)."""
+    gated: bool = False
+    """Behind a feature gate that a real server has off by default. The document of its group alone, as recorded from
+    such a server, leaves the version out; all other discovery has it."""
     storage_version_hash: str = ""
     """Opaque, eight bytes in base64, as discovery prints it."""
 

@@ -21,7 +21,7 @@ import msgspec
 
 from shared.adapters.kube.transport import KubeAccess, KubeTransport
 from shared.adapters.kube.watch import WatchPolicy, watch_batches
-from shared.errors import ConfigError, KubeExpired, KubeRejected, KubeUnknown
+from shared.errors import ConfigError, KubeError, KubeExpired, KubeRejected, KubeUnknown
 from shared.kube.decoding import UNREADABLE, decode_page, object_decoder
 from shared.kube.node_metrics import PATH as METRICS_PATH
 from shared.kube.node_metrics import NodeMetric, decode_node_metrics
@@ -101,6 +101,17 @@ class KubeClient:
                 raise ConfigError(
                     f"{self._base_url}: no answer from the API server ({error}); check that it runs"
                 ) from error
+
+    async def may_list(self, resource: Resource[Any], *, timeout_s: float = 5.0) -> bool:
+        """Whether ``resource`` is served and ours to list; True also where the server does not say."""
+        route, query = f"list {resource.plural}", {"limit": "1"}
+        try:
+            await self._http.request(route, "GET", resource.path(), query=query, timeout_s=timeout_s)
+        except KubeRejected as error:
+            return error.status not in (401, 403, 404)
+        except KubeError:
+            return True
+        return True
 
     async def list(self, resource: Resource[T], *, timeout_s: float = 60.0) -> ObjectList[T]:
         """See ``KubeApi.list``. An expired continue token starts anew, the second time without pages."""

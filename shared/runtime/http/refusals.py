@@ -49,6 +49,8 @@ CODES: dict[str, Code] = {
         Code("route_unknown", 404, "there is no such route", "see the list of routes"),
         Code("node_unknown", 404, "there is no node of this name", "list the nodes"),
         Code("pod_unknown", 404, "there is no pod of this name, or it is gone", "look for it with kubectl"),
+        Code("unit_unknown", 404, "there is no pod group of this name", "list the units; explain a lone pod"),
+        Code("queue_unknown", 404, "there is no Queue of this name", "list the queues"),
         Code("policy_unknown", 404, "there is no policy of this name", "list the policies"),
         Code("method_not_allowed", 405, "the route takes another method", "the header Allow names it"),
         Code("body_timeout", 408, "the body came too slowly", "look at the network; had no effect"),

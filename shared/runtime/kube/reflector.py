@@ -23,7 +23,7 @@ import structlog
 from shared.backoff import backoff_s
 from shared.errors import KubeError, KubeExpired, KubeRejected
 from shared.kube.known import KnownObjects
-from shared.kube.resources import Resource, WatchEvent
+from shared.kube.resources import ObjectList, Resource, WatchEvent
 from shared.ports import Clock, KubeApi
 from shared.runtime.process.service import boottime
 
@@ -38,7 +38,7 @@ MAX_BACKOFF_S = 30.0
 HEALTHY_AFTER_S = 30.0
 """A watch that held so long resets the backoff of lists."""
 
-UNSERVED_RETRY_S = 300.0
+UNSERVED_RETRY_S = 30.0
 """How often an optional kind that was refused (403) or is not served (404) is asked for again."""
 
 
@@ -57,7 +57,9 @@ class Reflector(Generic[T]):
 
     ``relist_gate``: give all reflectors of a process the same semaphore of 1, so that lists, the expensive calls,
     run one at a time. ``rng`` spreads the lists of many processes after an API server's restart. ``optional``: a kind
-    that the server refuses or does not serve is told once and counts as empty.
+    that the server refuses or does not serve is told once and counts as empty. ``older``: earlier versions of the kind,
+    the newest first, for a server that does not have it in ``resource``'s; asked for anew with every list, so that a
+    server that was upgraded under us goes on where the old one was: what it has no more is deleted then, not before.
     """
 
     def __init__(
@@ -71,11 +73,15 @@ class Reflector(Generic[T]):
         list_timeout_s: float = 60.0,
         backoff_s: float = BACKOFF_S,
         optional: bool = False,
+        older: Sequence[Resource[T]] = (),
+        unserved_retry_s: float = UNSERVED_RETRY_S,
     ) -> None:
         self.relists = 0
         self.synced = asyncio.Event()
         self._api = api
-        self._resource = resource
+        self._resource = self._served = resource
+        self._versions = (resource, *older)
+        self._unserved_retry_s = unserved_retry_s
         self._known: KnownObjects[T] = KnownObjects(resource)
         self._gate = relist_gate if relist_gate is not None else asyncio.Semaphore(1)
         self._clock = clock
@@ -91,7 +97,7 @@ class Reflector(Generic[T]):
         """Events for ever, never an empty batch; errors are waited out. Call once; close it with ``aclose``."""
         failures = 0
         while True:
-            listed_at = self._clock()
+            listed_at, lists = self._clock(), self.relists
             try:
                 async with contextlib.aclosing(self._list_then_watch()) as told:
                     async for batch in told:
@@ -99,13 +105,14 @@ class Reflector(Generic[T]):
             except KubeExpired as error:
                 log.info("watch_expired", resource=self._resource.plural, error=error)
             except KubeError as error:
-                if self._optional and isinstance(error, KubeRejected) and error.status in (403, 404):
+                refused = isinstance(error, KubeRejected) and error.status in (403, 404)
+                if self._optional and refused and self.relists == lists:
                     if not self.synced.is_set():
-                        log.warning("kind_not_readable", resource=self._resource.plural, error=error)
+                        log.warning("kind_not_readable", resource=self._resource.name, error=error)
                         self.synced.set()
                         yield [Synced("")]
                     failures = 0
-                    await asyncio.sleep(UNSERVED_RETRY_S)
+                    await asyncio.sleep(self._unserved_retry_s)
                     continue
                 log.warning("reflector_failed", resource=self._resource.plural, failures=failures, error=error)
             failures = 0 if self._clock() - listed_at >= HEALTHY_AFTER_S else failures + 1
@@ -121,7 +128,7 @@ class Reflector(Generic[T]):
 
     async def _list_then_watch(self) -> AsyncGenerator[Batch[T], None]:
         async with self._gate:
-            listed = await self._api.list(self._resource, timeout_s=self._list_timeout_s)
+            listed = await self._list()
         self.relists += 1
         events = self._known.relist(listed)
         for start in range(0, len(events), BATCH):
@@ -130,10 +137,26 @@ class Reflector(Generic[T]):
         if not self.synced.is_set():
             self.synced.set()
             yield [Synced(listed.resource_version)]
-        watch = self._api.watch_batches(self._resource, resource_version=listed.resource_version)
+        watch = self._api.watch_batches(self._served, resource_version=listed.resource_version)
         del listed, events
         async with contextlib.aclosing(watch):
             async for batch in watch:
                 told = self._known.apply(batch)
                 if told:
                     yield told
+
+    async def _list(self) -> ObjectList[T]:
+        """The list of the newest version that is served."""
+        for version in self._versions:
+            try:
+                listed = await self._api.list(version, timeout_s=self._list_timeout_s)
+            except KubeRejected as error:
+                if error.status != 404 or version is self._versions[-1]:
+                    raise
+            else:
+                if version is not self._served:
+                    log.info("kind_served_as", resource=version.name, version=version.version)
+                    self._served = version
+                    self._known.doubt()
+                return listed
+        raise AssertionError("there is at least one version")

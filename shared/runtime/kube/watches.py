@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
 from shared.errors import ObjectError
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.convert_relations import node_images
-from shared.kube.objects import ObjectMeta
-from shared.kube.resources import NODES, PODS, Deleted, Malformed, Upserted
-from shared.kube.scheduling_kinds import SchedulingKind
+from shared.kube.pod_groups import JobChange, JobGroups
+from shared.kube.resources import NAMESPACES, NODES, PODS, Deleted, Malformed, Upserted
+from shared.kube.scheduling_kinds import JOBS, SchedulingKind
 from shared.model.cluster_events import (
     ClusterEvent,
     Listed,
@@ -25,6 +26,7 @@ from shared.model.cluster_events import (
     PodDeleted,
     PodUpserted,
 )
+from shared.model.pod_group import Source
 from shared.ports import KubeApi
 from shared.runtime.kube.reflector import Batch, Reflector, Synced
 
@@ -33,9 +35,9 @@ log = structlog.get_logger()
 Post = Callable[[list[ClusterEvent]], None]
 
 
-async def follow_pods(api: KubeApi, post: Post) -> None:
-    """Every pod; eternal."""
-    await Reflector(api, PODS).run(lambda batch: post(pod_events(batch)))
+async def follow_pods(api: KubeApi, post: Post, *, job_groups: bool = True) -> None:
+    """Every pod; eternal. See ``pod_events``."""
+    await Reflector(api, PODS).run(lambda batch: post(pod_events(batch, job_groups=job_groups)))
 
 
 async def follow_nodes(api: KubeApi, post: Post, *, images: bool = False, drop_malformed: bool = False) -> None:
@@ -46,29 +48,81 @@ async def follow_nodes(api: KubeApi, post: Post, *, images: bool = False, drop_m
 
 
 async def follow_objects(
-    api: KubeApi, kind: SchedulingKind, post: Post, *, saw: Callable[[ObjectMeta], None] | None = None
+    api: KubeApi, kind: SchedulingKind, post: Post, *, saw: Callable[[Batch[Any]], None] | None = None
 ) -> None:
     """One of the other kinds that rules read; eternal. One that is not served or not ours to read counts as empty.
 
-    ``saw`` is shown the metadata of each object that came or changed."""
+    ``saw`` is shown each batch before it is posted."""
 
     def take(batch: Batch[Any]) -> None:
         if saw is not None:
-            for event in batch:
-                if isinstance(event, Upserted):
-                    saw(event.object.metadata)
+            saw(batch)
         post(object_events(kind, batch))
 
-    await Reflector(api, kind.resource, optional=True).run(take)
+    await Reflector(api, kind.resource, optional=True, older=kind.older).run(take)
 
 
-def pod_events(batch: Batch[Any]) -> list[ClusterEvent]:
-    """What a batch of the pods' watch tells a core."""
+class JobWatch:
+    """Jobs as pod groups; the watch of the namespaces, which say which Jobs are gangs, shows its batches to it.
+
+    The list of the Jobs counts as complete when that of the namespaces is complete too.
+    """
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._groups = JobGroups()
+        self._to_list = {JOBS.name, NAMESPACES.plural}
+
+    async def follow(self, api: KubeApi) -> None:
+        """Every Job; eternal."""
+        await Reflector(api, JOBS.resource, optional=True).run(self._take)
+
+    def saw_namespaces(self, batch: Batch[Any]) -> None:
+        """What a batch of the namespaces' watch means for Jobs."""
+        changes: list[JobChange] = []
+        for event in batch:
+            match event:
+                case Upserted():
+                    changes += self._groups.put_namespace(event.object.metadata)
+                case Deleted():
+                    self._groups.drop_namespace(event.object.metadata.name)
+        self._tell(changes, NAMESPACES.plural if any(isinstance(one, Synced) for one in batch) else "")
+
+    def _take(self, batch: Batch[Any]) -> None:
+        changes: list[JobChange] = []
+        for event in batch:
+            match event:
+                case Upserted():
+                    changes += self._groups.put(event.object)
+                case Deleted():
+                    changes += self._groups.drop(event.object.metadata.namespace or "", event.object.metadata.name)
+                case Malformed():
+                    bad = event.object
+                    log.warning("object_malformed", kind=JOBS.name, key=f"{bad.namespace}/{bad.name}", error=bad.error)
+                    changes += self._groups.drop(bad.namespace, bad.name)
+        self._tell(changes, JOBS.name if any(isinstance(one, Synced) for one in batch) else "")
+
+    def _tell(self, changes: list[JobChange], listed: str) -> None:
+        events: list[ClusterEvent] = [ObjectChanged(JOBS.name, key, group) for key, group in changes]
+        if listed in self._to_list:
+            self._to_list.discard(listed)
+            if not self._to_list:
+                events.append(Listed(JOBS.name))
+        if events:
+            self._post(events)
+
+
+def pod_events(batch: Batch[Any], *, job_groups: bool = True) -> list[ClusterEvent]:
+    """What a batch of the pods' watch tells a core. ``job_groups`` False: pods of Jobs are in no group, because the
+    Jobs are not ours to read and their pods would wait for them for ever."""
     events: list[ClusterEvent] = []
     for event in batch:
         match event:
             case Upserted():
-                events.append(PodUpserted(pod_from_api(event.object)))
+                pod = pod_from_api(event.object)
+                if not job_groups and pod.group.startswith(f"{Source.JOB.value}:"):
+                    pod = replace(pod, group="")
+                events.append(PodUpserted(pod))
             case Deleted():
                 events.append(PodDeleted(event.object.metadata.uid))
             case Synced():

@@ -1,9 +1,10 @@
-"""Every file and folder that a page names is there, and tests lie where what they test lies."""
+"""Every file, folder and snake_case name on a page is there, and tests lie where what they test lies."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path, PurePath
 
@@ -19,6 +20,9 @@ CODE = tuple(
 OF_LIBRARIES = frozenset({"watch.py", "channel.py"})
 """Of the Python client and of etcd3, which ADRs speak of."""
 
+OF_OTHERS = frozenset({"etcd_disk_backend_commit_duration_seconds"})
+"""Metrics of etcd's."""
+
 
 def named(page: Path) -> Iterator[tuple[int, str]]:
     """(line, path) of every Python file, and of all in backticks that begins as a path of ours; CAPITALS stand for any
@@ -28,6 +32,15 @@ def named(page: Path) -> Iterator[tuple[int, str]]:
         ours = re.findall(rf"(?<![\w./-])(?:{'|'.join(TOP)})/[\w.{{}},*/-]*", quoted)
         for path in {*ours, *re.findall(r"(?<![\w./{},*-])[\w{},*/-]+\.py\b", line)}:
             yield number, re.sub(r"(?<=/)[A-Z]+\b", "*", path.strip(",.;"))
+
+
+@cache
+def names() -> frozenset[str]:
+    """Every word of the code and of the reference, which is made from it."""
+    kinds = (".py", ".yaml", ".json", ".js", ".toml", ".sh")
+    files = [file for top in TOP if top != "tests" for file in (ROOT / top).rglob("*") if file.suffix in kinds]
+    files += [*(ROOT / "docs" / "reference").glob("*.md"), ROOT / "pyproject.toml"]
+    return frozenset(chain.from_iterable(re.findall(r"\w+", file.read_text()) for file in files))
 
 
 def spelled_out(path: str) -> list[str]:
@@ -49,6 +62,17 @@ def exists(path: str) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_path_on_the_page_exists(page: Path) -> None:
     missing = [f"line {n}: {one}" for n, path in named(page) for one in spelled_out(path) if not exists(one)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_snake_case_name_on_the_page_exists(page: Path) -> None:
+    """Log lines, metrics, fields and functions: runbooks sent people to look for two log lines that nobody wrote."""
+    missing = []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        quoted = " ".join(re.findall(r"`([^`]+)`", line))
+        found = re.findall(r"(?<![\w./*-])(?!test_)[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?![\w/*]|\.py)", quoted)
+        missing += [f"line {number}: {name}" for name in found if name not in names() | OF_OTHERS]
     assert missing == []
 
 

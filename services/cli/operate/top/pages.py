@@ -16,7 +16,7 @@ from services.cli.explain.text import lines_of as explain_lines
 from services.cli.listing.kinds import Json, Kind
 from services.cli.operate.decisions import DECISIONS
 from services.cli.operate.nodes import NODES, PODS_ON_NODE, node_head
-from services.cli.operate.queue import PENDING_GROUPS, QUEUED_PODS, group_key, pending_lines
+from services.cli.operate.pending import PENDING_GROUPS, QUEUED_PODS, group_key, pending_lines
 from services.cli.operate.status import MEMBERS, overview_lines
 from services.cli.terminal.tables import paint
 

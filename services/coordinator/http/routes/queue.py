@@ -1,4 +1,4 @@
-"""What waits, what is on its way, and pausing it all: while paused nothing new is offered, what is under way finishes.
+"""What waits, and pausing it all: while paused nothing new is offered, what is under way finishes.
 
 The pause lies in etcd, so it survives a failover; saying again what holds changes nothing.
 """
@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from services.coordinator.http.desk import Desk
-from services.coordinator.inspect.overview import QueuedPod, UnitInFlight, queue_counts, queue_page, unit_page
+from services.coordinator.inspect.overview import QueuedPod, queue_counts, queue_page
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import (
     NumberedPageQuery,
-    PageQuery,
     Selector,
     key_token,
     selector_of,
@@ -22,7 +21,7 @@ from shared.runtime.http.pages import (
 )
 from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Because, Page, row
 from shared.runtime.records.control import control_of, set_paused
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 from shared.wire.records import Paused
 
 
@@ -43,12 +42,6 @@ class QueueAnswer(Page, frozen=True, kw_only=True):
     items: list[QueuedPod]
 
 
-class UnitsAnswer(Page, frozen=True, kw_only=True):
-    """By key."""
-
-    items: list[UnitInFlight]
-
-
 async def queue(desk: Desk, ask: Ask[QueueQuery, Any]) -> QueueAnswer:
     """A page of pending pods."""
     core, query = desk.core, ask.query
@@ -62,14 +55,6 @@ async def queue(desk: Desk, ask: Ask[QueueQuery, Any]) -> QueueAnswer:
         limit=query.limit,
     )
     return QueueAnswer(counts=queue_counts(core), items=items, continue_=key_token(more) if more is not None else "")
-
-
-async def in_flight(desk: Desk, ask: Ask[PageQuery, Any]) -> UnitsAnswer:
-    """A page of units on their way."""
-    query = ask.query
-    after = token_key(query.continue_, str) if query.continue_ else ""
-    items, more = unit_page(desk.core, desk.wall_of, after=after, limit=query.limit)
-    return UnitsAnswer(items=items, continue_=key_token(more) if more is not None else "")
 
 
 class SchedulingAnswer(Answer, frozen=True, kw_only=True):
@@ -117,7 +102,6 @@ async def _set(desk: Desk, ask: Ask[Any, Because], *, paused: bool) -> Schedulin
 
 ROUTES = (
     row("GET", "/v1/queue", Role.VIEWER, "Pending pods and why they wait", queue, fresh_s=SLOW_FRESH_S),
-    row("GET", "/v1/units", Role.VIEWER, "Units on their way to a node", in_flight, fresh_s=SLOW_FRESH_S),
 )  # fmt: skip
 
 

@@ -1,14 +1,14 @@
-// Every waiting pod by itself, and units (gangs) that are on their way. Why they wait, grouped: views/pending.js.
+// Every waiting pod by itself. Why they wait, grouped: views/pending.js; gangs and Queues: views/queues.js.
 
 import { state } from "../address.js";
-import { get, getAll, segment } from "../api.js";
+import { getAll, segment } from "../api.js";
 import { h, setText } from "../dom.js";
-import { count, seconds, since } from "../format.js";
+import { count, seconds } from "../format.js";
 import { Listing } from "../listing.js";
 import { Reading, together } from "../reading.js";
 import { sheet } from "../table.js";
 
-const PLACES = ["active", "backoff", "unschedulable", "in_flight"];
+const PLACES = ["active", "backoff", "unschedulable", "gated", "in_flight"];
 const words = (place) => place.replaceAll("_", " ");
 const pod = (one) => h("a", { href: `#/pods/${segment(one.namespace)}/${segment(one.name)}`, "data-focus": one.uid }, `${one.namespace}/${one.name}`);
 const rules = (one) => [...(one.plugins ?? [])].sort().join("+");
@@ -40,21 +40,6 @@ export function queueView() {
     empty: "Nothing waits.",
     onChange: (name) => { if (name === "place") again(); },
   });
-  const units = new Listing({
-    id: "units",
-    caption: "Units on their way",
-    columns: [
-      { title: "Unit", head: true, cell: (one) => one.key, sort: (one) => one.key },
-      { title: "State", cell: (one) => one.state, sort: (one) => one.state },
-      { title: "For", number: true, cell: (one) => since(one.since), sort: (one) => -Date.parse(one.since) },
-      { title: "At least", number: true, cell: (one) => count(one.min_member), sort: (one) => one.min_member },
-      { title: "Pods", cell: (one) => one.pods.slice(0, 6).map((member, number) => [number ? ", " : "", pod(member), member.node ? ` → ${member.node}` : ""]).concat(one.pods.length > 6 ? [` and ${count(one.pods.length - 6)} more`] : []) },
-    ],
-    keyOf: (one) => one.key,
-    search: (one) => `${one.key} ${one.state} ${one.pods.map((member) => `${member.namespace}/${member.name} ${member.node}`).join(" ")}`,
-    placeholder: "Unit, pod or node",
-    empty: "No unit is on its way.",
-  });
   const pods = new Reading(() => getAll(state("place") ? `/v1/queue?place=${state("place")}` : "/v1/queue"), {
     everyMs: (data) => Math.max(3000, (data?.items.length ?? 0) * 4),
     show({ items, more, first }) {
@@ -66,12 +51,9 @@ export function queueView() {
       setText(counts, PLACES.map((place) => `${count(first.counts?.[place] ?? 0)} ${words(place)}`).join(" · "));
     },
   });
-  const way = new Reading(() => get("/v1/units?limit=500"), { everyMs: 3000, show: (page) => units.show(page.items, { more: Boolean(page.continue) }) });
   const element = h("div", {},
-    h("div", { class: "view-head" }, h("h1", {}, "Queue"), counts, h("div", { class: "tools" }, h("a", { href: "#/pending" }, "Why pending, grouped"))),
-    pods.note, h("div", { class: "column" },
-      sheet("Waiting pods", { tools: list.tools }, list.elements),
-      sheet("Units on their way", { tools: units.tools }, way.note, units.elements)));
+    h("div", { class: "view-head" }, h("h1", {}, "Scheduling queue"), counts, h("div", { class: "tools" }, h("a", { href: "#/pending" }, "Why pending, grouped"), h("a", { href: "#/queues" }, "Queues and units"))),
+    pods.note, sheet("Waiting pods", { tools: list.tools }, list.elements));
   let place = state("place");
   function again() {
     place = state("place");
@@ -79,10 +61,9 @@ export function queueView() {
     pods.restart();
   }
   return {
-    title: "Queue", element, ...together(pods, way),
+    title: "Waiting pods", element, ...together(pods),
     moved() {
       list.moved();
-      units.moved();
       if (place !== state("place")) again();
     },
   };

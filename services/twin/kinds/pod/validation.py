@@ -114,9 +114,19 @@ def check_pod_spec(spec: Json, field: str, meta: Json | None) -> list[FieldError
         found += check_readiness_gates(spec["readinessGates"], f"{field}.readinessGates")
     if spec.get("schedulingGates"):
         found += check_gates(spec["schedulingGates"], f"{field}.schedulingGates")
+    if spec.get("schedulingGroup") is not None:
+        found += _check_scheduling_group(spec["schedulingGroup"], f"{field}.schedulingGroup")
     if spec.get("topologySpreadConstraints"):
         found += check_topology_spread(spec["topologySpreadConstraints"], f"{field}.topologySpreadConstraints")
     return found + _check_names(spec, field) + _check_rest(spec, field)
+
+
+def _check_scheduling_group(group: Json, field: str) -> list[FieldError]:
+    """The union names exactly one group, by a name that a PodGroup can have."""
+    name = group.get("podGroupName")
+    if name is None:
+        return [invalid(field, "", "must specify one of: `podGroupName`")]
+    return check(f"{field}.podGroupName", name, dns_subdomain)
 
 
 def _check_names(spec: Json, field: str) -> list[FieldError]:

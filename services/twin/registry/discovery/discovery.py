@@ -66,16 +66,18 @@ def api_versions() -> Json:
     }
 
 
-def _group(registry: TwinRegistry, group: str) -> Json:
-    listed = [{"groupVersion": f"{group}/{one}", "version": one} for one in versions_of(registry, group)]
+def _group(group: str, versions: list[str]) -> Json:
+    listed = [{"groupVersion": f"{group}/{one}", "version": one} for one in versions]
     return {"name": group, "versions": listed, "preferredVersion": listed[0]}
 
 
 def api_group(registry: TwinRegistry, group: str) -> Json | None:
-    """``/apis/GROUP``; None where it is not served."""
-    if not versions_of(registry, group):
+    """``/apis/GROUP``; None where it is not served. Versions behind a gate are left out (``KindInfo.gated``)."""
+    every = versions_of(registry, group)
+    if not every:
         return None
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(registry, group)}
+    open_ = [one for one in every if not all(kind.info.gated for kind in registry.kinds_of(group, one))]
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, open_ or every)}
 
 
 def api_group_list(registry: TwinRegistry) -> Json:
@@ -83,7 +85,7 @@ def api_group_list(registry: TwinRegistry) -> Json:
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
-        "groups": [_group(registry, group) for group in groups(registry)],
+        "groups": [_group(group, versions_of(registry, group)) for group in groups(registry)],
     }
 
 

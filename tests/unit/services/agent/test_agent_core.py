@@ -251,7 +251,7 @@ def swap_slots(core: AgentCore) -> None:
 
 
 def lose_a_slot(core: AgentCore) -> None:
-    del core.replica._slots[0], core.replica.row_of_slot[0]
+    del core.replica.slot_of_row[0], core.replica.row_of_slot[0]
 
 
 def forget_the_epoch(core: AgentCore) -> None:

@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared.scheduling.queue import SWEPT_AT_ONCE, ClusterEvent, Place, PodQueue
+from shared.scheduling.places import ClusterEvent, Place
+from shared.scheduling.queue import SWEPT_AT_ONCE, PodQueue
 from tests.builders import make_pod
 
 

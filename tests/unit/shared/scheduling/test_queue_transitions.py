@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from shared.errors import InvalidTransition
-from shared.scheduling.queue import TRANSITIONS, ClusterEvent, OwnEvent, Place, PodQueue
+from shared.scheduling.places import TRANSITIONS, ClusterEvent, OwnEvent, Place
+from shared.scheduling.queue import PodQueue
 from shared.scheduling.story import Story
 from tests.builders import make_pod
 

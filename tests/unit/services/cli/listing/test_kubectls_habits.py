@@ -45,12 +45,25 @@ DECISIONS = [
      "considered": [{"node": "n1", "score": score}]}
     for ns, name, score in (("a", "d1", 3), ("b", "d2", 1), ("a", "d3", 2))
 ]  # fmt: skip
+UNITS = [
+    {
+        "key": f"podgroup:{ns}/{name}", "source": "podgroup", "namespace": ns, "name": name, "phase": "waiting",
+        "queue": "vision", "place": "gated", "state": "", "priority": 0, "min_member": 8, "members": there, "bound": 0,
+        "position": None, "reason": "Incomplete", "message": "", "since": "", "waiting_s": 3.0, "pods": [],
+    }
+    for ns, name, there in (("a", "train", 5), ("b", "eval", 2))
+]  # fmt: skip
+QUEUES = [
+    {"name": name, "parent": parent, "depth": bool(parent), "resources": [], "pending_units": pending, "share": 0.25}
+    for name, parent, pending in (("research", "", 3), ("vision", "research", 2))
+]
 ANSWERS: dict[str, Any] = {
     "GET /v1/members": {"items": MEMBERS, "continue": ""},
     "GET /v1/nodes": {"items": NODES_SHOWN, "continue": ""},
     "GET /v1/nodes/n1": NODES_SHOWN[2] | {"pods": [], "pod_count": 0},
     "GET /v1/queue": {"counts": COUNTS, "items": QUEUE, "continue": ""},
-    "GET /v1/units": {"items": [], "continue": ""},
+    "GET /v1/units": {"items": UNITS, "continue": ""},
+    "GET /v1/queues": {"items": QUEUES, "continue": ""},
     "GET /v1/decisions": {"items": DECISIONS},
     "GET /v1/audit": {
         "items": [
@@ -84,8 +97,9 @@ ANSWERS: dict[str, Any] = {
 LISTS = [
     (["members"], "Member", "member/a-10"),
     (["nodes"], "Node", "node/n2"),
-    (["queue"], "QueuedPod", "pod/p1"),
-    (["units"], "Unit", ""),
+    (["pending-pods"], "QueuedPod", "pod/p1"),
+    (["units"], "Unit", "unit/train"),
+    (["queue"], "Queue", "queue/research"),
     (["decisions"], "Decision", "pod/d1"),
     (["changes"], "Change", "change/5"),
     (["pending"], "PendingGroup", "pendinggroup/NodeResourcesFit/a/0/c1"),
@@ -148,7 +162,7 @@ def test_every_list_has_one_form_and_every_output(asked: Asked, command: list[st
 
 
 def test_a_list_keeps_what_the_api_tells_beside_its_items(asked: Asked) -> None:
-    assert asked.document("queue")["counts"] == COUNTS
+    assert asked.document("pending-pods")["counts"] == COUNTS
     assert asked.document("settings")["number"] == 3
 
 
@@ -188,9 +202,9 @@ def test_a_part_of_what_waits_is_told_as_a_part(asked: Asked) -> None:
 
 def test_nothing_in_a_namespace_is_not_nothing_at_all(asked: Asked) -> None:
     assert asked.lines("decisions", "-n", "none-such") == ["none in namespace none-such"]
-    assert asked.lines("queue", "-n", "none-such")[-1] == "none in namespace none-such"
+    assert asked.lines("pending-pods", "-n", "none-such")[-1] == "none in namespace none-such"
     assert asked.lines("decisions", "-n", "none-such", "--no-headers") == []
-    assert asked.lines("units", "--no-headers") == []
+    assert asked.lines("units", "-n", "none-such", "--no-headers") == []
     assert asked.document("decisions", "-n", "none-such")["items"] == []
 
 
@@ -228,9 +242,9 @@ def test_nothing_sorts_before_numbers_and_numbers_before_text() -> None:
 
 
 def test_a_namespace_is_the_pods(asked: Asked) -> None:
-    assert asked.names("queue", "-n", "a") == ["p1", "p3"]
+    assert asked.names("pending-pods", "-n", "a") == ["p1", "p3"]
     assert asked.server.asked[-1].query["namespace"] == ["a"]
-    assert asked.names("queue", "-A") == ["p1", "p2", "p3"]
+    assert asked.names("pending-pods", "-A") == ["p1", "p2", "p3"]
     assert asked.names("decisions", "-n", "a", "--limit", "1") == ["d1"]
     assert asked.names("nodes", "-n", "a") == ["n2", "n10", "n1"]
 
@@ -238,7 +252,7 @@ def test_a_namespace_is_the_pods(asked: Asked) -> None:
 def test_labels_are_selected_by_the_server_or_refused(asked: Asked) -> None:
     asked.lines("nodes", "-l", "a=b,!c")
     assert asked.server.asked[-1].query["selector"] == ["a=b,!c"]
-    asked.lines("queue", "-l", "a in (b,c)")
+    asked.lines("pending-pods", "-l", "a in (b,c)")
     assert asked.server.asked[-1].query["selector"] == ["a in (b,c)"]
     assert "keeps no labels of a decision" in asked.refused("decisions", "-l", "a=b")
     assert "-l: 'a in ('" in asked.refused("nodes", "-l", "a in (")
@@ -247,7 +261,7 @@ def test_labels_are_selected_by_the_server_or_refused(asked: Asked) -> None:
 def test_an_empty_page_that_is_not_the_last_is_followed(asked: Asked) -> None:
     pages = [{"items": [], "continue": "x"}, {"items": QUEUE[:1], "continue": ""}]
     asked.server.answers = ANSWERS | {"GET /v1/queue": pages}
-    assert asked.names("queue") == ["p1"]
+    assert asked.names("pending-pods") == ["p1"]
 
 
 def test_the_version_is_told_on_top(capsys: pytest.CaptureFixture[str]) -> None:

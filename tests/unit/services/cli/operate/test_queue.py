@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.cli.operate.queue import PENDING_GROUPS, pending_lines
+from services.cli.operate.pending import PENDING_GROUPS, pending_lines
 from services.cli.operate.status import overview_lines
 
 HELP = {"kind": "uncordon", "target": "", "text": "uncordon n0", "lets_in": 2, "of": 5}

@@ -10,10 +10,10 @@ from services.cli.listing.wanted import Found, Wanted
 from services.cli.operate.changes import CHANGES
 from services.cli.operate.decisions import DECISIONS, decision_line
 from services.cli.operate.nodes import NODES, node_lines
-from services.cli.operate.queue import QUEUED_PODS, UNITS, counts_lines
+from services.cli.operate.pending import QUEUED_PODS, counts_lines
 from services.cli.operate.scheduling import scheduling_line
 from services.cli.operate.settings import SETTINGS, SETTINGS_CHANGES, typed
-from services.cli.operate.status import status_lines
+from services.cli.operate.status import overview_lines, status_lines
 from services.cli.operate.top.pages import bands, top_lines
 from shared.errors import ConfigError
 
@@ -101,11 +101,19 @@ def test_the_queue_shows_counts_then_who_waits_for_what() -> None:
     assert wanted.text(Found([], {"counts": counts}), counts_lines) == lines[:1]
 
 
-def test_units_show_where_their_pods_go() -> None:
-    pods = [{"namespace": "d", "name": f"p{n}", "uid": "u", "node": "n0" if n else ""} for n in range(5)]
-    unit = {"key": "gang/d/g", "pods": pods, "min_member": 4, "state": "planned", "since": AT}
-    assert UNITS.lines([unit])[1] == f"gang/d/g  planned     5    4  {AT}  p1 -> n0, p2 -> n0, and 2 more"
-    assert UNITS.lines([]) == ["nothing is in flight"]
+def test_status_tells_what_is_not_tried_units_and_queues() -> None:
+    newer = OVERVIEW | {
+        "queue": OVERVIEW["queue"] | {"gated": 2, "unsupported": 5},
+        "units": {"waiting": 3, "placing": 0, "running": 7, "broken": 1},
+        "queues": {"total": 4, "waiting_units": 3, "blocked_units": 2, "problems": 1},
+    }
+    assert overview_lines(newer)[2:5] == [
+        "queue       active 4, backoff 1, unschedulable 2, in flight 3, gated 2, unsupported 5",
+        "units       waiting 3, placing 0, running 7, broken 1",
+        "queues      4, units waiting 3, held by quota 2, with a problem 1",
+    ]
+    assert not [line for line in overview_lines(OVERVIEW) if line.startswith(("units", "queues"))]
+    assert "queues      none: units go by priority and arrival" in overview_lines(OVERVIEW | {"queues": {"total": 0}})
 
 
 def test_paused_scheduling_says_by_whom_and_why() -> None:

@@ -104,7 +104,7 @@ def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_first_server_that_answers_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     with AdminServer({"GET /v1/units": EMPTY}) as server:
         assert run(["units", "--server", f"http://127.0.0.1:1,{server.url}"]) == 0
-    assert capsys.readouterr().out == "nothing is in flight\n"
+    assert capsys.readouterr().out == "there is no pod group, and no lone pod is on its way\n"
 
 
 def test_the_token_is_sent_and_a_busy_server_is_asked_again(

@@ -103,7 +103,7 @@ def same(table: NodeTable, replica: Replica, owned: set[str]) -> None:
     assert set(other.row_of) == owned
     for name in owned:
         mine, theirs = table.row_of[name], other.row_of[name]
-        assert replica.slot_of_row(theirs) == mine
+        assert replica.slot_of_row[theirs] == mine
         for resource, column in table.column_of.items():
             there = other.column_of.get(resource)
             assert table.requested[column, mine] == (other.requested[there, theirs] if there is not None else 0)

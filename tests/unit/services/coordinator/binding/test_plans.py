@@ -7,7 +7,7 @@ import pytest
 
 from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
 from services.coordinator.core.instructions import FetchPod, PatchCondition, SendPlan, StepDown
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places

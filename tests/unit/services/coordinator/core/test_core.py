@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from services.coordinator.core.instructions import EmitEvent, PatchCondition, SendOffer, SendPlan
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 from shared.scheduling.state.cache import recount
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places

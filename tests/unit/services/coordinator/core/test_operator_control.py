@@ -14,7 +14,7 @@ from services.coordinator.inspect.explain import explain
 from services.coordinator.preemption import search as preempting
 from shared.model.cluster_events import Listed, NodeDeleted
 from shared.policy.rollout.judging import RolloutSettings
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 from shared.wire.messages import Eviction
 from shared.wire.records import Drained, Paused
 from tests.builders import PodBuilder, make_node, make_pod

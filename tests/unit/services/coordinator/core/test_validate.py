@@ -12,7 +12,7 @@ from services.coordinator.core.events import Tick
 from services.coordinator.core.state import CoreSettings
 from shared.errors import InvalidState
 from shared.model.pod import Pod
-from shared.scheduling.queue import OwnEvent, Place
+from shared.scheduling.places import OwnEvent, Place
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 

@@ -10,7 +10,7 @@ import pytest
 from services.agent.core import AgentCore
 from services.coordinator.core.state import CoreSettings, State
 from services.coordinator.cycle import cycle as rounds
-from services.coordinator.cycle.assign import assign
+from services.coordinator.cycle.assign import PlainSeats
 from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
 from shared.model.unit import Unit
@@ -44,8 +44,9 @@ def units(count: int, cpu: str = "1") -> list[Unit]:
 
 
 def place(state: State, wanted: list[Unit], *lists: AgentAnswers) -> tuple[list[str], list[int], bool]:
-    choices, left, dry = assign(state, ConflictTracker(state), wanted[0].pod.pod_class, wanted, lists)
-    return [choice.node for choice in choices], [unit.number for unit in left], dry
+    seats = PlainSeats(state, ConflictTracker(state), wanted[0].pod.pod_class, lists)
+    left = [unit.number for unit in wanted if not seats.take(unit)]
+    return [choice.node for choice in seats.choices()], left, seats.dry
 
 
 def test_the_highest_score_of_all_agents_wins() -> None:
@@ -92,8 +93,10 @@ def test_a_row_that_another_node_has_taken_over_is_not_mistaken_for_the_old_one(
 def test_alternatives_are_the_next_best_other_nodes() -> None:
     state = state_with("a", "b", "c", "d")
     lists = answers(state, ("a", 90, True), ("a", 80, True), ("b", 70, True), ("c", 60, True), ("d", 50, True))
-    choices, _, _ = assign(state, ConflictTracker(state), units(1)[0].pod.pod_class, units(1), [lists])
-    assert choices[0].alternatives == ("b", "c")
+    [unit] = units(1)
+    seats = PlainSeats(state, ConflictTracker(state), unit.pod.pod_class, [lists])
+    assert seats.take(unit)
+    assert seats.choices()[0].alternatives == ("b", "c")
 
 
 def test_ties_fall_by_the_seed_and_not_by_the_agents_order() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.constraints import Constraints
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.cycle.test_mesh_rules import apart, zoned
 from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places

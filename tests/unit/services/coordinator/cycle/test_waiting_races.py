@@ -10,7 +10,7 @@ from shared.model.cluster_events import NodeUpserted, ObjectChanged, PodUpserted
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
 from shared.scheduling.parked_groups import Group
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 from shared.wire.records import Paused
 from tests.builders import make_pod
 from tests.unit.services.coordinator.cycle.test_mesh_rules import apart

@@ -19,11 +19,11 @@ from services.coordinator.inspect.nodes import (
     node_shown,
     pods_on,
 )
-from services.coordinator.inspect.overview import decisions, overview, queue_counts, queue_page, unit_page, units
+from services.coordinator.inspect.overview import decisions, overview, queue_counts, queue_page, units
 from services.coordinator.inspect.throughput import Throughput
 from shared.kube.label_selectors import parse_label_selector
 from shared.model.cluster_events import NodeDeleted
-from shared.scheduling.queue import Place
+from shared.scheduling.places import Place
 from shared.wire.records import Drained, PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
@@ -128,18 +128,6 @@ def test_an_inherited_intent_is_shown_with_its_node() -> None:
     scene.run()
     (unit,) = units(scene.core, wall_of)
     assert (unit.state, unit.pods[0].name, unit.pods[0].node) == ("intent", "promised", "n0")
-
-
-def test_units_are_paged_by_key() -> None:
-    scene = begun("n0")
-    scene.hold_plans = True
-    for number in range(5):
-        scene.add_pod(make_pod(f"p{number}").pod())
-    scene.run()
-    first, after = unit_page(scene.core, wall_of, limit=3)
-    rest, end = unit_page(scene.core, wall_of, limit=3, after=after or "")
-    assert [unit.key for unit in first + rest] == sorted(unit.key for unit in units(scene.core, wall_of))
-    assert (len(first), len(rest), end) == (3, 2, None)
 
 
 # --- nodes ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from services.coordinator.core.events import PlanAnswered
 from services.coordinator.inspect.metrics import EVENT_LABELS, SchedulerMetrics
 from shared.runtime.observe.metrics import Metrics
-from shared.scheduling.queue import ClusterEvent, OwnEvent
+from shared.scheduling.places import ClusterEvent, OwnEvent
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene

@@ -1,4 +1,4 @@
-"""``conclave queue``, ``units`` and ``pending``: what waits, where and why, what would help, and what is on its way."""
+"""``conclave pending`` and ``pending-pods``: what waits, in groups and pod by pod, where, why, and what would help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
 
 PLACES = ("active", "backoff", "unschedulable", "in_flight")
-PODS_SHOWN = 3
 
 QUEUED_PODS = Kind(
     title="QueuedPod",
@@ -40,38 +39,13 @@ QUEUED_PODS = Kind(
 )
 
 
-def _where(unit: Json) -> str:
-    pods = unit.get("pods") or ()
-    found = [f"{pod.get('name')} -> {pod['node']}" for pod in pods[:PODS_SHOWN] if pod.get("node")]
-    if found and len(pods) > PODS_SHOWN:
-        found.append(f"and {len(pods) - PODS_SHOWN} more")
-    return ", ".join(found)
-
-
-UNITS = Kind(
-    title="Unit",
-    resource="unit",
-    name=lambda unit: unit.get("key"),
-    namespace=lambda unit: next((pod.get("namespace") for pod in unit.get("pods") or ()), None),
-    empty="nothing is in flight",
-    columns=(
-        text("UNIT", "key"),
-        text("STATE", "state"),
-        number("PODS", lambda unit: len(unit.get("pods") or ())),
-        number("MIN", "min_member"),
-        text("SINCE", "since"),
-        text("WHERE", _where),
-    ),
-)
-
-
-@click.command()
+@click.command("pending-pods")
 @click.option("--place", type=click.Choice(PLACES), default=None, help="Only pods there.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="At most so many; default: all.")
 @watch_option
 @list_options(QUEUED_PODS)
-def queue(place: str | None, watch: bool, wanted: Wanted, **server: Any) -> None:
-    """List the pods that wait: where in the queue, how long, how often tried, and which rules refused them."""
+def pending_pods(place: str | None, watch: bool, wanted: Wanted, **server: Any) -> None:
+    """List the pods that wait: where in the scheduling queue, how long, how often tried, and which rules refused them."""
 
     async def look(client: AdminClient) -> Found:
         found = await client.list_document(
@@ -80,19 +54,6 @@ def queue(place: str | None, watch: bool, wanted: Wanted, **server: Any) -> None
         return Found(found["items"], {"counts": found.get("counts") or {}})
 
     show_list(connector(server), look, wanted, watch=watch, head=counts_lines)
-
-
-@click.command()
-@click.option("--limit", type=click.IntRange(min=0), default=0, help="At most so many; default: all.")
-@watch_option
-@list_options(UNITS)
-def units(watch: bool, wanted: Wanted, **server: Any) -> None:
-    """List the gangs and lone pods in flight: offered to agents, planned, placed, or committed as an intent."""
-
-    async def look(client: AdminClient) -> Found:
-        return Found(await client.items("/v1/units", most=wanted.most))
-
-    show_list(connector(server), look, wanted, watch=watch)
 
 
 def counts_lines(found: Found) -> list[str]:

@@ -1,0 +1,179 @@
+"""Takes units off the queue for one cycle: by class, with their PreFilter constraints, until there are enough.
+
+What does not fit into one offer waits for the next. Units that no node takes by the coordinator's own accounting are
+told so at once, as many as one turn has time for: nobody is asked about them. Of a gang that is so for all members
+together: none is offered unless its minimum may be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from services.coordinator.core.state import State
+from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Classes, Group, KnownClass
+from services.coordinator.cycle.failures import FailureHandler
+from services.coordinator.groups.failures import GroupFailures
+from services.coordinator.rollout.variants import Variants
+from shared.model.pod import Pod
+from shared.model.unit import Unit
+from shared.wire.messages import MAX_UNITS
+
+WORK_PER_TURN = 160
+"""Budget of one turn for units that no node takes: in units of some 50 us, what one of them costs."""
+
+WORK_IN_FULL = 10
+"""The same for the first of a class that no node takes, or that more than the nodes themselves decides about."""
+
+
+@dataclass(slots=True)
+class Together:
+    """Units that are placed together: members of pod group ``key``, in the order in which they are tried, of which at
+    least ``lacking`` must be. ``number`` is that of the whole."""
+
+    key: str
+    number: int
+    units: list[Unit]
+    lacking: int
+
+
+@dataclass(slots=True)
+class Taken:
+    """What one cycle asks about. ``class_of`` by unit number; ``order``: the units in queue order, where some of them
+    are placed together."""
+
+    groups: dict[int, Group] = field(default_factory=dict)
+    class_of: dict[int, int] = field(default_factory=dict)
+    order: list[Unit | Together] = field(default_factory=list)
+    together: int = 0
+    """How many of ``order`` are placed together."""
+    size_bytes: int = 0
+    work: int = 0
+    nowhere: dict[Hashable, bool] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Judged:
+    """A pod's class in this cycle."""
+
+    known: KnownClass
+    guided: bool
+    candidate: bool
+    looks: bool
+
+
+class Taker:
+    """One term's. ``units``: the last unit number given."""
+
+    def __init__(self, state: State, variants: Variants, failures: FailureHandler, together: GroupFailures) -> None:
+        self._state = state
+        self._variants = variants
+        self._failures = failures
+        self._together = together
+        self.classes = Classes()
+        self.units = 0
+        self.cut_short = False
+        """The turn's work was used up by units that no node takes: there is more to do at once."""
+
+    def number(self) -> int:
+        """A number for one more unit."""
+        self.units += 1
+        return self.units
+
+    def take(self) -> Taken:
+        """The units of the next cycle."""
+        state, taken = self._state, Taken()
+        self.cut_short = False
+        while len(taken.class_of) < state.settings.batch_units:
+            if taken.work >= WORK_PER_TURN:
+                self.cut_short = state.queue.has_active()
+                break
+            if not (pods := state.queue.pop_unit(state.now)):
+                break
+            if state.queue.entries[pods[0].uid].group is None:
+                more = self._take_alone(pods[0], taken)
+            else:
+                more = self._take_together(pods, taken)
+            if not more:
+                break
+        return taken
+
+    def _take_alone(self, pod: Pod, taken: Taken) -> bool:
+        """False: it waits for the next offer, this one is full."""
+        state, constraints = self._state, self._state.constraints
+        unit = Unit(self.number(), (pod,), state.queue.entries[pod.uid].able_since)
+        template = constraints.template(pod)
+        judged = self._judge(pod, template)
+        if judged.known.size_bytes > MAX_CLASS_BYTES:
+            taken.work += 1
+            self._failures.too_large(pod, judged.known.size_bytes)
+            return True
+        key = template if judged.guided else pod.pod_class
+        if key not in taken.nowhere:
+            taken.nowhere[key] = constraints.fits_nowhere(pod, guided=judged.guided)
+            taken.work += WORK_IN_FULL if taken.nowhere[key] or judged.guided else 0
+        if taken.nowhere[key]:
+            taken.work += 1
+            self._failures.park(unit, guided=judged.guided)
+            return True
+        if not self._add(unit, judged, taken):
+            state.queue.retry(pod.uid, state.now, failed=False)
+            return False
+        taken.order.append(unit)
+        return True
+
+    def _take_together(self, pods: list[Pod], taken: Taken) -> bool:
+        """As ``_take_alone``, of members of a pod group: all of them are in one offer."""
+        state = self._state
+        key = pods[0].group
+        lacking = state.groups.lacking(key)
+        templates = [state.constraints.template(pod) for pod in pods]
+        judged = [self._judge(pod, template) for pod, template in zip(pods, templates, strict=True)]
+        known = {one.known.id: one.known for one in judged}
+        size_bytes = sum(one.size_bytes for number, one in known.items() if number not in taken.groups)
+        if max(one.size_bytes for one in known.values()) > MAX_CLASS_BYTES or (
+            sum(one.size_bytes for one in known.values()) > MAX_ROUND_BYTES
+        ):
+            taken.work += 1
+            self._together.too_large(key, pods, size_bytes)
+            return True
+        full = taken.size_bytes + size_bytes > MAX_ROUND_BYTES or len(taken.class_of) + len(pods) > MAX_UNITS
+        if full and taken.class_of:
+            state.queue.retry_group(key, state.now, failed=False)
+            return False
+        shortfall, work = self._together.shortfall(pods, lacking)
+        taken.work += work
+        if shortfall is not None:
+            self._together.park(key, pods, shortfall)
+            return True
+        entries = state.queue.entries
+        units = [Unit(self.number(), (pod,), entries[pod.uid].able_since) for pod in pods]
+        for unit, one in zip(units, judged, strict=True):
+            self._add(unit, one, taken)
+        taken.order.append(Together(key, self.number(), units, lacking))
+        taken.together += 1
+        return True
+
+    def _judge(self, pod: Pod, template: Hashable | None) -> _Judged:
+        variants = self._variants
+        candidate = variants.has_candidate and variants.takes(pod.uid)
+        looks = variants.looks[candidate]
+        key = variants.key(pod, template, candidate=candidate) if candidate or looks else template
+        return _Judged(self.classes.of(pod.pod_class, key), template is not None, candidate, looks)
+
+    def _add(self, unit: Unit, judged: _Judged, taken: Taken) -> bool:
+        """Into the group of its class; False: the offer has no room for the class."""
+        pod, known = unit.pod, judged.known
+        group = taken.groups.get(known.id)
+        if group is None:
+            if taken.size_bytes + known.size_bytes > MAX_ROUND_BYTES:
+                return False
+            taken.size_bytes += known.size_bytes
+            guidance = self._state.constraints.judge(pod) if judged.guided else None
+            group = taken.groups[known.id] = Group(
+                pod.pod_class, known, guidance=guidance, candidate=judged.candidate,
+                workload=pod.workload if judged.looks else "",
+            )  # fmt: skip
+        group.units.append(unit)
+        taken.class_of[unit.number] = known.id
+        return True

@@ -1,0 +1,145 @@
+"""What becomes of a pod group that a cycle took: all of it goes back together, with one reason, or its leftovers do.
+
+its minimum cannot be reached by the coordinator's own accounting --> parked until room for what it lacks was gained
+it could, but agents' answers went to others, or nobody answered --> active again, after some times backoff
+at least what it lacks was placed --> the rest waits where it was, until those are bound
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from services.coordinator.core.state import State
+from services.coordinator.cycle.classes import MAX_ROUND_BYTES
+from services.coordinator.cycle.failures import ConflictTracker
+from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.status.groups import GroupReporter
+from services.coordinator.status.reporter import SCHEDULER_ERROR
+from shared.model.pod import Pod
+from shared.scheduling.cycle.feasibility import failure_message
+from shared.scheduling.cycle.room import room_for
+from shared.scheduling.places import ClusterEvent
+
+WORK_PER_CLASS = 10
+"""Of one class of members that is judged on all nodes, in the units of ``taking.py``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Why a group cannot reach its minimum: ``placed`` of its members would fit; ``plugins`` keep the others away."""
+
+    lacking: int
+    placed: int
+    reason: str
+    plugins: frozenset[str]
+
+
+class GroupFailures:
+    """One term's."""
+
+    def __init__(self, state: State, conflicts: ConflictTracker, reporter: GroupReporter, requeuer: Requeuer) -> None:
+        self._state = state
+        self._conflicts = conflicts
+        self._reporter = reporter
+        self._requeuer = requeuer
+
+    def shortfall(self, pods: Sequence[Pod], lacking: int) -> tuple[Shortfall | None, int]:
+        """What keeps ``lacking`` of the pods from being placed together now, None if nothing is known to; and the
+        work it was to find out."""
+        constraints = self._state.constraints
+        alike: dict[Hashable, list[Pod]] = {}
+        for pod in pods:
+            template = constraints.template(pod)
+            alike.setdefault(pod.pod_class if template is None else template, []).append(pod)
+        placed, short = 0, None
+        for same in alike.values():
+            room = self._room(same[0], guided=constraints.template(same[0]) is not None)
+            placed += min(room, len(same))
+            if room < len(same):
+                short = short or same[0]
+        work = WORK_PER_CLASS * len(alike)
+        if placed >= lacking or short is None:
+            return None, work
+        diagnosis = constraints.diagnosis(short)
+        return Shortfall(lacking, placed, failure_message(diagnosis), diagnosis.plugins), work
+
+    def _room(self, pod: Pod, *, guided: bool) -> int:
+        state = self._state
+        mask = None
+        if guided:
+            guidance = state.constraints.judge(pod)
+            if guidance.rejection is not None:
+                return 0
+            mask = guidance.mask
+        mask = state.feasibility.of(pod.pod_class).mask if mask is None else mask
+        return room_for(state.cache.table, pod.pod_class, mask)
+
+    def park(self, key: str, pods: Sequence[Pod], short: Shortfall) -> None:
+        """There is no room for so many: the group sleeps until what it lacks may be there."""
+        state, minimum = self._state, self._state.groups.minimum(key)
+        bound = minimum - short.lacking
+        text = (
+            f"minCount ({minimum}) cannot be satisfied: {bound + short.placed} scheduled, 0 remaining. {short.reason}"
+        )
+        state.stats.gangs_refused += 1
+        state.stats.parked += len(pods)
+        state.log("group_unschedulable", level="debug", group=key, members=len(pods), lacking=short.lacking,
+                  plugins=",".join(sorted(short.plugins)))  # fmt: skip
+        self._conflicts.forget(key)
+        for pod in pods:
+            state.attempted(pod.uid, "unschedulable")
+        state.queue.park_group(key, short.plugins, short.lacking, state.now)
+        self._gone_back(key, pods, text)
+
+    def give_back(self, key: str, pods: Sequence[Pod], silent: str) -> None:
+        """Fewer were placed than the group lacks, and all of them are forgotten. ``silent``: who did not answer for
+        nodes, where nobody else did."""
+        state = self._state
+        standing = [state.queue.entries[pod.uid].pod for pod in pods if pod.uid in state.queue.entries]
+        short, _ = self.shortfall(standing, state.groups.lacking(key))
+        if short is not None:
+            self.park(key, standing, short)
+        elif silent:
+            self._back_off(key, standing, f"nodes that would take its members are not answered for: {silent}.")
+        else:
+            state.stats.losses += 1
+            if self._conflicts.lost(key):
+                self._back_off(key, standing, "offered nodes were taken by other pods; trying again")
+            else:
+                self.retry(key)
+
+    def retry(self, key: str) -> None:
+        """Nothing is wrong with the group: it is tried again at once."""
+        self._state.queue.retry_group(key, self._state.now, failed=False)
+        self._state.groups.touch(key)
+
+    def too_large(self, key: str, pods: Sequence[Pod], size_bytes: int) -> None:
+        """The group's classes do not fit into one offer."""
+        text = f"selectors, affinity and tolerations of its members take {size_bytes} bytes; at most {MAX_ROUND_BYTES} "
+        self._back_off(key, pods, text + "are offered", reason=SCHEDULER_ERROR)
+
+    def placed(self, key: str, pods: Sequence[Pod], taken: set[str]) -> None:
+        """At least what the group lacks is assumed and goes into a plan; the others wait for those to be bound."""
+        state = self._state
+        state.stats.gangs_placed += 1
+        self._conflicts.forget(key)
+        state.queue.disband(key, state.now, ClusterEvent.POD_ADDED)
+        for pod in pods:
+            if pod.uid not in taken:
+                state.queue.retry(pod.uid, state.now, failed=False)
+                self._requeuer.attempt_ended(pod.uid)
+
+    def _back_off(self, key: str, pods: Sequence[Pod], text: str, *, reason: str = "Unschedulable") -> None:
+        state = self._state
+        for pod in pods:
+            state.attempted(pod.uid, "error")
+        state.queue.retry_group(key, state.now)
+        self._gone_back(key, pods, text, reason=reason)
+
+    def _gone_back(self, key: str, pods: Sequence[Pod], text: str, *, reason: str = "Unschedulable") -> None:
+        entries = self._state.queue.entries
+        self._reporter.unplaced(key, [entries[pod.uid].pod for pod in pods], text, reason=reason)
+        for pod in pods:
+            self._requeuer.attempt_ended(pod.uid)
+        self._state.groups.touch(key)

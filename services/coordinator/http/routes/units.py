@@ -1,0 +1,115 @@
+"""Scheduling units: pod groups in every phase, and lone pods on their way to a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from services.coordinator.http.desk import Desk
+from services.coordinator.inspect.group_facts import find_group, group_facts, group_keys, lone_unit, lone_units
+from services.coordinator.inspect.queue_facts import Places
+from services.coordinator.inspect.units import UnitShown, UnitWhole, shown, whole
+from shared.kube.label_selectors import LabelSelector
+from shared.runtime.http.callers import Role
+from shared.runtime.http.pages import PageQuery, Selector, key_token, selector_of, token_key
+from shared.runtime.http.refusals import Refused
+from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, row
+
+MOST_JUDGED = 5000
+"""Members that one page looks at: where few units are chosen it ends early."""
+
+Text = Annotated[str, msgspec.Meta(max_length=253)]
+
+
+class UnitsQuery(PageQuery, frozen=True, kw_only=True):
+    """``queue``: only units of that Queue; ``place``: only those whose members are there in the scheduling queue;
+    ``phase``, ``source``: only such. All by default."""
+
+    namespace: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    queue: Text = ""
+    place: Literal["", "gated", "active", "backoff", "unschedulable", "in_flight"] = ""
+    phase: Literal["", "waiting", "placing", "running", "broken"] = ""
+    source: Literal["", "pod", "podgroup", "x-podgroup", "job"] = ""
+    selector: Selector = ""
+
+
+class UnitsAnswer(Page, frozen=True, kw_only=True):
+    """By key. A page may hold fewer than ``limit``, also none, and yet not be the last: ``continue`` tells."""
+
+    items: list[UnitShown]
+
+
+class UnitAnswer(UnitWhole, Answer, frozen=True, kw_only=True):
+    """One pod group."""
+
+
+async def listed(desk: Desk, ask: Ask[UnitsQuery, Any]) -> UnitsAnswer:
+    """A page of units."""
+    query, after = ask.query, ""
+    if query.continue_:
+        after = token_key(query.continue_, str)
+    selector = selector_of(query.selector)
+    items: list[UnitShown] = []
+    judged, last = 0, after
+    for key, members, unit in _units(desk, query, selector, after):
+        if len(items) == query.limit or judged >= MOST_JUDGED:
+            return UnitsAnswer(items=items, continue_=key_token(last))
+        last, judged = key, judged + members
+        if unit is not None and _asked_for(unit, query):
+            items.append(unit)
+    return UnitsAnswer(items=items)
+
+
+def _units(
+    desk: Desk, query: UnitsQuery, selector: LabelSelector | None, after: str
+) -> Iterator[tuple[str, int, UnitShown | None]]:
+    """(key, members looked at, the unit or None where its labels or namespace are not asked for) by key."""
+    core, now, places = desk.core, desk.clock(), Places(desk.core)
+    alone = lone_units(core) if query.source in ("", "pod") else {}
+    groups = group_keys(core) if query.source != "pod" else ()
+    for key in sorted(found for found in (*alone, *groups) if found > after):
+        if key in alone:
+            yield key, 1, lone_unit(core, key, alone[key], now, desk.wall_of, selector)
+            continue
+        facts = group_facts(core, key, places)
+        if facts is None or query.namespace not in ("", facts.namespace):
+            yield key, 1, None
+        elif selector is not None and not selector.matches(facts.group.labels if facts.group is not None else {}):
+            yield key, 1, None
+        else:
+            yield key, max(1, len(facts.members)), shown(facts, now, desk.wall_of)
+
+
+def _asked_for(unit: UnitShown, query: UnitsQuery) -> bool:
+    return (
+        query.namespace in ("", unit.namespace)
+        and query.queue in ("", unit.queue)
+        and query.place in ("", unit.place)
+        and query.phase in ("", unit.phase)
+        and query.source in ("", unit.source)
+    )
+
+
+async def one(desk: Desk, ask: Ask[Any, Any]) -> UnitAnswer:
+    """One pod group. Refused: 404 ``unit_unknown``."""
+    core = desk.core
+    facts = find_group(core, ask.path["namespace"], ask.path["name"])
+    if facts is None:
+        title = f"{ask.path['namespace']}/{ask.path['name']}"
+        raise Refused(f"there is no pod group {title}, and no pod names it; list the units", code="unit_unknown")
+    found = whole(facts, desk.clock(), desk.wall_of)
+    return UnitAnswer(**{name: getattr(found, name) for name in UnitWhole.__struct_fields__})
+
+
+ROUTES = (
+    row(
+        "GET", "/v1/units", Role.VIEWER, "Pod groups, and lone pods on their way to a node", listed, cost=2,
+        fresh_s=SLOW_FRESH_S,
+    ),
+    row(
+        "GET", "/v1/units/{namespace}/{name}", Role.VIEWER, "One pod group: its members, and why it waits", one,
+        errors=("unit_unknown",),
+    ),
+)  # fmt: skip

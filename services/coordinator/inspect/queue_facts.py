@@ -1,0 +1,179 @@
+"""What a leader knows of each queue, gathered for people, and the answer to "when would this job start?".
+
+    QueueTree (shared/scheduling/queues) --queue_facts--> QueueFacts        --simulated--> Simulated, on a copy of it
+
+Pure: it reads the core and changes nothing. One queue costs as its own units; the list as queues and the shapes held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from services.coordinator.core.core import Core
+from services.coordinator.inspect.pending import reason_of
+from services.coordinator.inspect.queues import UNITS_SHOWN, QueueFacts, UnitFacts
+from services.coordinator.inspect.simulation import Displaced, Job, Simulated, summary_of
+from shared.model.constraints import PodClass
+from shared.model.pod import Pod
+from shared.model.pod_group import PodGroup, Source, group_name
+from shared.model.queue import QUEUE_LABEL, Order
+from shared.scheduling.groups.placing import capacity as places_for
+from shared.scheduling.queues.nodes import Line, Node, Waiting
+from shared.scheduling.queues.simulate import Question, simulate
+from shared.scheduling.queues.tree import QueueTree
+
+
+def tree_of(core: Core) -> QueueTree:
+    """The queues as the leader accounts them."""
+    return core.state.queues
+
+
+def queue_names(core: Core) -> list[str]:
+    """Each queue before those below it, siblings by name; without the root, which is no queue."""
+    found: list[str] = []
+
+    def follow(node: Node) -> None:
+        for name in sorted(node.children):
+            found.append(name)
+            follow(node.children[name])
+
+    follow(tree_of(core).structure.root)
+    return found
+
+
+def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> QueueFacts | None:
+    """One queue; None where there is none of that name. ``units``: with those that wait in it."""
+    tree = tree_of(core)
+    node = tree.structure.nodes.get(name) if name else None
+    if node is None:
+        return None
+    held = [_held(line) for line in lines_below(node)]
+    return QueueFacts(
+        queue=node.queue,
+        path=path_of(node),
+        used={resource: amount for resource, amount in node.used.items() if amount},
+        past=dict(node.past),
+        children=list(node.children),
+        pods=sum(len(line.charges) for line in lines_below(node)),
+        pending_units=node.pending,
+        blocked_units=sum(held),
+        problem=node.problem,
+        warnings=[message for _, message in tree.structure.warnings.get(name, ())],
+        pending=[_unit(core, tree, unit, now) for unit in in_turn(node.own)[:UNITS_SHOWN]] if units else (),
+    )
+
+
+def capacity_of(core: Core) -> Mapping[str, int]:
+    """Of all nodes, by resource."""
+    return tree_of(core).capacity
+
+
+def queue_of(core: Core, namespace: str, labels: Mapping[str, str]) -> str:
+    """Whose quota pods of this namespace and with these labels count against; "" is none."""
+    return labels.get(QUEUE_LABEL) or tree_of(core).structure.bindings.get(namespace, "")
+
+
+class Places:
+    """The place of each unit in its queue, counted once per queue and question."""
+
+    def __init__(self, core: Core) -> None:
+        self._tree = tree_of(core)
+        self._known: dict[str, dict[str, int]] = {}
+
+    def of(self, key: str) -> int | None:
+        """1 goes next; None: the unit waits in no queue."""
+        unit = self._tree.units.get(key)
+        if unit is None:
+            return None
+        line = unit.line
+        if line.name not in self._known:
+            self._known[line.name] = {one.key: number for number, one in enumerate(in_turn(line), start=1)}
+        return self._known[line.name].get(key)
+
+
+def in_turn(line: Line) -> list[Waiting]:
+    """The units of one queue in the order in which they go; where the order is by priority those that a quota holds
+    back come last, since others pass them."""
+    fifo = line.order is Order.FIFO
+
+    def key(unit: Waiting) -> tuple[bool, tuple[int, int, str]]:
+        return not fifo and unit.shape in line.held, line.order_key(unit)
+
+    return sorted(line.units.values(), key=key)
+
+
+def lines_below(node: Node) -> Iterator[Line]:
+    """The lines of a queue and of all below it."""
+    yield node.own
+    for child in node.children.values():
+        yield from lines_below(child)
+
+
+def path_of(node: Node) -> list[str]:
+    """The queue's parents from the top, and itself last."""
+    path = [node.name]
+    above = node.parent
+    while above is not None and above.name:
+        path.insert(0, above.name)
+        above = above.parent
+    return path
+
+
+def simulated(core: Core, job: Job, now: float) -> Simulated:
+    """When the job would start, as things stand. Costs as all units and pods of all queues."""
+    tree, state = tree_of(core), core.state
+    question = Question(job.namespace, job.queue, job.priority, job.asks)
+    found = simulate(tree, question, now=now, ends_at={})
+    pod = Pod("simulated", job.namespace, "simulated", "", PodClass(requests=job.requests), state.scheduler_name)
+    fits = places_for(state.cluster, state.feasibility, pod, job.members)
+    displaced = [_displaced(core, tree, uid) for uid in found.victims]
+    summary = summary_of(
+        job, found.starts_in_s, fits=fits, ahead=found.ahead, displaced=len(displaced), reason=found.reason
+    )
+    return Simulated(
+        queue=found.queue, starts_in_s=found.starts_in_s, summary=summary, members=job.members,
+        min_count=job.min_count, fits=fits, ahead=found.ahead, reason=found.reason, blocked=found.blocked,
+        displaced=displaced,
+    )  # fmt: skip
+
+
+def _displaced(core: Core, tree: QueueTree, uid: str) -> Displaced:
+    charge, pod = tree.charges[uid], core.state.cluster.index.get(uid)
+    account = core.state.cache.accounts.get(uid)
+    return Displaced(
+        pod=pod.key if pod is not None else uid, node=account.node_name if account is not None else "",
+        queue=charge.line.name if charge.line is not None else "", priority=charge.priority,
+    )  # fmt: skip
+
+
+def _held(line: Line) -> int:
+    """How many of its units a quota holds back; behind the first of a FIFO queue all are."""
+    if line.order is Order.FIFO and line.fifo_head() is not None:
+        return len(line.units)
+    return sum(len(shape.units) for shape in line.held)
+
+
+def _unit(core: Core, tree: QueueTree, unit: Waiting, now: float) -> UnitFacts:
+    state, blocked = core.state, tree.held(unit.key)
+    members = state.groups.members.get(unit.key)
+    uids = list(members.pending) if members is not None else [unit.key]
+    entries = [entry for uid in uids if (entry := state.queue.entries.get(uid)) is not None]
+    first = min(entries, key=lambda entry: (-entry.pod.priority, entry.arrival), default=None)
+    group: PodGroup | None = state.groups.group(unit.key) if members is not None else None
+    alone = first.pod.name if first is not None else unit.key
+    return UnitFacts(
+        key=unit.key,
+        namespace=unit.namespace,
+        name=group_name(unit.key) if members is not None else alone,
+        source=_source(unit.key, group) if members is not None else "pod",
+        priority=unit.priority,
+        members=len(uids),
+        waiting_s=now - min((entry.first_seen for entry in entries), default=now),
+        requests=dict(unit.amounts),
+        blocked=blocked.text() if blocked is not None else "",
+        reason=reason_of(core, first) if first is not None and blocked is None else "",
+    )
+
+
+def _source(key: str, group: PodGroup | None) -> str:
+    return group.source.value if group is not None else key.partition(":")[0] or Source.NATIVE.value

@@ -1,0 +1,260 @@
+"""What the coordinator writes on pod groups: the condition of the API that a group comes from, and an event.
+
+    tell --the newest of a group replaces what waits--> waits --room--> out --> written
+                                                          ^              |
+                                                          +-- later: 429 (Retry-After), no answer, contested
+
+Kubernetes' own PodGroups have a condition, named by version; those of the scheduler plug-ins a phase, of which only the
+steps up to Scheduled are ours (a controller of the plug-ins may say what runs and ends); a Job has an event alone.
+Pods' writes never wait for these. What somebody else keeps overwriting is written more and more rarely, then no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import structlog
+
+from services.coordinator.core.instructions import EmitEvent, TellPodGroup
+from shared.backoff import backoff_s
+from shared.errors import KubeError, KubeRejected, KubeUnknown
+from shared.kube import pod_groups as kube
+from shared.kube.resources import Resource
+from shared.model.pod_group import PodGroup, Source
+from shared.ports import Clock, KubeApi
+
+log = structlog.get_logger()
+
+IN_FLIGHT = 4
+
+PAUSE_S, MAX_PAUSE_S = 0.25, 30.0
+"""Pause of all these writes after one that got no answer; doubles. ``Retry-After`` makes it longer."""
+
+REMEMBERED = 8_192
+"""Groups of which it is known what was written last."""
+
+CONTESTED_S, CONTESTED_TRIES = 5.0, 6
+"""Saying again what was written already, because somebody overwrote it: after so long, doubling; so often at most."""
+
+MAX_MESSAGE_CHARS = 1024
+
+OUR_PHASES = frozenset({"", "Pending", "PreScheduling", "Scheduling", "Scheduled"})
+"""Phases of the plug-ins' PodGroup that a scheduler may replace; the others say what became of running members."""
+
+FAILURES = frozenset({"Unschedulable", "SchedulerError"})
+"""Reasons of the condition; the event about them is FailedScheduling, as of pods."""
+
+_RESOURCES: dict[str, Resource[Any]] = {
+    one.api_version: one for one in (kube.PODGROUPS, kube.PODGROUPS_V1ALPHA2, kube.PLUGINS_PODGROUPS)
+}
+_DIGITS = re.compile(r"\d+")
+
+
+class Cancellable(Protocol):
+    """What ``call_later`` returns."""
+
+    def cancel(self) -> None:
+        """It is not to happen."""
+        ...
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was said of a group last."""
+
+    condition: tuple[str, str, str]
+    announced: bool = False
+    """There is an event about it."""
+    writes: int = 0
+    again_at: float = 0.0
+    """Before this it is not written a second time."""
+
+
+@dataclass(slots=True)
+class GroupWrites:
+    """Carries out ``TellPodGroup``. ``start`` runs a call beside everything else, ``emit`` takes the events."""
+
+    _api: KubeApi
+    _clock: Clock
+    _start: Callable[[Coroutine[Any, Any, None]], None]
+    _emit: Callable[[EmitEvent], None]
+    _call_later: Callable[[float, Callable[[], None]], Cancellable] | None = None
+    written: int = 0
+    _waiting: dict[str, TellPodGroup] = field(default_factory=dict)
+    _out: set[str] = field(default_factory=set)
+    _told: OrderedDict[str, _Told] = field(default_factory=OrderedDict)
+    _paused_until: float = 0.0
+    _failures: int = 0
+    _timer: Cancellable | None = None
+    _closed: bool = False
+
+    @property
+    def waiting(self) -> int:
+        """Groups whose news are not written yet."""
+        return len(self._waiting) + len(self._out)
+
+    def submit(self, work: TellPodGroup) -> None:
+        """Say it when there is room; what the same group was to be told before is replaced."""
+        key = work.group.key
+        status, reason, message = work.condition
+        if len(message) > MAX_MESSAGE_CHARS:
+            message = message[: MAX_MESSAGE_CHARS - 3] + "..."
+        work = TellPodGroup(work.group, (status, reason, message))
+        told = self._told.get(key)
+        if told is None or told.condition != work.condition:
+            same_event = told is not None and _gist(told.condition) == _gist(work.condition)
+            self._told[key] = told = _Told(work.condition, announced=same_event)
+        self._told.move_to_end(key)
+        while len(self._told) > REMEMBERED:
+            self._told.popitem(last=False)
+        if not told.announced:
+            told.announced = True
+            self._emit(_event(work))
+        if patch_of(work, "") is None:
+            self._waiting.pop(key, None)
+            return
+        self._waiting[key] = work
+        self._pump()
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # --- whose turn it is ---------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        if self._closed:
+            return
+        now, due = self._clock(), float("inf")
+        if now < self._paused_until:
+            self._wake(self._paused_until - now)
+            return
+        for key in list(self._waiting) if len(self._out) < IN_FLIGHT else ():
+            if key in self._out:
+                continue  # one write of a group at a time
+            told = self._told.get(key)
+            if told is not None and told.again_at > now:
+                due = min(due, told.again_at)
+                continue
+            if len(self._out) >= IN_FLIGHT:
+                break
+            self._out.add(key)
+            self._start(self._write(self._waiting.pop(key)))
+        if due < float("inf"):
+            self._wake(due - now)
+
+    def _wake(self, after_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        call_later = self._call_later or asyncio.get_running_loop().call_later
+        self._timer = call_later(max(0.0, after_s), self._pump)
+
+    async def _write(self, work: TellPodGroup) -> None:
+        group = work.group
+        try:
+            await self._patch(work)
+        except KubeRejected as error:
+            if error.status == 429:
+                self._later(work, error.retry_after_s)
+            else:
+                self._failures = 0
+                log.warning("pod_group_status_refused", pod_group=group.key, status=error.status, error=error)
+        except KubeError as error:
+            log.info("pod_group_status_failed", pod_group=group.key, error=error)
+            self._later(work, error.retry_after_s if isinstance(error, KubeUnknown) else None)
+        else:
+            self._failures = 0
+            self.written += 1
+            self._note(work)
+        finally:
+            self._out.discard(group.key)
+        self._pump()
+
+    async def _patch(self, work: TellPodGroup) -> None:
+        """Only what the API server has otherwise is sent; where that was wrong, all of it is, once."""
+        group, now = work.group, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        resource = _RESOURCES[group.api_version]
+        for known in (group, None):
+            patch = patch_of(work, now, known=known)
+            assert patch is not None
+            try:
+                await self._api.patch(
+                    resource, namespace=group.namespace, name=group.name, patch=patch, subresource="status",
+                    strategy="strategic" if group.source is Source.NATIVE else "merge", wait_when_busy=False,
+                )  # fmt: skip
+            except KubeRejected as error:
+                if error.status != 422 or known is None:
+                    raise
+            else:
+                return
+
+    def _later(self, work: TellPodGroup, retry_after_s: float | None) -> None:
+        """Again after a pause, unless there is something newer to say by then."""
+        self._failures += 1
+        pause_s = backoff_s(self._failures, first_s=PAUSE_S, most_s=MAX_PAUSE_S)
+        self._paused_until = max(self._paused_until, self._clock() + max(pause_s, retry_after_s or 0.0))
+        self._waiting.setdefault(work.group.key, work)
+
+    def _note(self, work: TellPodGroup) -> None:
+        told = self._told.get(work.group.key)
+        if told is None or told.condition != work.condition:
+            return
+        told.writes += 1
+        told.again_at = self._clock() + CONTESTED_S * 2.0 ** (told.writes - 1)
+        if told.writes == CONTESTED_TRIES:
+            told.again_at = float("inf")
+            log.warning("pod_group_contested", pod_group=work.group.key, remedy="find who else writes its status")
+
+
+def patch_of(work: TellPodGroup, now: str, *, known: PodGroup | None = None) -> dict[str, Any] | None:
+    """The patch of the group's status; None where its API has no place for it, or must not be told this.
+
+    ``known``: the group whose ``condition`` the API server has, so that the time of the last transition stays.
+    """
+    group = work.group
+    status, reason, message = work.condition
+    if group.source is Source.JOB:
+        return None
+    patch: dict[str, Any] = {"metadata": {"uid": group.uid}} if group.uid else {}
+    if group.source is Source.PLUGINS:
+        phase = "Scheduled" if status == "True" else "Pending"
+        if group.condition[1] not in OUR_PHASES or group.condition[1] == phase:
+            return None
+        return {**patch, "status": {"phase": phase}}
+    if group.api_version == kube.PODGROUPS.api_version and group.condition[1] == "True" and status != "True":
+        return None  # scheduled once is scheduled for ever, there
+    if group.condition[1:] == work.condition:
+        return None
+    condition: dict[str, Any] = {
+        "type": kube.CONDITION_TYPES[group.api_version], "status": status, "reason": reason, "message": message
+    }  # fmt: skip
+    if group.generation:
+        condition["observedGeneration"] = group.generation
+    if known is None or known.condition[1] != status:
+        condition["lastTransitionTime"] = now
+    return {**patch, "status": {"conditions": [condition]}}
+
+
+def _gist(condition: tuple[str, str, str]) -> tuple[str, str, str]:
+    """What makes it news: not its numbers."""
+    return condition[0], condition[1], _DIGITS.sub("", condition[2])
+
+
+def _event(work: TellPodGroup) -> EmitEvent:
+    group = work.group
+    status, reason, message = work.condition
+    kind = "Job" if group.source is Source.JOB else "PodGroup"
+    type_, action = ("Normal", "Binding") if status == "True" else ("Warning", "Scheduling")
+    return EmitEvent(
+        group.uid, group.namespace, group.name, group.resource_version, type_,
+        "FailedScheduling" if reason in FAILURES else reason, action, message or reason,
+        kind=frozenset({_gist(work.condition)[2]}), regarding=(group.api_version, kind),
+    )  # fmt: skip

@@ -1,0 +1,71 @@
+"""What people are told about a pod group: a condition on each member that waits, and the group's own.
+
+The group's condition is written when it says something else than the API server shows; the watch shows what came of it.
+``PodGroupInitiallyScheduled`` never goes back once it is True.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from services.coordinator.core.instructions import TellPodGroup
+from services.coordinator.core.state import State
+from services.coordinator.status.reporter import UNSCHEDULABLE, StatusReporter
+from shared.model.pod import Pod
+from shared.model.pod_group import group_title
+from shared.scheduling.pod_groups import Members
+
+INITIALLY = "PodGroupInitiallyScheduled"
+SCHEDULED = "Scheduled"
+"""Reason of the group's condition once at least its minimum is bound."""
+
+ALL_THERE = "All required pods have been successfully scheduled"
+
+GROUPS_KEPT = 4096
+"""Groups of which it is remembered what they were told last."""
+
+
+@dataclass(slots=True)
+class GroupReporter:
+    """``told``: by key, the condition that was asked for last, and when."""
+
+    _state: State
+    _reporter: StatusReporter
+    told: dict[str, tuple[tuple[str, str, str], float]] = field(default_factory=dict)
+
+    def unplaced(self, key: str, pods: Iterable[Pod], message: str, *, reason: str = UNSCHEDULABLE) -> None:
+        """The group was tried in vain: its members are told, each with the group's name, and the group."""
+        text = f'pod group "{group_title(key)}": {message}'
+        for pod in pods:
+            self._reporter.tell(pod, reason, text)
+        self._tell_group(key, "False", reason, message)
+
+    def waits(self, key: str, members: Members, why: str) -> None:
+        """The group cannot be tried yet."""
+        queue = self._state.queue
+        pods = (queue.entries[uid].pod for uid in members.pending if uid in queue.entries and uid not in members.away)
+        self.unplaced(key, pods, why)
+
+    def complete(self, key: str) -> None:
+        """At least the minimum is bound."""
+        group = self._state.groups.group(key)
+        if group is not None and group.gang and not self._state.groups.lacking(key):
+            self._tell_group(key, "True", SCHEDULED, ALL_THERE)
+
+    def _tell_group(self, key: str, status: str, reason: str, message: str) -> None:
+        state, group = self._state, self._state.groups.group(key)
+        if group is None:
+            return
+        kind, *shown = group.condition
+        condition = (status, reason, message)
+        if tuple(shown) == condition or (kind == INITIALLY and shown[0] == "True"):
+            return
+        told, at = self.told.get(key, (None, 0.0))
+        alike = told is not None and told[:2] == condition[:2]
+        if alike and state.now < at + state.settings.notice_repeat_s:
+            return
+        if len(self.told) >= GROUPS_KEPT:
+            self.told.clear()
+        self.told[key] = condition, state.now
+        state.out.append(TellPodGroup(group, condition))

@@ -1,0 +1,306 @@
+"""Which members every pod group has, and whether they may be tried: alone, together, or not yet.
+
+    pod with a group --> pending | away (planned, or of an open intent) | bound | of another scheduler
+    group object, counts --standing--> ALONE: as lone pods · TOGETHER: at least what the minimum lacks, or none · GATED
+
+The group objects are ``ClusterState.pod_groups``; here are the members, by uid, whichever of the two came first. Every
+call costs the same however large the group is; ``touched`` collects what changed, for the coordinator's keeper, which
+moves the members in the scheduling queue. Nothing is remembered that the API server does not show, or the open plans.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from shared.model.pod import Pod
+from shared.model.pod_group import MAX_MEMBERS, PodGroup, Source, group_name
+from shared.scheduling.places import ClusterEvent
+
+MIXED = "all pods in a single pod group should have the same .spec.schedulerName set"
+TOO_FEW = "waiting for minCount pods from a gang to appear in scheduling queue"
+ON_THEIR_WAY = "waiting for members of the pod group that are on their way to nodes"
+"""Texts of PreEnqueue; the first two, and ``missing``, as kube-scheduler says them."""
+
+
+def missing(key: str) -> str:
+    """The group's object is not there."""
+    return f'waiting for pods\'s pod group "{group_name(key)}" to appear in scheduling queue'
+
+
+class Standing(Enum):
+    """How members of a group that wait may be tried."""
+
+    GATED = "gated"
+    TOGETHER = "together"
+    ALONE = "alone"
+
+
+@dataclass(slots=True)
+class Members:
+    """One group's. ``pending``: ours that may be tried, those ``away`` included; ``bound``: where each runs (bound,
+    not finished, not terminating); ``foreign``: of other schedulers; ``priorities``: of the pending ones."""
+
+    pending: dict[str, Pod] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+    bound: dict[str, str] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)
+    priorities: Counter[int] = field(default_factory=Counter)
+    standing: Standing = Standing.GATED
+    """As last acted upon."""
+    why: str = ""
+    """What the members wait for, where they are gated."""
+    since: float = 0.0
+    """Since when that is so."""
+
+    @property
+    def waiting(self) -> int:
+        """Members that could be tried."""
+        return len(self.pending) - len(self.away)
+
+    def __bool__(self) -> bool:
+        return bool(self.pending or self.bound or self.foreign)
+
+
+@dataclass(slots=True)
+class Touch:
+    """What happened to a group since somebody last looked: the last event that may help, and to which members."""
+
+    event: ClusterEvent
+    uids: dict[str, None] = field(default_factory=dict)
+    helped: bool = False
+    """Whether members that were tried in vain may be tried again."""
+
+
+class PodGroups:
+    """Members by group."""
+
+    def __init__(self, objects: Mapping[str, PodGroup], scheduler_name: str) -> None:
+        self._objects = objects
+        self._scheduler_name = scheduler_name
+        self.members: dict[str, Members] = {}
+        self.touched: dict[str, Touch] = {}
+        self.key_of: dict[str, str] = {}
+        """By uid, the group that a pod was last seen in."""
+
+    # --- what is seen of members --------------------------------------------------------------------------------
+
+    def see_pending(self, pod: Pod) -> None:
+        """A pod of ours that waits, and may be tried; its group may have changed."""
+        uid, before = pod.uid, self.key_of.get(pod.uid, "")
+        if before != pod.group:
+            self.see_gone(uid)
+        if not pod.group:
+            return
+        members = self._into(pod.group)
+        known = members.pending.get(uid)
+        self.key_of[uid] = pod.group
+        members.pending[uid] = pod
+        if known is None:
+            members.bound.pop(uid, None)
+            members.foreign.discard(uid)
+            members.priorities[pod.priority] += 1
+            self._touch(pod.group, ClusterEvent.MEMBER_ADDED, uid, helped=True)
+        elif known.priority != pod.priority:
+            self._uncount(members, known.priority)
+            members.priorities[pod.priority] += 1
+            self._touch(pod.group, ClusterEvent.MEMBER_ADDED, uid)
+
+    def see_bound(self, pod: Pod) -> None:
+        """A pod on a node, not finished and not terminating."""
+        if self.key_of.get(pod.uid, "") != pod.group:
+            self.see_gone(pod.uid)
+        if not pod.group:
+            return
+        self.key_of[pod.uid] = pod.group
+        members = self._into(pod.group)
+        if pod.scheduler_name != self._scheduler_name:
+            if pod.uid not in members.foreign:
+                members.foreign.add(pod.uid)
+                self._touch(pod.group, ClusterEvent.POD_ADDED, pod.uid)
+            return
+        self.land(pod.uid, pod.node_name)
+
+    def land(self, uid: str, node_name: str) -> None:
+        """A member is bound to this node: the watch shows it, or the binder says so."""
+        key = self.key_of.get(uid)
+        if key is None:
+            return
+        members = self.members[key]
+        if members.bound.get(uid) == node_name:
+            return
+        self._leave(members, uid)
+        members.bound[uid] = node_name
+        self._touch(key, ClusterEvent.POD_ADDED, uid, helped=True)
+
+    def see_foreign(self, pod: Pod) -> None:
+        """A pending pod of another scheduler."""
+        if self.key_of.get(pod.uid, "") != pod.group:
+            self.see_gone(pod.uid)
+        if not pod.group:
+            return
+        members = self._into(pod.group)
+        if pod.uid not in members.foreign:
+            self._leave(members, pod.uid)
+            members.bound.pop(pod.uid, None)
+            members.foreign.add(pod.uid)
+            self.key_of[pod.uid] = pod.group
+            self._touch(pod.group, ClusterEvent.MEMBER_ADDED, pod.uid)
+
+    def see_gone(self, uid: str) -> None:
+        """The pod is deleted, terminating, finished, or cannot be tried; an unknown uid is fine."""
+        key = self.key_of.pop(uid, None)
+        if key is None:
+            return
+        members = self.members[key]
+        self._leave(members, uid)
+        members.bound.pop(uid, None)
+        was_foreign = uid in members.foreign
+        members.foreign.discard(uid)
+        self._touch(key, ClusterEvent.POD_DELETED, uid, helped=was_foreign)
+
+    def send_away(self, uid: str) -> None:
+        """The member is planned, or an open intent names it: where it will be is not known."""
+        key = self.key_of.get(uid)
+        if key is not None and uid in (members := self.members[key]).pending:
+            members.away.add(uid)
+            self._touch(key, ClusterEvent.POD_ADDED, uid)
+
+    def take_back(self, uid: str) -> None:
+        """The member's plan, or intent, is over: it is bound, gone or waits again."""
+        key = self.key_of.get(uid)
+        if key is not None and uid in (members := self.members[key]).away:
+            members.away.discard(uid)
+            self._touch(key, ClusterEvent.MEMBER_ADDED, uid, helped=True)
+
+    def change(self, key: str, before: PodGroup | None) -> None:
+        """The group's object came, changed or went; the new one is among the objects."""
+        group = self._objects.get(key)
+        helped = group is not None and (before is None or _helps(before, group))
+        self._touch(key, ClusterEvent.POD_GROUP_ADDED if before is None else ClusterEvent.POD_GROUP_CHANGED, "",
+                    helped=helped)  # fmt: skip
+
+    def touch(self, key: str) -> None:
+        """Look at the group again: its members are back from an attempt."""
+        if key in self.members:
+            self._touch(key, ClusterEvent.MEMBER_ADDED, "")
+
+    def take_touched(self) -> dict[str, Touch]:
+        """What happened since the last call, by group."""
+        touched, self.touched = self.touched, {}
+        for key in touched:
+            if key in self.members and not self.members[key]:
+                del self.members[key]
+        return touched
+
+    # --- what follows -------------------------------------------------------------------------------------------
+
+    def group(self, key: str) -> PodGroup | None:
+        """The group's object; None while there is none, and of a Job that is not a gang."""
+        found = self._objects.get(key)
+        return None if found is None or _no_group(found) else found
+
+    def minimum(self, key: str) -> int:
+        """So many members run at once, or none."""
+        group = self._objects.get(key)
+        return group.min_count if group is not None and group.gang else 1
+
+    def lacking(self, key: str) -> int:
+        """How many members more must be bound at once, those that are bound counted."""
+        members = self.members.get(key)
+        return max(0, self.minimum(key) - (len(members.bound) if members is not None else 0))
+
+    def priority(self, key: str) -> int:
+        """The group's own, or that of its most important member."""
+        group, members = self._objects.get(key), self.members[key]
+        if group is not None and group.priority is not None:
+            return group.priority
+        return max(members.priorities, default=0)
+
+    def standing(self, key: str) -> tuple[Standing, str]:
+        """How the group's members may be tried now, and if not at all, why."""
+        group, members = self._objects.get(key), self.members.get(key) or Members()
+        if group is None:
+            return Standing.GATED, missing(key)
+        if _no_group(group):
+            return Standing.ALONE, ""
+        if group.problem:
+            return Standing.GATED, group.problem
+        if members.foreign:
+            return Standing.GATED, MIXED
+        lacking = self.lacking(key)
+        if not lacking or not (group.gang or group.topology):
+            return Standing.ALONE, ""
+        if members.away:
+            return Standing.GATED, ON_THEIR_WAY
+        if group.min_count > MAX_MEMBERS:
+            text = f"minCount is {group.min_count}; at most {MAX_MEMBERS} members are placed together: lower it"
+            return Standing.GATED, text
+        if members.waiting < lacking:
+            return Standing.GATED, TOO_FEW
+        return Standing.TOGETHER, ""
+
+    def validate(self) -> Iterator[str]:
+        """What is broken between members and counts; nothing while all is well."""
+        known = {uid: key for key, members in self.members.items() for uid in _all(members)}
+        for uid in known.keys() | self.key_of.keys():
+            if known.get(uid) != self.key_of.get(uid):
+                yield f"pod-groups: {uid} is in {known.get(uid)}, kept under {self.key_of.get(uid)}"
+        for key, members in self.members.items():
+            if members.away - members.pending.keys() or members.bound.keys() & members.pending.keys():
+                yield f"pod-groups: a member of {key} is in two states"
+            if Counter(pod.priority for pod in members.pending.values()) != members.priorities:
+                yield f"pod-groups: the priorities of {key} are miscounted"
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _into(self, key: str) -> Members:
+        members = self.members.get(key)
+        if members is None:
+            members = self.members[key] = Members()
+        return members
+
+    @staticmethod
+    def _uncount(members: Members, priority: int) -> None:
+        members.priorities[priority] -= 1
+        if not members.priorities[priority]:
+            del members.priorities[priority]
+
+    def _leave(self, members: Members, uid: str) -> None:
+        known = members.pending.pop(uid, None)
+        members.away.discard(uid)
+        if known is not None:
+            self._uncount(members, known.priority)
+
+    def _touch(self, key: str, event: ClusterEvent, uid: str, *, helped: bool = False) -> None:
+        touch = self.touched.get(key)
+        if touch is None:
+            touch = self.touched[key] = Touch(event)
+        if helped or not touch.helped:
+            touch.event = event
+        touch.helped |= helped
+        if uid:
+            touch.uids[uid] = None
+
+
+def _no_group(group: PodGroup) -> bool:
+    """A Job that nobody made a gang: its pods are scheduling units of their own."""
+    return group.source is Source.JOB and not group.gang
+
+
+def _helps(before: PodGroup, group: PodGroup) -> bool:
+    """Whether members that were tried in vain may fit by the group's new object (kube-scheduler: its minCount fell)."""
+    return (
+        group.min_count < before.min_count
+        or group.gang != before.gang
+        or group.topology != before.topology
+        or group.problem != before.problem
+    )
+
+
+def _all(members: Members) -> Iterator[str]:
+    yield from members.pending
+    yield from members.bound
+    yield from members.foreign

@@ -1,0 +1,234 @@
+"""How pending pods, and groups of them, move between the places of the scheduling queue: heaps, counts and stories.
+
+``queue.py`` says what may be asked of the queue. Every move of a pod goes through ``_move``, which refuses what
+``places.py`` does not allow. A heap's item is good while its unit still is in that place at that version.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from shared.backoff import backoff_s
+from shared.errors import InvalidTransition
+from shared.scheduling.parked_groups import Waiting, gang_kind, group_key
+from shared.scheduling.places import LEGAL, Cause, ClusterEvent, OwnEvent, Place
+from shared.scheduling.queue_entries import Entry, QueuedGroup
+from shared.scheduling.story import Story
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """Backoff ``initial_backoff_s`` doubles up to ``max_backoff_s``; ``sweep_age_s``: the net under lost events."""
+
+    initial_backoff_s: float = 1.0
+    max_backoff_s: float = 10.0
+    sweep_age_s: float = 300.0
+
+
+@dataclass(slots=True)
+class Moves:
+    """The queue's state, and the moves within it."""
+
+    settings: QueueSettings = field(default_factory=QueueSettings)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    groups: dict[str, QueuedGroup] = field(default_factory=dict)
+    """Pod groups whose members move as one, by key."""
+    waiting: Waiting = field(default_factory=Waiting)
+    """The parked pods, by group."""
+    unjudged: dict[str, None] = field(default_factory=dict)
+    """Uids of those of them that were parked because nobody could judge them: no nodes, or no agents."""
+    incoming: Counter[tuple[Place, OwnEvent | ClusterEvent]] = field(default_factory=Counter)
+    """Pods that came into a place, by what brought them there; only ever counts up."""
+    story: Story = field(default_factory=Story)
+    """What happened to each pod; the core that has this queue writes the rest of it."""
+    _active: list[tuple[int, int, int, str]] = field(default_factory=list)
+    _eager: list[tuple[int, int, int, str]] = field(default_factory=list)
+    _backoff: list[tuple[float, int, str]] = field(default_factory=list)
+    _parked_at: dict[str, float] = field(default_factory=dict)
+    _count: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(Place, 0))
+    _arrivals: int = 0
+    _versions: int = 0
+    """Of groups: one that is made anew under its key is not taken for the one before."""
+
+    def parked_key(self, entry: Entry) -> Hashable:
+        """Under which key a parked pod waits."""
+        return group_key(entry.pod) if entry.group is None else gang_kind(entry.pod, entry.plugins)
+
+    def _named(self, name: str) -> Entry | QueuedGroup | None:
+        """A pod by uid, a group by key: a key has a colon, and a uid none."""
+        return self.entries.get(name) or self.groups.get(name)
+
+    def _top(self, heap: list[tuple[int, int, int, str]], place: Place) -> Entry | QueuedGroup | None:
+        """The first unit of a heap that still is where it says."""
+        while heap:
+            _, _, version, name = heap[0]
+            unit = self._named(name)
+            if unit is not None and unit.version == version and unit.place is place:
+                return unit
+            heapq.heappop(heap)
+        return None
+
+    def _wake(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
+        """Something may have helped a pod that is not in flight, and those it moves with."""
+        group = entry.group
+        changed = event is OwnEvent.CHANGED
+        eager = isinstance(event, ClusterEvent) and entry.place is Place.UNSCHEDULABLE
+        if group is not None:
+            backing = group.ready_at > now and not changed
+            self._bring(group, Place.BACKOFF if backing else Place.ACTIVE, now, event)
+            if backing and eager:
+                heapq.heappush(self._eager, (-group.priority, group.arrival, group.version, group.key))
+            return
+        entry.able_since = now
+        if entry.ready_at > now and not changed:
+            self._back_off(entry, now, event)
+            if eager:
+                heapq.heappush(self._eager, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
+        else:
+            self._activate(entry, now, event)
+
+    def _bring(self, group: QueuedGroup, place: Place, now: float, cause: OwnEvent | ClusterEvent) -> None:
+        """A group, with all its members, to where units wait to be taken."""
+        self._move_group(group, place, now, cause)
+        if place is Place.ACTIVE:
+            heapq.heappush(self._active, (-group.priority, group.arrival, group.version, group.key))
+        else:
+            heapq.heappush(self._backoff, (group.ready_at, group.version, group.key))
+
+    def _move_group(self, group: QueuedGroup, place: Place, now: float, cause: Cause) -> None:
+        self._move_all(group.members.values(), place, now, cause)
+        self._versions += 1
+        group.place, group.since, group.version = place, now, self._versions
+        group.leads.clear()
+
+    def _move_all(self, entries: Iterable[Entry], place: Place, now: float, cause: Cause) -> None:
+        """Members to where their group is, or goes; one that comes from elsewhere than the others has joined them."""
+        helped = cause is OwnEvent.CHANGED or isinstance(cause, ClusterEvent)
+        for entry in entries:
+            if entry.place is not place:
+                own = cause if (cause, entry.place, place) in LEGAL else OwnEvent.JOINED
+                self._move(entry, place, now, own)
+                if own is not None:
+                    self.incoming[place, own] += 1
+            if helped:
+                entry.able_since = now
+
+    def _failed(self, group: QueuedGroup, now: float) -> None:
+        group.attempts += 1
+        group.ready_at = now + self._backoff_s(group)
+        for entry in group.members.values():
+            entry.attempts += 1
+            entry.ready_at = group.ready_at
+
+    def _leave(self, entry: Entry) -> None:
+        """The pod moves with its group no longer; another member of its kind stands for a parked group."""
+        group, uid, entry.group = entry.group, entry.pod.uid, None
+        assert group is not None
+        del group.members[uid]
+        if not group.members:
+            del self.groups[group.key]
+        elif uid in group.leads:
+            group.leads.discard(uid)
+            kind = gang_kind(entry.pod, entry.plugins)
+            for other in group.members.values():
+                if other.pod.uid not in group.leads and gang_kind(other.pod, other.plugins) == kind:
+                    group.leads.add(other.pod.uid)
+                    self.waiting.add(other.pod, group.arrival, other.plugins, need=1)
+                    return
+
+    def _move(self, entry: Entry, place: Place, now: float, cause: Cause) -> None:
+        uid, story = entry.pod.uid, self.story
+        if (cause, entry.place, place) not in LEGAL:
+            why = "taken" if cause is None else cause.value
+            raise InvalidTransition(uid, entry.place.value, place.value, why, story.lines(uid))
+        if cause is None:
+            story.add(uid, "{} -> {} (taken)", entry.place, place)
+        else:
+            story.add(uid, "{} -> {} ({})", "new" if cause is OwnEvent.SEEN else entry.place, place, cause)
+        if entry.place is Place.UNSCHEDULABLE:
+            self._unpark(entry)
+        self._count[entry.place] -= 1
+        self._count[place] += 1
+        entry.place, entry.since, entry.version = place, now, entry.version + 1
+
+    def _activate(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
+        self._move(entry, Place.ACTIVE, now, event)
+        self.incoming[Place.ACTIVE, event] += 1
+        heapq.heappush(self._active, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
+
+    def _back_off(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
+        self._move(entry, Place.BACKOFF, now, event)
+        self.incoming[Place.BACKOFF, event] += 1
+        heapq.heappush(self._backoff, (entry.ready_at, entry.version, entry.pod.uid))
+
+    def _park(self, entry: Entry, plugins: frozenset[str], now: float, event: OwnEvent) -> None:
+        uid = entry.pod.uid
+        self._move(entry, Place.UNSCHEDULABLE, now, event)
+        self.incoming[Place.UNSCHEDULABLE, event] += 1
+        entry.plugins = plugins
+        self._wait(entry, plugins)
+        self._parked_at[uid] = now
+        if not plugins:
+            self.unjudged[uid] = None
+
+    def _wait(self, entry: Entry, plugins: frozenset[str]) -> None:
+        """Under its key among the parked pods, for itself or for its group."""
+        if entry.group is None:
+            self.waiting.add(entry.pod, entry.arrival, plugins)
+        else:
+            known = self.waiting.group_of(entry.pod.uid)
+            need = known.needs[entry.pod.uid] if known is not None else 1
+            self.waiting.add(entry.pod, entry.group.arrival, entry.plugins, need=need)
+
+    def _unpark(self, entry: Entry) -> None:
+        uid = entry.pod.uid
+        del self._parked_at[uid]
+        self.waiting.discard(uid)
+        self.unjudged.pop(uid, None)
+
+    def _backoff_s(self, unit: Entry | QueuedGroup) -> float:
+        settings = self.settings
+        return backoff_s(unit.attempts, first_s=settings.initial_backoff_s, most_s=settings.max_backoff_s)
+
+    def validate(self) -> Iterator[str]:
+        """What is broken between entries, heaps, groups and counts; nothing while all is well. Costs as all pods."""
+        counted = Counter(entry.place for entry in self.entries.values())
+        for place, count in self._count.items():
+            if counted[place] != count:
+                yield f"queue-count: {count} pods are counted as {place.value}, {counted[place]} are there"
+        active, backoff = {item[2:] for item in self._active}, {item[1:] for item in self._backoff}
+        heaps = {Place.ACTIVE: active, Place.BACKOFF: backoff}
+        for uid, entry in self.entries.items():
+            heap = heaps.get(entry.place)
+            if entry.pod.uid != uid:
+                yield f"queue-key: {entry.pod.uid} is kept under {uid}"
+            if heap is not None and entry.group is None and (entry.version, uid) not in heap:
+                yield f"queue-heap: {uid} is {entry.place.value} and will never be taken"
+            yield from self._broken_waiting(entry)
+            if entry.group is not None and entry.group.members.get(uid) is not entry:
+                yield f"queue-group: {uid} moves with {entry.group.key}, which does not know it"
+        for key, group in self.groups.items():
+            heap = heaps.get(group.place)
+            if heap is not None and (group.version, key) not in heap:
+                yield f"queue-heap: {key} is {group.place.value} and will never be taken"
+            if not group.members:
+                yield f"queue-group: {key} has no members"
+            if group.place is Place.UNSCHEDULABLE and not group.leads:
+                yield f"queue-group: {key} is parked, and no member stands for it"
+            for uid, entry in group.members.items():
+                if self.entries.get(uid) is not entry or entry.group is not group or entry.place is not group.place:
+                    yield f"queue-group: {uid} is elsewhere than {key}, with which it moves"
+        for uid in {*self._parked_at, *self.unjudged, *self.waiting.uids()} - self.entries.keys():
+            yield f"parked: {uid} is not pending any more, and its group or the sweep keeps it"
+
+    def _broken_waiting(self, entry: Entry) -> Iterator[str]:
+        uid, parked = entry.pod.uid, entry.place is Place.UNSCHEDULABLE
+        group = self.waiting.group_of(uid)
+        stands = parked and (entry.group is None or uid in entry.group.leads)
+        if parked != (uid in self._parked_at) or stands != (group is not None):
+            yield f"parked: {uid} is {entry.place.value}, which its group and the sweep do not know"
+        if group is not None and (uid not in group.members or group.key != self.parked_key(entry)):
+            yield f"parked: {uid} waits in a group of other pods"

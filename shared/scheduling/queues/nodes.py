@@ -1,0 +1,333 @@
+"""The parts of the tree: queues (``Node``), each with a line of its own units (``Line``), and why a unit is held back.
+
+Units of one line that ask for the same amounts are one ``Shape``: a quota admits or holds them alike, so it is asked
+once per shape. A queue's own line takes part in the order among its children as a child of weight 1: so units of a queue
+that has children, and units without any queue (the root's own line), need no rule of their own.
+
+Per resource, a queue keeps two sums: ``used``, and ``inner``, which also counts what queues below keep for themselves
+and do not use (``kept``: guaranteed and not lent). Limits hold for ``inner``, so nobody takes what is not lent.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shared.model.queue import Order, Queue, Strategy
+from shared.model.resources import amount_text
+
+Amounts = tuple[tuple[str, int], ...]
+"""Resource and amount, sorted by resource, each above zero: what a unit asks for as a whole."""
+
+Rank = tuple[int, int | Fraction, int]
+"""Which child comes first: 0 within its guarantee, 1 beyond; its share; when its first unit arrived."""
+
+NO_LIMIT = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most ``amount`` of a resource. ``kind``: what of the Queue says so."""
+
+    amount: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why a unit is held back: the queue that does it; a resource and its limit there, or a ``problem`` in words."""
+
+    node: Node
+    resource: str = ""
+    asked: int = 0
+    used: int = 0
+    reserved: int = 0
+    limit: int = 0
+    kind: str = ""
+    problem: str = ""
+
+    @property
+    def queue(self) -> str:
+        """The queue's name; "" is the root: the whole cluster."""
+        return self.node.name
+
+    @property
+    def never(self) -> bool:
+        """Whether it can never go as things are written: it alone asks for more than the limit."""
+        return bool(self.resource) and self.asked > self.limit
+
+    def text(self) -> str:
+        """For people: what is used of what, what the unit asks for, and what would help."""
+        if self.problem:
+            return f"queue {self.queue}: {self.problem}"
+        name = self.resource
+        of, used = amount_text(name, self.limit), amount_text(name, self.used)
+        where = f"queue {self.queue}: {name} {used} of {self.kind} {of} is used"
+        remedy = f"the {self.kind} is raised"
+        if not self.queue:
+            where, remedy = f"cluster: {name} {used} of {of} is used", "nodes are added"
+        if self.reserved:
+            where += f" and {amount_text(name, self.reserved)} is kept for queues that do not lend it"
+        asks = f"it asks for {amount_text(name, self.asked)}"
+        if self.never:
+            return f"{where}; {asks}, which never fits unless it asks for less or {remedy}"
+        return f"{where}; {asks} and waits until pods there end or {remedy}"
+
+    def may_fit(self) -> bool:
+        """Whether what held it back has changed enough to ask again; never False where it would fit."""
+        if not self.resource:
+            return False
+        # what a queue on the way keeps for itself may take a part of it meanwhile
+        return self.node.room(self.resource) >= self.asked - self.node.slack.get(self.resource, 0)
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A unit that waits. ``label``: the queue it asks for, "" for its namespace's; ``arrival`` counts up."""
+
+    key: str
+    namespace: str
+    label: str
+    priority: int
+    arrival: int
+    amounts: Amounts
+    shape: Shape | None = None
+
+    @property
+    def line(self) -> Line:
+        """The line it stands in."""
+        assert self.shape is not None
+        return self.shape.line
+
+
+@dataclass(slots=True, eq=False)
+class Charge:
+    """A pod that counts: it was taken, assumed or is bound. ``unit``: of which unit it is a member; ``least``: so many
+    members the unit must keep, or none. ``since``: seconds of the caller's clock at which it began to run, None before.
+    ``evictable`` False: it opted out. ``leaving``: it is being evicted; it counts until it has ended."""
+
+    uid: str
+    namespace: str
+    label: str
+    amounts: Amounts
+    unit: str
+    priority: int = 0
+    since: float | None = None
+    least: int = 1
+    evictable: bool = True
+    leaving: bool = False
+    line: Line | None = None
+
+
+OrderKey = tuple[int, int, str]
+
+
+class Contender:
+    """What stands in a queue's order: a child, or its own line. ``past``: what counts of its past use."""
+
+    __slots__ = ("factors", "first", "guaranteed", "name", "parent", "past", "stamp", "used", "weight")
+
+    def __init__(self, name: str, weight: Fraction, guaranteed: dict[str, int]) -> None:
+        self.name = name
+        self.weight = weight
+        self.guaranteed = guaranteed
+        self.parent: Node | None = None
+        self.used: dict[str, int] = {}
+        self.past: dict[str, int] = {}
+        self.first: Waiting | None = None
+        """The unit of it that would go first; None: none may go."""
+        self.stamp = 0
+        self.factors: dict[str, int] = {}
+        """What one of each resource adds to its share (``share.Scale``)."""
+
+    def within(self, amounts: Amounts) -> bool:
+        """Whether it stays within its guarantee with these amounts: in each resource that the guarantee names, and of
+        one of these it asks for something."""
+        guaranteed, used, named = self.guaranteed, self.used, False
+        for name, amount in amounts if guaranteed else ():
+            if (most := guaranteed.get(name)) is not None:
+                if used.get(name, 0) + amount > most:
+                    return False
+                named = True
+        return named
+
+    def rank(self, strategy: Strategy) -> Rank | None:
+        """Its place among its siblings; None: it has nobody to send."""
+        if (first := self.first) is None:
+            return None
+        within = self.within(first.amounts)
+        fair = strategy is Strategy.FAIR
+        if within and fair:
+            used, named = self.used, self.guaranteed.items()
+            return 0, max(Fraction(used.get(name, 0), most) for name, most in named if most), first.arrival
+        used, past, guaranteed = self.used, self.past, self.guaranteed if fair else {}
+        share = 0
+        for name, factor in self.factors.items():
+            part = (used.get(name, 0) + past.get(name, 0) - guaranteed.get(name, 0)) * factor
+            share = max(share, part)
+        return (0 if within else 1), share, first.arrival
+
+
+class Shape:
+    """Units of one line that ask for the same amounts."""
+
+    __slots__ = ("_heap", "amounts", "line", "units")
+
+    def __init__(self, line: Line, amounts: Amounts) -> None:
+        self.line = line
+        self.amounts = amounts
+        self.units: dict[str, Waiting] = {}
+        self._heap: list[tuple[OrderKey, str]] = []
+
+    def push(self, unit: Waiting) -> None:
+        self.units[unit.key] = unit
+        heapq.heappush(self._heap, (self.line.order_key(unit), unit.key))
+
+    def order_anew(self) -> None:
+        """The line's order may have changed."""
+        self._heap = [(self.line.order_key(unit), key) for key, unit in self.units.items()]
+        heapq.heapify(self._heap)
+
+    def head(self) -> tuple[OrderKey, Waiting] | None:
+        """The unit that goes first, with its place."""
+        while self._heap:
+            key, name = self._heap[0]
+            unit = self.units.get(name)
+            if unit is not None and self.line.order_key(unit) == key:
+                return key, unit
+            heapq.heappop(self._heap)
+        return None
+
+
+class Line(Contender):
+    """The units of one queue itself, in its order; and the pods of it that count."""
+
+    __slots__ = ("_ready", "_serial", "charges", "held", "order", "shapes", "units")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, Fraction(1), {})
+        self.order = Order.PRIORITY
+        self.units: dict[str, Waiting] = {}
+        self.charges: dict[str, Charge] = {}
+        self.shapes: dict[Amounts, Shape] = {}
+        self.held: dict[Shape, Blocked] = {}
+        """Shapes that a quota holds back, with the reason."""
+        self._ready: list[tuple[OrderKey, int, Shape]] = []
+        self._serial = 0
+
+    def order_key(self, unit: Waiting) -> OrderKey:
+        """Smaller goes first."""
+        return (0 if self.order is Order.FIFO else -unit.priority), unit.arrival, unit.key
+
+    def add(self, unit: Waiting) -> None:
+        shape = self.shapes.get(unit.amounts)
+        if shape is None:
+            shape = self.shapes[unit.amounts] = Shape(self, unit.amounts)
+        unit.shape = shape
+        self.units[unit.key] = unit
+        shape.push(unit)
+        self.offer(shape)
+
+    def remove(self, unit: Waiting) -> None:
+        shape = unit.shape
+        assert shape is not None
+        del self.units[unit.key], shape.units[unit.key]
+        if shape.units:
+            self.offer(shape)
+            return
+        del self.shapes[shape.amounts]
+        if (blocked := self.held.pop(shape, None)) is not None:
+            self._leave(blocked)
+
+    def offer(self, shape: Shape) -> None:
+        """Its first unit stands where its order says."""
+        head = shape.head()
+        if head is not None and (shape not in self.held or self.order is Order.FIFO):
+            self._serial += 1
+            heapq.heappush(self._ready, (head[0], self._serial, shape))
+
+    def hold(self, shape: Shape, blocked: Blocked) -> None:
+        """A quota holds the shape back."""
+        before = self.held.get(shape)
+        self.held[shape] = blocked
+        blocked.node.lines[self] = None
+        if before is not None and before.node is not blocked.node:
+            self._leave(before)
+
+    def free(self, shape: Shape) -> None:
+        """It is not known to be held back any more."""
+        self._leave(self.held.pop(shape))
+        self.offer(shape)
+
+    def free_all(self) -> None:
+        """The tree has changed: nothing is known to be held back."""
+        self.held.clear()
+        self._ready.clear()
+        for shape in self.shapes.values():
+            shape.order_anew()
+            self.offer(shape)
+
+    def head(self) -> Shape | None:
+        """The shape whose first unit goes next; None: none, or (FIFO) it is held back."""
+        while self._ready:
+            key, _, shape = self._ready[0]
+            head = shape.head()
+            if head is not None and head[0] == key and self.shapes.get(shape.amounts) is shape:
+                if shape not in self.held:
+                    return shape
+                if self.order is Order.FIFO:
+                    return None
+            heapq.heappop(self._ready)
+        return None
+
+    def _leave(self, blocked: Blocked) -> None:
+        if all(other.node is not blocked.node for other in self.held.values()):
+            blocked.node.lines.pop(self, None)
+
+    def fifo_head(self) -> Shape | None:
+        """Of a FIFO line: the shape that comes first, held back or not."""
+        return None if self.head() is not None or not self._ready else self._ready[0][2]
+
+
+class Node(Contender):
+    """A queue. The root has the name "" and stands for the cluster."""
+
+    __slots__ = ("children", "depth", "heap", "inner", "kept", "limits", "lines", "own", "pending", "problem", "queue",
+                 "slack", "totals")  # fmt: skip
+
+    def __init__(self, queue: Queue, own: Line) -> None:
+        super().__init__(queue.name, queue.weight if queue.weight > 0 else Fraction(1), queue.guaranteed)
+        self.queue = queue
+        self.own = own
+        own.parent = self
+        self.children: dict[str, Node] = {}
+        self.depth = 0
+        self.problem = queue.problem
+        """Why none of its units may go, nor any below it."""
+        self.inner: dict[str, int] = {}
+        self.kept: dict[str, int] = {}
+        """What nobody else gets, used or not: guaranteed and not lent."""
+        self.limits: dict[str, Limit] = {}
+        self.slack: dict[str, int] = {}
+        """What queues below keep: how much less than it asks for a unit may need here."""
+        self.lines: dict[Line, None] = {}
+        """Lines with units that this queue's limits hold back."""
+        self.pending = 0
+        self.heap: list[tuple[Rank, int, Contender]] = []
+        self.totals: dict[str, int] = {}
+        """What shares of those in its order are taken of."""
+
+    def room(self, name: str) -> float:
+        """How much more of a resource its limits leave."""
+        limit = self.limits.get(name)
+        if limit is None:
+            return NO_LIMIT
+        inner = self.inner.get(name, 0)
+        if self.parent is None and inner == self.used.get(name, 0):
+            return NO_LIMIT  # nobody keeps anything back: whether it fits is the nodes' to say
+        return limit.amount - inner
+
+    def contenders(self) -> list[Contender]:
+        """Its children and its own line."""
+        return [*self.children.values(), self.own]
