@@ -33,6 +33,21 @@ RUN_S, RUN_SPREAD = 60.0, 0.3
 IN_ONE_RACK = 4
 """Every so many-th gang must be in one rack."""
 API_VERSION = "scheduling.k8s.io/v1alpha2"
+QUEUE_KIND: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "queues.conclave.io"},
+    "spec": {
+        "group": "conclave.io",
+        "scope": "Cluster",
+        "names": {"kind": "Queue", "listKind": "QueueList", "plural": "queues", "singular": "queue"},
+        "versions": [{
+            "name": "v1alpha1", "served": True, "storage": True, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        }],
+    },
+}  # fmt: skip
+"""The kind alone; what a cluster gets (k8s/base/queues-crd.yaml) checks the fields as well."""
 
 
 def gang_nodes(count: int) -> list[Json]:

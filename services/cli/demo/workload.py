@@ -20,6 +20,8 @@ from shared.adapters.kube.api import KubeClient
 from shared.errors import ConfigError, KubeError, KubeRejected
 from shared.experiments.traces.openb import parse_nodes, parse_pods
 from shared.experiments.traces.workload import GAP_S, KINDS, Arrival, arrivals, pod_json, stress_pod, thesis_nodes
+from shared.kube.objects import PartialObject
+from shared.kube.pod_groups import PODGROUPS_V1ALPHA2
 from shared.kube.resources import NODES, PODS, Resource
 
 Json = dict[str, Any]
@@ -43,6 +45,8 @@ class Workload:
     timed: bool
     before: list[Json] = field(default_factory=list)
     """Objects that must be there before the pods: pod groups, queues."""
+    kinds: list[Json] = field(default_factory=list)
+    """Custom resources that must be served before the mesh starts."""
     weights: dict[str, int] = field(default_factory=dict)
     """Of the tenants, by the queue that their pods name."""
 
@@ -94,7 +98,7 @@ def gang_workload(seed: int, nodes: int | None) -> Workload:
         )
     groups, members = gangs.gangs(Random(seed), largest=min(gangs.LARGEST, room))
     return Workload("gangs", gangs.gang_nodes(count), members, timed=True, before=[*gangs.queues(), *groups],
-                    weights=gangs.TENANTS)  # fmt: skip
+                    kinds=[gangs.QUEUE_KIND], weights=gangs.TENANTS)  # fmt: skip
 
 
 def _pod_list(trace_dir: Path) -> Path:
@@ -113,7 +117,15 @@ WORKERS = 8
 ATTEMPTS = 40
 RETRY_S = 0.25
 TIMEOUT_S = 10.0
-RESOURCES: dict[str, Resource[Any]] = {"Node": NODES, "Pod": PODS}
+RESOURCES: dict[str, Resource[Any]] = {
+    "Node": NODES,
+    "Pod": PODS,
+    "PodGroup": PODGROUPS_V1ALPHA2,
+    "Queue": Resource("Queue", "conclave.io", "v1alpha1", "queues", False, PartialObject),
+    "CustomResourceDefinition": Resource(
+        "CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions", False, PartialObject
+    ),
+}
 
 
 async def submit(
