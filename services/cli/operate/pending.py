@@ -17,7 +17,7 @@ from services.cli.terminal.tables import age, printable
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
 
-PLACES = ("active", "backoff", "unschedulable", "in_flight")
+PLACES = ("active", "backoff", "unschedulable", "gated", "in_flight")
 
 QUEUED_PODS = Kind(
     title="QueuedPod",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from services.coordinator.binding.plans import Placed
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.overview import in_flight, unit_in_flight
-from services.coordinator.inspect.pending import reason_of
+from services.coordinator.inspect.pending import OF_GROUP, reason_of
 from services.coordinator.inspect.queue_facts import Places, queue_of
 from services.coordinator.inspect.units import (
     BOUND,
@@ -28,10 +28,6 @@ from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key, group_name
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
-
-GATED = "Gated"
-"""Why members wait that the scheduling queue may not try: their group lacks something."""
-
 
 def group_keys(core: Core) -> Iterator[str]:
     """Every pod group that has an object or members, in no order."""
@@ -163,7 +159,7 @@ def _why(core: Core, entries: list[Entry], gated: str) -> tuple[str, str]:
         return "", ""
     first = min(entries, key=lambda entry: (-entry.pod.priority, entry.arrival))
     if first.place is Place.GATED:
-        return GATED, gated or first.pod.condition[2]
+        return OF_GROUP, gated or first.pod.condition[2]
     return reason_of(core, first), first.pod.condition[2]
 
 

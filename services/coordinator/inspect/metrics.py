@@ -150,7 +150,8 @@ class _CoreCollector(Collector):
         counts = core.state.queue.count() if core is not None else {}
         for place in QUEUES:
             pending.add_metric([place.value], counts.get(place, 0))
-        pending.add_metric(["gated"], len(core.state.gated) if core is not None else 0)
+        gated = len(core.state.gated) if core is not None else 0
+        pending.add_metric(["gated"], gated + counts.get(Place.GATED, 0))
         yield pending
         yield GaugeMetricFamily(
             "conclave_pods_in_flight", "Pods taken off the queue, until they are bound or come back",
