@@ -87,7 +87,7 @@ class Admin:
             core = self.shell.core
             figures |= dataclasses.asdict(core.stats)
             figures["in_transit"] = len(core.state.in_flight)
-            figures["bindings_in_flight"] = core.cycle.bindings_in_flight
+            figures["bindings_in_flight"] = core.cycle.line.in_flight
             figures["coordinator_term"] = core.coordinator_term
         return figures
 

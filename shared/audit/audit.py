@@ -13,7 +13,9 @@ with it, and looks at nothing but the file. What is counted:
   no node fits. Gated, finished and terminating pods wait for nobody and are none of these;
 - ``pods_held_by_drains``: unbound, and every node that fits is drained from scheduling. A drain is between an operator
   and the mesh: the API server does not see it. So drained is what the caller names; where it names none, a pod is
-  believed whose condition tells of at least as many drained nodes as there are nodes that fit. These are not lost.
+  believed whose condition tells of at least as many drained nodes as there are nodes that fit. These are not lost;
+- of gangs, their topology, queues and evictions what ``units`` finds (``UnitReport``). A member of a gang is left
+  unbound with its gang: a node that would take it alone proves nothing while the minimum does not fit.
 """
 
 from __future__ import annotations
@@ -25,10 +27,13 @@ from typing import Any
 
 from shared.audit.ledger import NodeBook
 from shared.audit.log import Entry
+from shared.audit.log import is_gone as _gone
 from shared.audit.relations import FOREVER, Relations, stander
 from shared.audit.rules import Json, PodFacts, beyond_us, node_facts, pod_facts
 from shared.audit.storage import KINDS as STORAGE_KINDS
 from shared.audit.storage import Storage
+from shared.audit.units import UnitReport, Units
+from shared.audit.waiting import Waiting
 
 FINISHED = ("Succeeded", "Failed")
 MAX_EXAMPLES = 20
@@ -54,6 +59,7 @@ class AuditReport:
     misplaced: int = 0
     schedulable_but_unbound: int = 0
     lost: int = 0
+    units: UnitReport = field(default_factory=UnitReport)
     first_submit_s: float | None = None
     last_bind_s: float | None = None
     examples: list[str] = field(default_factory=list)
@@ -62,11 +68,13 @@ class AuditReport:
     def ok(self) -> bool:
         """Whether every invariant held."""
         wrong = (self.double_bound, self.overcommitted_nodes, self.gpu_violations, self.misplaced, self.lost)
-        return not (any(wrong) or self.schedulable_but_unbound)
+        return not (any(wrong) or self.schedulable_but_unbound or self.units.wrong)
 
     def to_json(self) -> dict[str, Any]:
-        """The figures by name, with ``ok``."""
-        return {**asdict(self), "ok": self.ok}
+        """The figures by name, those of gangs, queues and evictions among them, with ``ok``."""
+        figures = asdict(self)
+        units, examples = figures.pop("units"), figures.pop("examples")
+        return {**figures, **units, "examples": examples, "ok": self.ok}
 
 
 @dataclass(slots=True)
@@ -108,6 +116,7 @@ class Audit:
         self._gpu: set[str] = set()
         self._misplaced: set[str] = set()
         self._report = AuditReport()
+        self._units = Units(self._nodes, self._note, scheduler_name)
 
     def feed(self, entry: Entry) -> None:
         """Take one accepted change into account."""
@@ -123,6 +132,7 @@ class Audit:
             gone = entry.verb == "delete" and _gone(entry, was_terminating=False)
             key = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
             self._storage.change(entry.kind, key, None if gone else entry.object, entry.time_s)
+        self._units.feed(entry)
 
     def _book(self, node: str) -> NodeBook:
         return self._nodes.setdefault(node, NodeBook())
@@ -229,23 +239,28 @@ class Audit:
         report.gpu_violations, report.misplaced = len(self._gpu), len(self._misplaced)
         report.pods_unschedulable = report.schedulable_but_unbound = report.lost = 0
         report.pods_held_by_drains = 0
-        for uid, record in self._pods.items():
+        left = {
+            uid: record for uid, record in self._pods.items()
             if record.mine and not (
                 record.node or record.deleted or record.terminating or record.gated or record.phase in FINISHED
-            ):
-                self._left_unbound(uid, record)
+            )
+        }  # fmt: skip
+        waiting = Waiting(self._units, self._nodes, {uid: record.facts for uid, record in left.items()}, self._drained)
+        for uid, record in left.items():
+            self._left_unbound(record, waiting.nodes(uid, self._admits))
+        report.units = self._units.report()
         return report
 
-    def _admits(self, uid: str, record: _PodRecord, node: str, book: NodeBook) -> bool:
+    def _admits(self, uid: str, node: str) -> bool:
         """Whether the node takes one more such pod as things are."""
+        record, book = self._pods[uid], self._nodes[node]
         if book.facts is None or not book.admits(record.facts) or beyond_us(record.facts.spec):
             return False
         pod = stander(self._pending[uid], node)
         return not self._relations.refusal(pod, FOREVER) and self._storage.admits(pod, book.facts)
 
-    def _left_unbound(self, uid: str, record: _PodRecord) -> None:
-        # all of them: a pod may tell of one drained node while it fits another that nobody drained
-        fitting = [name for name, book in self._nodes.items() if self._admits(uid, record, name, book)]
+    def _left_unbound(self, record: _PodRecord, fitting: list[str]) -> None:
+        """``fitting``: all of them, since a pod may tell of one drained node while it fits another that is open."""
         open_ = [name for name in fitting if name not in self._drained]
         told = 0 if self._drained else record.told_drained
         if fitting and record.shown_unschedulable and len(open_) <= told:
@@ -267,14 +282,6 @@ def audit(entries: Iterable[Entry], scheduler_name: str | None = None, drained: 
     for entry in entries:
         book.feed(entry)
     return book.report()
-
-
-def _gone(entry: Entry, *, was_terminating: bool) -> bool:
-    """Whether a delete took the object away, and did not only mark it to end gracefully or for its finalizers."""
-    meta = entry.object["metadata"]
-    if meta.get("finalizers"):
-        return False
-    return was_terminating or not (meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds"))
 
 
 def _same_spec(old: Json, new: Json) -> bool:

@@ -68,3 +68,11 @@ def _problem(entry: Entry, last_rv: int) -> str:
     if entry.kind == "Pod" and not entry.uid:
         return "object.metadata.uid: is missing"
     return ""
+
+
+def is_gone(entry: Entry, *, was_terminating: bool) -> bool:
+    """Whether it took the object away, and did not only mark it to end gracefully or for its finalizers."""
+    meta = entry.object["metadata"]
+    if entry.verb != "delete" or meta.get("finalizers"):
+        return False
+    return was_terminating or not (meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds"))

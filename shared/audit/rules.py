@@ -175,7 +175,8 @@ def beyond_us(spec: Json) -> str:
     """What of the spec decides where the pod may run and is not Conclave's to decide; empty when there is nothing."""
     if spec.get("resourceClaims"):
         return "resourceClaims"
-    if spec.get("schedulingGroup") is not None:
+    group = spec.get("schedulingGroup")
+    if group is not None and not (isinstance(group, dict) and set(group) == {"podGroupName"}):
         return "schedulingGroup"
     asked = [
         name

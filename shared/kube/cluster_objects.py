@@ -303,8 +303,8 @@ class ClusterDump(ClusterObjects, frozen=True, kw_only=True):
 
 
 class AskedInput(ClusterObjects, frozen=True, kw_only=True):
-    """With ``pod``: a question about that one, ``pods`` are all others. Without: about all pending ones of ``pods``, and
-    what ``cycles`` scheduling cycles do to them."""
+    """With ``pod``: a question about that one, ``pods`` are all others. Without: about all pending ones of ``pods``,
+    and what ``cycles`` scheduling cycles do to them."""
 
     pod: Pod | None = None
     pod_groups: list[AskedPodGroup] | None = None

@@ -28,9 +28,6 @@ class Broken(Enum):
     """Members that run are evicted, the group waits as a whole."""
 
 
-POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
-"""On a pod: the name of its group, of the scheduler plug-ins' kind."""
-
 GANG_ANNOTATION = "conclave.io/gang"
 """On a Job or its namespace: "true" makes an Indexed Job a gang of its parallelism."""
 

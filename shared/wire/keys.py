@@ -10,6 +10,7 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     coordinator/terms/<term>      who led that term, and since when
     coordinator/totals            what was counted over all terms
     binders/<shard>/leader        the binder's record of one shard; its create_revision is that shard's term
+    binders/<shard>/fence         written after a transaction that got no answer, so that it cannot come later
     agents/<agent_id>             one agent, under its lease
     members/<service>/<id>        every other process, under its lease
     partitions/current            which agent decides for which nodes
@@ -82,6 +83,9 @@ class Keys:
 
     def binder_leader(self, shard: str) -> str:
         return f"{self.binders_prefix}{escape(shard)}/leader"
+
+    def binder_fence(self, shard: str) -> str:
+        return f"{self.binders_prefix}{escape(shard)}/fence"
 
     @property
     def binders_prefix(self) -> str:

@@ -52,6 +52,18 @@ def gang_key(coordinator_term: int, unit: int, link: int = 0) -> str:
     return f"gang:{coordinator_term:x}-{unit:x}" + (f":{link}" if link else "")
 
 
+def gang_part(unit_key: str) -> tuple[str, int] | None:
+    """Of which gang's intent a unit key names a part: the intent's own key, and the link's number (0: that key itself).
+
+    None for the key of a lone pod.
+    """
+    kind, _, rest = unit_key.partition(":")
+    if kind != "gang":
+        return None
+    name, _, link = rest.partition(":")
+    return (f"gang:{name}", int(link or 0)) if (link or "0").isdecimal() else None
+
+
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An agent's registration: the value under ``Keys.agent(id)``, which lives as long as the agent's lease.
 

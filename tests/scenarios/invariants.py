@@ -209,6 +209,30 @@ def placed_against_a_rule(entries: Sequence[Entry]) -> list[str]:
     return found or [f"misplaced: {report.misplaced} pods"] * bool(report.misplaced)
 
 
+def broken_for_units(entries: Sequence[Entry]) -> list[str]:
+    """The independent audit finds no gang in part or scattered, no queue above its maximum, no group that left in part,
+    and nobody evicted for nobody."""
+    checks = ("partial:", "orphan:", "scattered:", "half:", "evicted:", "quota:")
+    report = audit(entries, OURS)
+    found = [example for example in report.examples if example.startswith(checks)]
+    return found or [f"units: {report.units}"] * report.units.wrong
+
+
+def bound_members(entries: Sequence[Entry], group: str) -> list[tuple[float, int]]:
+    """(time, how many stand) after each change in the number of a native group's members that hold a node."""
+    standing: set[str] = set()
+    found: list[tuple[float, int]] = []
+    for entry in entries:
+        if entry.kind != "Pod" or (entry.object["spec"].get("schedulingGroup") or {}).get("podGroupName") != group:
+            continue
+        holds = entry.verb != "delete" and node_of(entry.object) and phase_of(entry.object) not in FINISHED
+        before = len(standing)
+        (standing.add if holds else standing.discard)(entry.uid)
+        if len(standing) != before:
+            found.append((entry.time_s, len(standing)))
+    return found
+
+
 # --- evictions ----------------------------------------------------------------------------------------------------
 
 
@@ -274,6 +298,7 @@ ALWAYS: tuple[Checker, ...] = (
     bound_to_closed_node,
     placed_against_a_rule,
     unjust_evictions,
+    broken_for_units,
 )
 """Checked at the end of every scenario."""
 

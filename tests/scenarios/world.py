@@ -5,8 +5,9 @@
         await cluster.add_pod("p0", cpu="1")
         await cluster.until(lambda c: c.bound("p0"), within_s=5)
 
-A watch keeps ``pods`` current and wakes ``until``; only ``fault_met`` polls. Leaving the block ends every process and
-then holds the API server's whole history against ``invariants.ALWAYS``. It refuses to ask the mesh about itself.
+Watches keep ``pods`` and ``groups`` current and wake ``until``; only ``fault_met`` polls. Gangs are judged live.
+Leaving the block ends every process and then holds the API server's whole history against ``invariants.ALWAYS``. It
+refuses to ask the mesh about itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ import aiohttp
 
 from shared.audit.log import Entry, read_entries
 from tests.process.mesh import Mesh
-from tests.scenarios.invariants import ALWAYS, node_of, scheduled_condition
+from tests.scenarios.group_watch import GroupWatch
+from tests.scenarios.invariants import ALWAYS, Checker, node_of, scheduled_condition
 
 Json = dict[str, Any]
 
@@ -41,12 +43,16 @@ def length(*, short: float, full: float) -> float:
 
 
 class World:
-    """The cluster as its API shows it. ``pods``: by name, as the watch last showed them."""
+    """The cluster as its API shows it. ``pods``, ``groups``: by name, as the watch last showed them. ``groups_api``:
+    the path under which Kubernetes' own pod groups are served."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
         self.pods: dict[str, Json] = {}
+        self.groups: dict[str, Json] = {}
+        self.groups_api = ""
         self.history: list[Entry] = []
+        self.watch = GroupWatch()
         self._changed = asyncio.Condition()
 
     # --- writes -------------------------------------------------------------------------------------------------
@@ -149,45 +155,51 @@ class World:
         started = time.monotonic()
         try:
             async with asyncio.timeout(within_s), self._changed:
-                await self._changed.wait_for(lambda: holds(self))
+                await self._changed.wait_for(lambda: self.watch.violations or holds(self))
         except TimeoutError:
             pending = [name for name, pod in self.pods.items() if not node_of(pod)]
             say = {name: self.told(name) for name in sorted(pending)[:5]}
             raise AssertionError(
                 f"not within {within_s:g} s: {what}; {len(self.bound_names())} bound, {len(pending)} pending, as {say}"
             ) from None
+        assert not self.watch.violations, "\n".join(self.watch.violations)
         return time.monotonic() - started
 
     async def when(self, holds: Callable[[World], bool]) -> None:
         """Wait for the watch to show it, however long it takes."""
         async with self._changed:
-            await self._changed.wait_for(lambda: holds(self))
+            await self._changed.wait_for(lambda: self.watch.violations or holds(self))
+        assert not self.watch.violations, "\n".join(self.watch.violations)
 
     async def never(self, happens: Callable[[World], bool], *, for_s: float, what: str) -> None:
         """Watch that it does not happen for so long."""
         try:
             await self.until(happens, within_s=for_s)
         except AssertionError:
+            assert not self.watch.violations, "\n".join(self.watch.violations)
             return
         raise AssertionError(f"it happened: {what}")
 
-    async def follow(self, listed: asyncio.Event) -> None:
-        """Keep ``pods`` current; eternal. A cut watch lists again."""
+    async def follow(self, listed: asyncio.Event, kind: str = "Pod", path: str = "/api/v1/pods") -> None:
+        """Keep ``pods``, or ``groups``, current; eternal. A cut watch lists again."""
+        shown = self.pods if kind == "Pod" else self.groups
         while True:
-            page = await self.call("GET", "/api/v1/pods")
+            page = await self.call("GET", path)
             async with self._changed:
-                self.pods = {pod["metadata"]["name"]: pod for pod in page["items"]}
+                shown.clear()
+                shown.update({item["metadata"]["name"]: item for item in page["items"]})
+                self.watch.listed(kind, page["items"])
                 self._changed.notify_all()
             listed.set()
             version = page["metadata"]["resourceVersion"]
-            url = f"{self.mesh.api_url}/api/v1/pods?watch=1&resourceVersion={version}"
+            url = f"{self.mesh.api_url}{path}?watch=1&resourceVersion={version}"
             try:
                 async with self.mesh.session.get(url, timeout=aiohttp.ClientTimeout(sock_connect=5)) as stream:
-                    await self._read(stream)
+                    await self._read(kind, shown, stream)
             except aiohttp.ClientError:
                 continue
 
-    async def _read(self, stream: aiohttp.ClientResponse) -> None:
+    async def _read(self, kind: str, shown: dict[str, Json], stream: aiohttp.ClientResponse) -> None:
         rest = b""
         async for chunk in stream.content.iter_any():
             *lines, rest = (rest + chunk).split(b"\n")
@@ -197,33 +209,55 @@ class World:
                     if event["type"] == "ERROR":
                         return
                     if event["type"] != "BOOKMARK":
-                        self._take(event["type"], event["object"])
+                        self._take(kind, shown, event["type"], event["object"])
                 self._changed.notify_all()
 
-    def _take(self, kind: str, pod: Json) -> None:
-        name = pod["metadata"]["name"]
-        if kind != "DELETED":
-            self.pods[name] = pod
-        elif name in self.pods and self.pods[name]["metadata"]["uid"] == pod["metadata"]["uid"]:
-            del self.pods[name]
+    def _take(self, kind: str, shown: dict[str, Json], event: str, item: Json) -> None:
+        self.watch.event(kind, event, item)
+        name = item["metadata"]["name"]
+        if event != "DELETED":
+            shown[name] = item
+        elif name in shown and shown[name]["metadata"]["uid"] == item["metadata"]["uid"]:
+            del shown[name]
+
+
+async def groups_path(cluster: World) -> str:
+    """Where Kubernetes' own pod groups are served, the newer version first; "" where they are not."""
+    for version in ("v1beta1", "v1alpha2"):
+        url = f"{cluster.mesh.api_url}/apis/scheduling.k8s.io/{version}"
+        async with cluster.mesh.session.get(url) as response:
+            if response.status == 200 and any(
+                one["name"] == "podgroups" for one in (await response.json())["resources"]
+            ):
+                return f"/apis/scheduling.k8s.io/{version}"
+    return ""
 
 
 @asynccontextmanager
-async def world(folder: Path, **mesh: Any) -> AsyncIterator[World]:
-    """Processes up and scheduling; afterwards everything is down and the history has been checked."""
-    async with Mesh(folder, twin_flags=["--simulate"], **mesh) as running:
+async def world(folder: Path, *, but: Sequence[Checker] = (), **mesh: Any) -> AsyncIterator[World]:
+    """Processes up and scheduling; afterwards everything is down and the history has been checked. ``but``: what the
+    scenario itself breaks, by somebody else's hand."""
+    mesh.setdefault("twin_flags", ["--simulate"])
+    async with Mesh(folder, **mesh) as running:
         cluster = World(running)
-        listed = asyncio.Event()
-        following = asyncio.create_task(cluster.follow(listed))
+        cluster.groups_api = await groups_path(cluster)
+        follow = {"Pod": "/api/v1/pods"}
+        if cluster.groups_api:
+            follow["PodGroup"] = f"{cluster.groups_api}/podgroups"
+        listed = {kind: asyncio.Event() for kind in follow}
+        following = [asyncio.create_task(cluster.follow(listed[kind], kind, path)) for kind, path in follow.items()]
         try:
             await running.leader("coordinator")
             await running.leader("binder")
-            await listed.wait()
+            for event in listed.values():
+                await event.wait()
             yield cluster
+            cluster.watch.passed()
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)
     with running.audit.open("rb") as lines:
         cluster.history = list(read_entries(lines, str(running.audit)))
-    violations = [violation for checker in ALWAYS for violation in checker(cluster.history)]
+    violations = [violation for checker in ALWAYS if checker not in but for violation in checker(cluster.history)]
     assert not violations, "\n".join(violations[:20])

@@ -35,19 +35,24 @@ from services.binder.core.events import (
     Tick,
 )
 from services.binder.core.in_flight import InFlightBinding, Stage
-from services.binder.core.instructions import Evict, Instruction, LookUp, Refuse, Stop
+from services.binder.core.inherit import Inheritance
+from services.binder.core.instructions import Instruction, Refuse
+from services.binder.core.lookups import LookUps
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
 from services.binder.core.state import CoreSettings, State, Stats, newer
-from services.binder.core.takeover import Takeover, adopt, judge
+from services.binder.core.takeover import Takeover
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
+from services.binder.cycle.evictions import Evictions
+from services.binder.cycle.gang_cycle import GangCycle
 from shared.errors import InvalidState
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.pod import Pod
 from shared.scheduling.state.object_changes import drop_object, put_object
 from shared.wire.keys import Keys
 from shared.wire.messages import Outcome, Placement
+from shared.wire.records import gang_part
 
 
 class BinderCore:
@@ -63,14 +68,17 @@ class BinderCore:
             shard=shard,
             term=term,
             linger_s=settings.clear_linger_s,
+            size=settings.max_value_pods,
         )
         self.plans = Plans(self.state)
         self.takeover = Takeover(self.state, kinds)
         self.reconciler = Reconciler(self.state)
         self.coordinator_term = 0
         self.cycle = BindingCycle(self.state, self.committer, self.plans, self.takeover, self.reconciler)
-        self._lookup_at: float | None = None
-        self._stopped = False
+        self.gangs = GangCycle(self.state, self.committer, self.cycle)
+        self.lookups = LookUps(self.state, self.committer, self.plans, self.cycle, self.gangs)
+        self.inheritance = Inheritance(self.state, self.committer, self.cycle, self.takeover)
+        self.evictions = Evictions(self.state)
 
     @property
     def stats(self) -> Stats:
@@ -85,7 +93,7 @@ class BinderCore:
             self.takeover.wake_at(),
             self.committer.wake_at(),
             self.reconciler.wake_at(),
-            self._lookup_at,
+            self.lookups.again_at,
             min(self.state.paused.values(), default=None),
         ]
         return min((at for at in times if at is not None), default=None)
@@ -119,7 +127,7 @@ class BinderCore:
         return [
             *state.cluster.validate(),
             *self.cycle.validate(),
-            *self.committer.validate(state.in_flight),
+            *self.committer.validate({*state.in_flight, *(key for gang in state.gangs.values() for key in gang.keys)}),
             *self.plans.validate(),
             *self.takeover.validate(),
         ]
@@ -152,14 +160,15 @@ class BinderCore:
             case PlanReceived():
                 self._plan(event)
             case Committed():
-                for key in self.committer.succeeded(event.batch, event.revision, self.state.now):
-                    self.cycle.to_binding(key)
+                self.lookups.written(self.committer.succeeded(event.batch, event.revision, self.state.now))
             case CommitRefused() | CommitUnknown():
-                self._commit_failed(event)
+                self.lookups.commit_failed(event)
             case LookedUp():
-                self._looked_up(event)
+                self.coordinator_term, foreign = self.lookups.looked_up(event, self.coordinator_term)
+                for key, stored in foreign.items():
+                    self._foreign(key, stored)
             case LookUpFailed():
-                self._lookup_at = self.state.now + self.state.settings.retry_s
+                self.lookups.look_failed()
             case BindingAccepted() | BindingRefused() | BindingUnknown():
                 self.cycle.binding_ended(event)
             case PodRead():
@@ -167,6 +176,7 @@ class BinderCore:
             case PodReadFailed():
                 self.cycle.pod_unread(event.uid)
             case Evicted():
+                self.evictions.answered()
                 self.plans.evicted(event.plan, event.result)
             case PodMarked():
                 self.cycle.pod_marked(event)
@@ -183,16 +193,18 @@ class BinderCore:
         """Do whatever the event made possible, or the time made due."""
         due = self.takeover.due()
         if due is not None:
-            for key, stored in due.items():
-                self._inherit(key, stored)
+            self.inheritance.take(due)
         self.cycle.wake()
+        self.gangs.step()
         self.takeover.step()
         self.plans.step()
         self.reconciler.step()
-        if self._lookup_at is not None and self._lookup_at <= self.state.now:
-            self._look_up()
-        if not self._stopped:
+        self.lookups.step()
+        self.evictions.step()
+        if not self.lookups.stopped:
             self.cycle.bind()
+            while self.gangs.step():  # what became of members may let others go, or end them all
+                self.cycle.bind()
             commit = self.committer.next_commit(self.state.now)
             if commit is not None:
                 self.stats.transactions += 1
@@ -246,35 +258,38 @@ class BinderCore:
         if len({p.uid for p in plan.placements}) + len({p.unit for p in plan.placements}) != 2 * len(plan.placements):
             state.emit(Refuse(event.request, "wire_invalid", "a pod or unit is in the plan twice", 400))
             return
+        if plan.gangs and (wrong := self.gangs.malformed(plan)):
+            state.emit(Refuse(event.request, "wire_invalid", wrong, 400))
+            return
         if len(state.in_flight) + len(plan.placements) > state.settings.max_units:
             state.emit(Refuse(event.request, "overloaded", "too many units are on their way", 429, 1.0))
             return
         opened = self.plans.open(event.request, plan)
         if opened is None:
             return
-        for placement in plan.placements:
-            self._place(plan.term, plan.plan_id, placement)
-        for eviction in plan.evictions:
-            state.emit(Evict((plan.term, plan.plan_id), eviction))
+        for placement, gang in self.gangs.open(plan):
+            self._place(plan.term, plan.plan_id, placement, gang)
+        self.evictions.add((plan.term, plan.plan_id), plan.evictions)
 
     def _new_coordinator(self, term: int) -> None:
-        """Nothing of an older coordinator's is committed any more; what is committed goes on."""
         self.coordinator_term = term
-        self.plans.refuse_stale(term)
-        for key in self.committer.drop_stale(term):
-            binding = self.state.in_flight.get(key)
-            if binding is not None:
-                self.cycle.settle(binding, Outcome.CONFLICT, reason="the coordinator's term is over")
+        self.lookups.drop_older(term)
+        self.evictions.drop_older(term)
 
-    def _place(self, term: int, plan_id: int, placement: Placement) -> None:
+    def _place(self, term: int, plan_id: int, placement: Placement, gang_key: str) -> None:
         state, uid = self.state, placement.uid
         account = state.cache.accounts.get(uid)
-        binding = state.in_flight.get(uid)
+        binding, gang = state.in_flight.get(uid), state.gangs.get(gang_key)
         if binding is None and account is not None:
             outcome = Outcome.BOUND if account.node_name == placement.node else Outcome.ELSEWHERE
             self.plans.settle(uid, outcome, node=account.node_name)
+            if gang is not None and gang.gathering:
+                gang.bound += 1
             return
         if binding is not None:
+            return
+        if gang is not None and not gang.gathering:
+            self.plans.settle(uid, Outcome.CONFLICT, reason="its gang is on its way without it")
             return
         binding = state.in_flight[uid] = InFlightBinding(
             uid=uid,
@@ -287,8 +302,11 @@ class BinderCore:
             plan_id=plan_id,
             policy=f"{placement.policy}@{placement.policy_version}" if placement.policy else "",
             arrived=state.now,
+            gang=gang_key,
             placement=placement,
         )
+        if gang is not None:
+            gang.members[uid] = binding
         state.story.add(uid, "plan {} wants it on {} as unit {}", plan_id, placement.node, binding.cause_id)
         state.move(binding, Stage.AWAITED)
         self.cycle.check_if_known(binding)
@@ -296,94 +314,24 @@ class BinderCore:
     def _intents_listed(self, event: IntentsListed) -> None:
         """The first list is the takeover's; later ones are the sweep's."""
         if not self.takeover.intents_known:
+            self.committer.fenced_at(event.fence)
             self.takeover.list_intents(event.intents)
             return
-        known = self.state.in_flight
-        idle = {k: i for k, i in event.intents.items() if k not in known and not self.committer.waits(k)}
-        for key, stored in self.reconciler.orphans(idle).items():
-            self.stats.intents_orphaned += 1
-            self._inherit(key, stored)
-
-    # --- intents ------------------------------------------------------------------------------------------------
-
-    def _inherit(self, key: str, stored: StoredIntent) -> None:
-        """Take over an intent that an earlier leader, or a late transaction of ours, left in etcd."""
-        binding = adopt(self.state, key, stored.intent) if stored.intent is not None else None
-        if binding is None:
-            self.stats.intents_unreadable += 1
-            self.state.log("intent_unreadable", level="error", key=key)
-            return
-        self.stats.intents_inherited += 1
-        self.committer.adopt(key, stored.created)
-        self.state.move(binding, Stage.COMMITTED)
-        self.state.in_flight[key] = binding
-        self.takeover.opened(key)
-        judged = judge(self.state, binding)
-        if judged is None:
-            self.cycle.queue(key)
-            return
-        outcome, said = judged
-        if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
-            self.cycle.settle(binding, outcome, node=said)
-        elif outcome is Outcome.GONE:
-            self.cycle.read(binding)
-        else:
-            self.cycle.withdraw(binding, said)
-
-    def _commit_failed(self, event: CommitRefused | CommitUnknown) -> None:
-        batch = self.committer.sent
-        if batch is None or batch.number != event.batch:
-            return
-        if isinstance(event, CommitUnknown):
-            self.stats.transactions_unknown += 1
-        else:
-            self.stats.transactions_refused += 1
-        self._look_up()
-
-    def _look_up(self) -> None:
-        self._lookup_at = None
-        batch = self.committer.sent
-        if batch is not None:
-            self.state.emit(LookUp(batch.number, (*batch.puts, *batch.renewals, *batch.clears)))
-
-    def _looked_up(self, event: LookedUp) -> None:
-        batch = self.committer.sent
-        diagnosis = self.committer.failed(event, self.state.now)
-        if diagnosis is None or batch is None:
-            return
-        if diagnosis.fenced:
-            self._stopped = True
-            self.state.emit(Stop(f"the shard's leader has term {event.own_term}, we have {self.state.term}"))
-            return
-        for key in diagnosis.committed:
-            self.cycle.to_binding(key)
-        if diagnosis.stale:
-            # etcd knows who leads: a term that never led, once named in a plan, must not lock the true one out
-            self.coordinator_term = event.coordinator_term or self.coordinator_term
-            self._stale(diagnosis.stale, batch.coordinator_term)
-        for key, stored in diagnosis.foreign.items():
-            self._foreign(key, stored)
-        for key in diagnosis.exhausted:
-            binding = self.state.in_flight.get(key)
-            if binding is not None:
-                self.cycle.settle(binding, Outcome.CONFLICT, node=binding.node, reason="etcd does not take the intent")
-
-    def _stale(self, keys: list[str], term: int) -> None:
-        """The coordinator whose plans these are leads no more."""
-        self.state.log("coordinator_fenced", level="warning", coordinator_term=term, units=len(keys))
-        for key in keys:
-            for opened in self.plans.waiting_for(key):
-                if opened.plan.term <= term:
-                    self.plans.refuse(opened, "stale_term", f"term {term} is over", 409)
-            binding = self.state.in_flight.get(key)
-            if binding is not None:
-                self.cycle.settle(binding, Outcome.CONFLICT, reason="the coordinator's term is over")
+        idle = {key: stored for key, stored in event.intents.items() if not self.inheritance.known(key)}
+        orphans = self.reconciler.orphans(idle)
+        self.stats.intents_orphaned += len(orphans)
+        self.inheritance.take(orphans)
 
     def _foreign(self, key: str, stored: StoredIntent) -> None:
         """Another intent of the pod is in etcd: that one is resolved, and the plans hear its end."""
+        part = gang_part(key)
+        gang = self.state.gangs.get(part[0]) if part is not None else None
+        if gang is not None:
+            self.gangs.drop(gang, "another intent of this gang is in etcd")
+            return  # the sweep finds it, with its links
         binding = self.state.in_flight.pop(key, None)
         self.state.cluster.forget(key)
         self.stats.intents_orphaned += 1
-        self._inherit(key, stored)
+        self.inheritance.take({key: stored})
         if binding is not None and key not in self.state.in_flight:
             self.plans.settle(key, Outcome.CONFLICT, node=binding.node, reason="another intent of this pod is in etcd")

@@ -25,9 +25,10 @@ class StoredIntent:
 
 @dataclass(frozen=True, slots=True)
 class IntentsListed:
-    """All intents there are, by unit key. The first list is the takeover's."""
+    """All intents there are, by unit key. The first list is the takeover's. ``fence``: as in ``LookedUp``."""
 
     intents: Mapping[str, StoredIntent]
+    fence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,14 @@ class CommitUnknown:
 class LookedUp:
     """What etcd holds, read linearizably after a batch that did not succeed. Terms are 0 where nobody leads.
 
-    ``intents``: only the keys that exist.
+    ``intents``: only the keys that exist. ``fence``: mod_revision of the shard's fence, 0 where there is none.
     """
 
     batch: int
     own_term: int
     coordinator_term: int
     intents: Mapping[str, StoredIntent]
+    fence: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A unit on its way through the binder, and the only moves that it may make.
 
-The key of an in-flight binding is the pod's uid, also the key of its intent in etcd::
+The key of an in-flight binding is the pod's uid, also the key of its intent in etcd, unless it is a member of a gang
+(``gangs.py``): then the gang's intent names it, and CHECKED lasts until that is committed::
 
     plan --> AWAITED --(pod known)--> CHECKED --(intent committed)--> COMMITTED --> BINDING --> settled
                 |  checked, assumed       |                             ^  |  409, unknown |
@@ -25,7 +26,9 @@ from services.binder.core import events
 from shared.model import cluster_events
 from shared.model.constraints import PodClass
 from shared.model.node import Node
+from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION
 from shared.model.unit import cause_id
+from shared.ports import BindRequest
 from shared.wire.messages import Outcome, Placement
 from shared.wire.records import Intent, IntentPod
 
@@ -70,8 +73,11 @@ TRANSITIONS: Mapping[type[events.Event], Mapping[Stage, set[Stage]]] = {
     events.PodMarked: {_MARKING: {_READING}},
     events.Tick: {
         **_INHERITED,
+        _AWAITED: {_SETTLED},
+        _CHECKED: {_SETTLED},
         _COMMITTED: {_BINDING, _READING, _MARKING, _SETTLED},
         _READING: {_READING},
+        _RENEWING: {_SETTLED},
         _MARKING: {_READING},
     },
 }
@@ -102,6 +108,8 @@ class InFlightBinding:
     plan_id: int
     policy: str
     arrived: float
+    gang: str = ""
+    """The unit key of the gang that it is a member of."""
     placement: Placement | None = None
     devices: tuple[int, ...] = ()
     pod_class: PodClass | None = None
@@ -127,16 +135,28 @@ class InFlightBinding:
         """The id under which every service logs this unit."""
         return cause_id(self.coordinator_term, self.unit)
 
+    def request(self) -> BindRequest:
+        """The Binding that is sent for it."""
+        annotations = {CAUSE_ANNOTATION: self.cause_id}
+        if self.policy:
+            annotations[POLICY_ANNOTATION] = self.policy
+        if self.devices:
+            annotations[DEVICES_ANNOTATION] = ",".join(map(str, self.devices))
+        return BindRequest(self.namespace, self.name, self.uid, self.rv, self.node, annotations)
+
+    def entry(self, unit: int = 0) -> IntentPod:
+        """The pod as its intent names it."""
+        return IntentPod(
+            uid=self.uid, ns=self.namespace, name=self.name, rv=self.rv, node=self.node, devices=self.devices, unit=unit
+        )
+
     def intent(self, term: int) -> Intent:
         """What is written to etcd for it under the binder's ``term``."""
-        pod = IntentPod(
-            uid=self.uid, ns=self.namespace, name=self.name, rv=self.rv, node=self.node, devices=self.devices
-        )
         return Intent(
             plan_id=self.plan_id,
             coordinator_term=self.coordinator_term,
             unit=self.unit,
-            pods=(pod,),
+            pods=(self.entry(),),
             term=term,
             policy=self.policy,
         )

@@ -18,7 +18,9 @@ class Commit:
     compares: tuple[Compare, ...]
     ops: tuple[Op, ...]
     units: tuple[tuple[int, int], ...] = ()
-    """(coordinator's term, unit) of every intent that is put, for those who follow a unit's way."""
+    """(coordinator's term, unit) of every pod whose intent is put, for those who follow a unit's way."""
+    steps: tuple[str, ...] = ()
+    """Steps of gangs that it makes, by the names of their failpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Bind:
     attempt: int
     request: BindRequest
     cause_id: str
+    step: str = ""
+    """``gang_first``, ``gang_next``: a member of a gang of which nobody, or somebody, is bound; names failpoints."""
 
 
 @dataclass(frozen=True, slots=True)

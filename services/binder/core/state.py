@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from services.binder.core import events
+from services.binder.core.gangs import InFlightGang
 from services.binder.core.in_flight import LEGAL, InFlightBinding, Stage
 from services.binder.core.instructions import Instruction, Log
 from shared.backoff import backoff_s
@@ -18,6 +19,7 @@ from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.story import Story
+from shared.wire.messages import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,11 @@ class CoreSettings:
     """Pods of other schedulers are counted, never bound."""
     max_bindings: int = 32
     """Bindings in flight: enough to keep an API server busy, few enough that a stop leaves little unknown. 1-1024."""
+    max_evictions: int = 32
+    """Evictions in flight; the plans' others wait, each plan's in turn."""
+    max_value_pods: int = 512
+    """Pods named in one value in etcd, and in one transaction: a larger gang's intent goes on under further keys. Of
+    the longest names 512 are some 0.7 MiB; etcd takes 1.5."""
     max_units: int = 16_384
     """Units on their way at a time; plans beyond are told 429."""
     answer_after_s: float = 2.0
@@ -77,6 +84,14 @@ class Stats:
     """Binding calls sent."""
     bound: int = 0
     """Units bound."""
+    gangs: int = 0
+    """Gangs in plans."""
+    gangs_committed: int = 0
+    """Gangs whose intent was committed."""
+    gangs_refused: int = 0
+    """Gangs of which fewer than the minimum could go; nothing of them was committed."""
+    gangs_withdrawn: int = 0
+    """Committed gangs that were given back whole, nobody being bound."""
     conflicts: int = 0
     """Units none of whose nodes took them any more."""
     gone: int = 0
@@ -118,6 +133,20 @@ class Stats:
     cache_suspects: int = 0
     """Accounts that differed from a full list of pods."""
 
+    def ended(self, outcome: Outcome) -> None:
+        """One more unit ended so."""
+        match outcome:
+            case Outcome.BOUND:
+                self.bound += 1
+            case Outcome.CONFLICT:
+                self.conflicts += 1
+            case Outcome.GONE:
+                self.gone += 1
+            case Outcome.ELSEWHERE:
+                self.elsewhere += 1
+            case _:
+                self.refused += 1
+
 
 @dataclass(slots=True)
 class State:
@@ -133,6 +162,9 @@ class State:
     feasibility: FeasibilityCache = field(init=False)
     pending: dict[str, Pod] = field(default_factory=dict)
     in_flight: dict[str, InFlightBinding] = field(default_factory=dict)
+    gangs: dict[str, InFlightGang] = field(default_factory=dict)
+    touched: dict[str, None] = field(default_factory=dict)
+    """Gangs with news of a member, in order: each is looked at before the turn ends."""
     paused: dict[str, float] = field(default_factory=dict)
     await_volumes: set[str] = field(default_factory=set)
     stats: Stats = field(default_factory=Stats)
@@ -172,6 +204,10 @@ class State:
             )
         self.story.add(binding.uid, "{} -> {} on {}", binding.stage, to, self.cause)
         binding.stage = to
+
+    def touch(self, gang: str) -> None:
+        """There is news of a member of the gang."""
+        self.touched[gang] = None
 
     def emit(self, instruction: Instruction) -> None:
         """Ask the shell for something."""

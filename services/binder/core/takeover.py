@@ -19,26 +19,24 @@ from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.state import State
 from services.binder.cycle.check import hold, may_bind, still_fits
 from shared.wire.messages import Outcome
-from shared.wire.records import Intent
+from shared.wire.records import Intent, IntentPod
 
 
-def adopt(state: State, key: str, intent: Intent) -> InFlightBinding | None:
-    """The unit of an intent found in etcd, as one on its way; None if it is of a shape that is not ours to judge."""
-    if len(intent.pods) != 1 or intent.pods[0].uid != key:
-        return None
-    [entry] = intent.pods
+def adopt(state: State, intent: Intent, pod: IntentPod, *, gang: str = "") -> InFlightBinding:
+    """The unit of a pod that an intent found in etcd names, as one on its way."""
     return InFlightBinding(
-        uid=entry.uid,
-        namespace=entry.ns,
-        name=entry.name,
-        rv=entry.rv,
-        node=entry.node,
-        unit=intent.unit,
+        uid=pod.uid,
+        namespace=pod.ns,
+        name=pod.name,
+        rv=pod.rv,
+        node=pod.node,
+        unit=pod.unit or intent.unit,
         coordinator_term=intent.coordinator_term,
         plan_id=intent.plan_id,
         policy=intent.policy,
         arrived=state.now,
-        devices=entry.devices,
+        gang=gang,
+        devices=pod.devices,
         inherited=True,
         loose=True,
     )

@@ -8,15 +8,16 @@ guessing. Read: on our node, it is bound, by whomever; elsewhere, the account mo
 held; still unbound, the Binding is sent again, after a newer resourceVersion has been written to the intent in a fenced
 transaction (a deposed leader must not be able to refresh its own token).
 
-No unit is left without an end: every stage is left by an answer or by a time (``State.paused``).
+No unit is left without an end: every stage is left by an answer or by a time (``State.paused``). Where a member of a
+gang may go on, and where it ends with the others, is ``gang_cycle.py``'s to say.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 
 from services.binder.core.events import BindingAccepted, BindingRefused, BindingUnknown, PodMarked
+from services.binder.core.gangs import LET_GO, GangStage
 from services.binder.core.in_flight import InFlightBinding, Stage
 from services.binder.core.instructions import Bind, MarkPod, ReadPod
 from services.binder.core.plans import Plans
@@ -25,17 +26,12 @@ from services.binder.core.state import State, newer
 from services.binder.core.takeover import Takeover
 from services.binder.cycle.check import choose, hold, may_bind, outdated, still_fits
 from services.binder.cycle.commit import Committer
+from services.binder.cycle.line import Line
+from services.binder.cycle.validate import problems
 from services.binder.cycle.volumes import NOT_IN_TIME, in_vain, unbound_claims, waiting_text, writes_for
-from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION, Pod
-from shared.ports import BindRequest
+from shared.model.pod import Pod
 from shared.scheduling.story import FACT_CHARS
 from shared.wire.messages import Outcome
-
-ASSUMED = frozenset({Stage.CHECKED, Stage.COMMITTED, Stage.BINDING, Stage.RENEWING})
-"""Stages in which the unit's node counts it."""
-
-STORED = frozenset({Stage.COMMITTED, Stage.BINDING, Stage.READING, Stage.RENEWING, Stage.MARKING})
-"""Stages in which the unit's intent is in etcd."""
 
 
 class BindingCycle:
@@ -44,13 +40,12 @@ class BindingCycle:
     def __init__(
         self, state: State, committer: Committer, plans: Plans, takeover: Takeover, reconciler: Reconciler
     ) -> None:
-        self.bindings_in_flight = 0
+        self.line = Line(state.settings.max_bindings)
         self._state = state
         self._committer = committer
         self._plans = plans
         self._takeover = takeover
         self._reconciler = reconciler
-        self._to_bind: deque[str] = deque()
 
     def check_if_known(self, binding: InFlightBinding) -> None:
         """Check and assume the unit if its pod is known at the plan's resourceVersion or a newer one; else wait."""
@@ -70,40 +65,57 @@ class BindingCycle:
             self.settle(binding, verdict.outcome, node=verdict.node, reason=verdict.reason)
             return
         self._state.move(binding, Stage.CHECKED)
-        self._committer.put(binding.uid, binding.intent(self._state.term))
+        if binding.gang:
+            self._state.touch(binding.gang)
+        else:
+            self._committer.put(binding.uid, binding.intent(self._state.term))
 
-    def queue(self, key: str) -> None:
-        """Bind the unit, whose intent is committed, as soon as there is room."""
-        self._to_bind.append(key)
+    def queue(self, binding: InFlightBinding) -> None:
+        """Bind the unit, whose intent is committed, as soon as there is room and its gang lets it go."""
+        if binding.gang and self._state.gangs[binding.gang].stage is not GangStage.BINDING:
+            self._state.touch(binding.gang)
+        else:
+            self.line.add(binding.uid, binding.gang)
 
-    def to_binding(self, key: str) -> None:
+    def to_binding(self, binding: InFlightBinding) -> None:
         """The unit's intent is committed, or renewed."""
-        binding = self._state.in_flight.get(key)
-        if binding is not None and binding.stage in (Stage.CHECKED, Stage.RENEWING):
+        if binding.stage in (Stage.CHECKED, Stage.RENEWING):
             self._state.move(binding, Stage.COMMITTED)
-            self._to_bind.append(key)
+            self.queue(binding)
 
     def bind(self) -> None:
         """Send Bindings while there is room for them in flight."""
         state = self._state
-        while self._to_bind and self.bindings_in_flight < state.settings.max_bindings:
-            binding = state.in_flight.get(self._to_bind.popleft())
-            if binding is None or binding.stage is not Stage.COMMITTED:
+        while (uid := self.line.next(state.now, self._probing)) is not None:
+            binding = state.in_flight.get(uid)
+            if binding is None or binding.stage is not Stage.COMMITTED or binding.withdrawing is not None:
                 continue
-            # the API server would accept it, also to a node that is gone: nobody but us looks at the node
-            reason = outdated(state, binding)
-            if reason:
-                self.withdraw(binding, reason)
-                continue
-            if self._volumes_open(binding):
+            gang = state.gangs.get(binding.gang)
+            if gang is not None and gang.short and not gang.bound:
+                continue  # it has just fallen below its minimum, and is looked at next
+            if not self.may_go(binding):
                 continue
             state.move(binding, Stage.BINDING)
             binding.attempts += 1
             if not binding.bind_us:
                 binding.bind_us = max(1, round((state.now - binding.arrived) * 1e6))
-            self.bindings_in_flight += 1
+            self.line.sent(uid, binding.gang)
             self._state.stats.bindings += 1
-            state.emit(Bind(binding.attempts, self._request(binding), binding.cause_id))
+            step = "" if gang is None else "gang_next" if gang.bound else "gang_first"
+            state.emit(Bind(binding.attempts, binding.request(), binding.cause_id, step))
+
+    def _probing(self, key: str) -> bool:
+        gang = self._state.gangs.get(key)
+        return gang is not None and gang.probing
+
+    def may_go(self, binding: InFlightBinding) -> bool:
+        """Whether the committed unit can be bound now; one that has to wait, or is given up, cannot."""
+        # the API server would accept it, also to a node that is gone: nobody but us looks at the node
+        reason = outdated(self._state, binding)
+        if reason:
+            self.withdraw(binding, reason)
+            return False
+        return not self._volumes_open(binding)
 
     def _volumes_open(self, binding: InFlightBinding) -> bool:
         """Whether the unit has to wait for its volumes; what they need is written, and a change of one wakes it."""
@@ -145,15 +157,6 @@ class BindingCycle:
             if uid in self._state.paused:
                 self._state.paused[uid] = self._state.now
 
-    @staticmethod
-    def _request(binding: InFlightBinding) -> BindRequest:
-        annotations = {CAUSE_ANNOTATION: binding.cause_id}
-        if binding.policy:
-            annotations[POLICY_ANNOTATION] = binding.policy
-        if binding.devices:
-            annotations[DEVICES_ANNOTATION] = ",".join(map(str, binding.devices))
-        return BindRequest(binding.namespace, binding.name, binding.uid, binding.rv, binding.node, annotations)
-
     def recall(self, node: str) -> None:
         """Call back the Bindings to a node that changed and does not take their pods any more.
 
@@ -161,10 +164,10 @@ class BindingCycle:
         Those that wait, for a throttled API server or for volumes, are given up at once, so that they are told in time.
         """
         paused = self._state.paused
-        if not self.bindings_in_flight and not paused:
+        if not self.line.in_flight and not paused and not self._state.gangs:
             return
         for binding in [t for t in self._state.in_flight.values() if t.node == node]:
-            waits = binding.stage is Stage.COMMITTED and binding.uid in paused
+            waits = binding.stage is Stage.COMMITTED and (binding.uid in paused or bool(binding.gang))
             reason = outdated(self._state, binding) if waits or binding.stage is Stage.BINDING else ""
             if reason:
                 binding.loose |= binding.stage is Stage.BINDING
@@ -172,7 +175,7 @@ class BindingCycle:
 
     def binding_ended(self, event: BindingAccepted | BindingRefused | BindingUnknown) -> None:
         """A Binding got its answer, or none."""
-        self.bindings_in_flight -= 1
+        self.line.answered(event.uid)
         binding = self._state.in_flight.get(event.uid)
         if binding is None or binding.stage is not Stage.BINDING or binding.attempts != event.attempt:
             return
@@ -254,7 +257,7 @@ class BindingCycle:
                 self._renew(binding, pod)
         elif pod.resource_version == binding.rv:
             state.move(binding, Stage.COMMITTED)
-            self._to_bind.append(binding.uid)
+            self.queue(binding)
         else:
             self._renew(binding, pod)
 
@@ -264,7 +267,11 @@ class BindingCycle:
     def _renew(self, binding: InFlightBinding, pod: Pod) -> None:
         binding.rv = pod.resource_version
         self._state.move(binding, Stage.RENEWING)
-        self._committer.renew(binding.uid, binding.intent(self._state.term))
+        if binding.gang:
+            self._state.gangs[binding.gang].renewed(binding)
+            self._state.touch(binding.gang)
+        else:
+            self._committer.renew(binding.uid, binding.intent(self._state.term))
 
     def read(self, binding: InFlightBinding) -> None:
         """Ask the API server what the pod is; in the stage the unit is in, or else READING."""
@@ -291,15 +298,23 @@ class BindingCycle:
                 cause_id=binding.cause_id,
                 reason=reason,
             )
-            binding.withdrawing = outcome
-        self._mark(binding)
+            self._give_up(binding, outcome)
+        self.mark(binding, reason)
 
-    def _mark(self, binding: InFlightBinding) -> None:
+    def _give_up(self, binding: InFlightBinding, outcome: Outcome) -> None:
+        """It is decided as what the unit ends, unless its pod turns out to be bound."""
+        if binding.withdrawing is None and binding.gang:
+            self._state.gangs[binding.gang].leaving += 1
+            self._state.touch(binding.gang)
+        binding.withdrawing = outcome
+
+    def mark(self, binding: InFlightBinding, reason: str) -> None:
+        """Make Bindings of the unit that may be under way impossible, then read its pod."""
         self._state.move(binding, Stage.MARKING)
         binding.asking = True
         self._state.paused.pop(binding.uid, None)
         message = f"placement on {binding.node} withdrawn ({binding.cause_id}, binder term {self._state.term:x}): "
-        self._say(binding, (message + binding.reason)[:1024])
+        self._say(binding, (message + reason)[:1024])
 
     def pod_marked(self, event: PodMarked) -> None:
         """A mark was made, or failed: perhaps there is no such pod, so a pause and a read follow."""
@@ -324,8 +339,8 @@ class BindingCycle:
                 case Stage.AWAITED | Stage.READING | Stage.MARKING if binding is not None:
                     # also after a mark that failed: perhaps there is no such pod; the read leads back here if there is
                     self.read(binding)
-                case Stage.COMMITTED:
-                    self._to_bind.append(uid)
+                case Stage.COMMITTED if binding is not None:
+                    self.queue(binding)
                 case _:
                     pass
 
@@ -339,6 +354,18 @@ class BindingCycle:
             self.settle(binding, Outcome.ELSEWHERE, node=pod.node_name)
 
     def settle(self, binding: InFlightBinding, outcome: Outcome, *, node: str = "", reason: str = "") -> None:
+        """The end of a unit; of a member whose gang falls below its minimum by it, only with the others."""
+        gang = self._state.gangs.get(binding.gang)
+        if gang is None or outcome not in LET_GO or not gang.needs(binding):
+            self.end(binding, outcome, node=node, reason=reason)
+            return
+        if binding.stage is not Stage.COMMITTED:
+            self._state.move(binding, Stage.COMMITTED)
+        gang.note(binding, reason)
+        binding.reason = reason
+        self._give_up(binding, outcome)
+
+    def end(self, binding: InFlightBinding, outcome: Outcome, *, node: str = "", reason: str = "") -> None:
         """The end of a unit: its account, its intent, its plans."""
         state, uid = self._state, binding.uid
         state.move(binding, Stage.SETTLED)
@@ -346,56 +373,24 @@ class BindingCycle:
         del state.in_flight[uid]
         state.await_volumes.discard(uid)
         state.paused.pop(uid, None)
-        match outcome:
-            case Outcome.BOUND:
-                self._state.stats.bound += 1
-                state.pending.pop(uid, None)
-                self._reconciler.bound(binding)
-                if node not in state.cache.table.row_of:
-                    self._state.stats.ghost_bindings += 1
-                    state.log("ghost_binding", level="warning", pod_uid=uid, node=node, cause_id=binding.cause_id)
-            case Outcome.ELSEWHERE:
-                self._state.stats.elsewhere += 1
-            case Outcome.GONE:
-                self._state.stats.gone += 1
-                state.cluster.forget(uid)
-                state.pending.pop(uid, None)
-            case _:
-                if outcome is Outcome.CONFLICT:
-                    self._state.stats.conflicts += 1
-                else:
-                    self._state.stats.refused += 1
-                state.cluster.forget(uid)
-        self._committer.clear(uid, state.now)
+        state.stats.ended(outcome)
+        if outcome is Outcome.BOUND:
+            self._reconciler.bound(binding)
+            if node not in state.cache.table.row_of:
+                state.stats.ghost_bindings += 1
+                state.log("ghost_binding", level="warning", pod_uid=uid, node=node, cause_id=binding.cause_id)
+        elif outcome is not Outcome.ELSEWHERE:
+            state.cluster.forget(uid)
+        if outcome in (Outcome.BOUND, Outcome.GONE):
+            state.pending.pop(uid, None)
+        if binding.gang:
+            state.gangs[binding.gang].left(binding, outcome, reason)
+            state.touch(binding.gang)
+        else:
+            self._committer.clear(uid, state.now)
         self._takeover.settled(uid)
         self._plans.settle(uid, outcome, node=node, reason=reason, bind_us=binding.bind_us, conflicts=binding.conflicts)
 
     def validate(self) -> Iterator[str]:
         """Units that nothing will move on, or that are not accounted where they are to go."""
-        state, waits = self._state, self._committer.waits
-        bound_next = set(self._to_bind)
-        for uid, binding in state.in_flight.items():
-            if binding.uid != uid:
-                yield f"unit-key: {binding.uid} is kept under {uid}"
-            paused = uid in state.paused
-            match binding.stage:
-                case Stage.CHECKED | Stage.RENEWING:
-                    goes_on = waits(uid)
-                case Stage.COMMITTED:
-                    goes_on = paused or uid in bound_next
-                case Stage.AWAITED | Stage.READING | Stage.MARKING:
-                    goes_on = paused or binding.asking
-                case stage:
-                    goes_on = stage is Stage.BINDING
-            if not goes_on:
-                yield f"goes-on: {uid} is {binding.stage.value} and nothing will move it on"
-            account = state.cache.accounts.get(uid)
-            if binding.stage in ASSUMED and (account is None or account.node_name != binding.node):
-                yield f"assumed: {uid} is {binding.stage.value} for {binding.node}, which does not count it"
-            if binding.stage in STORED and not self._committer.holds(uid):
-                yield f"intent-known: {uid} is {binding.stage.value} and has no intent in etcd"
-        for uid in (state.paused.keys() | state.await_volumes) - state.in_flight.keys():
-            yield f"waits: {uid} waits for a time or a volume, and is not on its way"
-        sent = sum(binding.stage is Stage.BINDING for binding in state.in_flight.values())
-        if not sent <= self.bindings_in_flight <= state.settings.max_bindings:
-            yield f"bindings: {sent} units are being bound by {self.bindings_in_flight} Bindings in flight"
+        return problems(self._state, self._committer, self.line)

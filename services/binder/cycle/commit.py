@@ -5,9 +5,14 @@ nobody. Compares: our own term, the coordinator's term of the plans, and every k
 intent (I1), still the same creation for one that is renewed or deleted. The key's value holds the plan_id, so after an
 unknown outcome a read tells whether it was ours. Intents of settled units are deleted in the same transactions.
 
-A transaction that got no answer may still be applied after the read. Then it finds what it touches as it expects, and
-is the one that was meant, or it fails as a whole. Only a late *first* intent can find its key absent again; it is one
-that nobody waits for, which the sweep finds and resolves like an inherited one.
+A transaction that got no answer may still be applied after the read, until the next one is: that one moves the *fence*,
+a key whose mod_revision every transaction compares. So transactions happen in the order they were made in, and between
+two of them memory knows what etcd holds. A gang rests on that: no transaction could compare the absence of the keys of
+all its pods. Nothing else writes them, the takeover has listed them, and the committer itself puts an intent only when
+no other that names the pod is left or waits to be deleted or rewritten (``_free``).
+
+A gang's intent is one value, or several: links first, each as an intent of its own, the head last (``gangs.py``). One
+transaction takes ``size`` pods at most, so that it stays below etcd's 1.5 MiB.
 
 Not its job: talk to etcd, decide what becomes of a unit (``core.py``).
 """
@@ -17,12 +22,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from services.binder.core.events import LookedUp, StoredIntent
 from services.binder.core.instructions import Commit
-from shared.ports import Compare, CreateRevisionIs, Delete, Op, Put
+from shared.ports import Compare, CreateRevisionIs, Delete, ModRevisionIs, Op, Put
 from shared.wire.keys import Keys
-from shared.wire.records import Intent, encode_record
+from shared.wire.records import Intent, encode_record, gang_part
 
 MAX_OPS = 120
 """Below etcd's limit of 128 operations, with room for the compares of the terms."""
@@ -40,6 +46,15 @@ class Batch:
     puts: Mapping[str, Intent]
     renewals: Mapping[str, Intent]
     clears: Mapping[str, int]
+    fences: bool = False
+    """It moves the fence: none that was made before it can come after it."""
+    ghosts: frozenset[str] = frozenset()
+    """Keys of intents that were given up while a transaction with them may still have come: compared to be absent."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Every key that it touches or compares."""
+        return (*self.puts, *self.renewals, *self.clears, *self.ghosts)
 
 
 @dataclass(slots=True)
@@ -47,7 +62,7 @@ class Diagnosis:
     """What a batch that did not succeed means, unit key by unit key."""
 
     fenced: bool = False
-    committed: list[str] = field(default_factory=list)
+    committed: dict[str, Intent] = field(default_factory=dict)
     stale: list[str] = field(default_factory=list)
     foreign: dict[str, StoredIntent] = field(default_factory=dict)
     exhausted: list[str] = field(default_factory=list)
@@ -56,10 +71,14 @@ class Diagnosis:
 class Committer:
     """What waits for etcd in one term of one shard."""
 
-    def __init__(self, keys: Keys, *, shard: str, term: int, linger_s: float) -> None:
+    def __init__(self, keys: Keys, *, shard: str, term: int, linger_s: float, size: int = 512) -> None:
         self.sent: Batch | None = None
+        self.size = size
         self._keys = keys
         self._leader_key = keys.binder_leader(shard)
+        self._fence_key = keys.binder_fence(shard)
+        self._fence = 0
+        self._fence_next = False
         self._term = term
         self._linger_s = linger_s
         self._puts: OrderedDict[str, Intent] = OrderedDict()
@@ -68,6 +87,7 @@ class Committer:
         self._clear_since = 0.0
         self._created: dict[str, int] = {}
         self._unwanted: set[str] = set()
+        self._ghosts: set[str] = set()
         self._sends: dict[str, int] = {}
         self._numbers = 0
 
@@ -83,18 +103,29 @@ class Committer:
         """An intent found in etcd is ours to renew or delete."""
         self._created[key] = created
 
-    def clear(self, key: str, now: float) -> None:
-        """The unit is settled: delete its intent, or do not put it any more."""
+    def fenced_at(self, revision: int) -> None:
+        """The fence's mod_revision when this leader won; nobody else moves it."""
+        self._fence = revision
+
+    def clear(self, key: str, now: float, *, first: bool = False) -> None:
+        """The unit is settled: delete its intent, or do not put it any more. ``first``: before others."""
         self._renewals.pop(key, None)
-        self._puts.pop(key, None)
+        if self._puts.pop(key, None) is not None and key in self._sends:
+            self._ghosts.add(key)
         self._sends.pop(key, None)
         created = self._created.pop(key, None)
         if created is not None:
             if not self._clears:
                 self._clear_since = now
             self._clears[key] = created
+            if first:
+                self._clears.move_to_end(key, last=False)
         elif self.sent is not None and key in self.sent.puts:
             self._unwanted.add(key)
+
+    def tried(self, key: str) -> bool:
+        """Whether a transaction with this new intent was sent: it may be in etcd."""
+        return key in self._sends
 
     def waits(self, key: str) -> bool:
         """Whether the key is in, or waits for, a transaction."""
@@ -143,15 +174,24 @@ class Committer:
         most = max(MAX_OPS // 2, MAX_OPS - len(self._puts) - len(self._renewals))
         clears = dict(list(self._clears.items())[:most])
         room = MAX_OPS - len(clears)
-        renewals = dict(list(self._renewals.items())[:room])
+        renewals: dict[str, Intent] = {}
+        pods = 0
+        for key, intent in self._renewals.items():
+            if len(renewals) >= room or (pods and pods + len(intent.pods) > self.size):
+                break
+            renewals[key] = intent
+            pods += len(intent.pods)
         coordinator_term = next((intent.coordinator_term for intent in self._puts.values()), 0)
         puts: dict[str, Intent] = {}
-        for key, intent in self._puts.items():
-            if len(puts) + len(renewals) >= room:
+        for key, intent in self._puts.items() if self._free(clears, renewals) else ():
+            if len(puts) + len(renewals) >= room or (pods and pods + len(intent.pods) > self.size):
                 break
             # etcd refuses one key twice in a transaction: a key that is being deleted is put with the next
-            if intent.coordinator_term == coordinator_term and key not in self._clears:
+            named = (key, *(pod.uid for pod in intent.pods)) if intent.group else (key,)
+            left = [uid for uid in named if uid in self._clears]
+            if intent.coordinator_term == coordinator_term and not (key in left or set(left) - clears.keys()):
                 puts[key] = intent
+                pods += len(intent.pods)
         if not puts and not renewals and not clears:
             return None
         for key in clears:
@@ -163,18 +203,29 @@ class Committer:
             self._sends[key] = self._sends.get(key, 0) + 1
         self._clear_since = now
         self._numbers += 1
-        self.sent = Batch(self._numbers, coordinator_term, puts, renewals, clears)
+        ghosts = frozenset(self._ghosts)
+        self.sent = Batch(self._numbers, coordinator_term, puts, renewals, clears, self._fence_next, ghosts)
         return self._transaction(self.sent)
 
-    def succeeded(self, batch: int, revision: int, now: float) -> list[str]:
-        """The batch was applied: the keys that are committed or renewed by it; none where it is told twice."""
+    def _free(self, clears: Mapping[str, int], renewals: Mapping[str, Intent]) -> bool:
+        """Whether new intents may go: no intent of a gang is left that names a pod which may be planned anew."""
+        if len(renewals) < len(self._renewals):
+            return False
+        left = next(islice(self._clears, len(clears), None), "")  # those of gangs are first
+        return gang_part(left) is None
+
+    def succeeded(self, batch: int, revision: int, now: float) -> Mapping[str, Intent]:
+        """The batch was applied: what is committed or renewed by it; nothing where it is told twice."""
         done = self.sent
         if done is None or done.number != batch:
-            return []
+            return {}
         self.sent = None
+        if done.fences:
+            self._fence, self._fence_next = revision, False
+        self._ghosts -= done.ghosts
         for key in done.puts:
             self._written(key, revision, now)
-        return [*done.puts, *done.renewals]
+        return {**done.puts, **done.renewals}
 
     def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
         """The batch was refused or got no answer, and ``seen`` is what etcd holds. Requeues what goes again."""
@@ -185,36 +236,49 @@ class Committer:
         if diagnosis.fenced:
             return diagnosis
         self.sent = None
+        if seen.fence != self._fence:
+            self._fence, self._fence_next = seen.fence, False  # ours: it moved the fence, and is what etcd holds
+        else:
+            self._fence_next = True
         stale = seen.coordinator_term != batch.coordinator_term
         for key, intent in reversed(tuple(batch.puts.items())):
             found = seen.intents.get(key)
             if found is not None and found.intent is not None and _same(found.intent, intent):
                 self._written(key, found.created, now)
-                diagnosis.committed.append(key)
+                diagnosis.committed[key] = intent
             elif key in self._unwanted:
                 self._unwanted.discard(key)
                 self._sends.pop(key, None)
+                self._ghosts.add(key)
             elif found is not None:
                 diagnosis.foreign[key] = found
             elif stale:
                 diagnosis.stale.append(key)
             elif self._sends.get(key, 0) >= MAX_SENDS:
                 diagnosis.exhausted.append(key)
+                self._ghosts.add(key)
+                self._sends.pop(key, None)
             else:
                 self._puts[key] = intent
                 self._puts.move_to_end(key, last=False)
         for key, intent in batch.renewals.items():
             found = seen.intents.get(key)
             if found is not None and found.intent == intent:
-                diagnosis.committed.append(key)
+                diagnosis.committed[key] = intent
             elif key in self._created:
                 self._renewals.setdefault(key, intent)
         if batch.clears and not self._clears:
             self._clear_since = now
-        for key, created in batch.clears.items():
+        for key in batch.ghosts & seen.intents.keys():
+            self._ghosts.discard(key)
+            self._created[key] = seen.intents[key].created
+            self.clear(key, now, first=True)
+        for key, created in reversed(tuple(batch.clears.items())):
             found = seen.intents.get(key)
             if found is not None and found.created == created:
                 self._clears[key] = created
+                if gang_part(key) is not None:
+                    self._clears.move_to_end(key, last=False)
         return diagnosis
 
     def _written(self, key: str, created: int, now: float) -> None:
@@ -226,28 +290,46 @@ class Committer:
             self.clear(key, now)
 
     def _transaction(self, batch: Batch) -> Commit:
-        names = {key: self._keys.intent(key) for key in (*batch.puts, *batch.renewals, *batch.clears)}
-        compares = self._terms_and_absence(batch, names) + self._creations(batch, names)
+        names = {key: self._keys.intent(key) for key in batch.keys}
+        compares = self._terms_and_absence(batch, names) + self._order() + self._creations(batch, names)
         ops: list[Op] = [
             Put(names[key], encode_record(intent))
             for intents in (batch.puts, batch.renewals)
             for key, intent in intents.items()
         ]
         ops += [Delete(names[key]) for key in batch.clears]
-        units = tuple((intent.coordinator_term, intent.unit) for intent in batch.puts.values())
-        return Commit(batch.number, tuple(compares), tuple(ops), units)
+        if batch.fences:
+            ops.append(Put(self._fence_key, b"%d" % self._term))
+        units = tuple(
+            (intent.coordinator_term, pod.unit or intent.unit) for intent in batch.puts.values() for pod in intent.pods
+        )
+        return Commit(batch.number, tuple(compares), tuple(ops), units, _steps(batch))
 
     def _terms_and_absence(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
         """That we lead, that the plans' coordinator does, and that no new intent has a predecessor."""
         compares: list[Compare] = [CreateRevisionIs(self._leader_key, self._term)]
         if batch.puts:
             compares.append(CreateRevisionIs(self._keys.coordinator_leader, batch.coordinator_term))
-        return compares + [CreateRevisionIs(names[key], 0) for key in batch.puts]
+        absent = dict.fromkeys((*batch.puts, *sorted(batch.ghosts)))
+        return compares + [CreateRevisionIs(names[key], 0) for key in absent]
+
+    def _order(self) -> list[Compare]:
+        """That no transaction made before this one is applied after one made later."""
+        return [ModRevisionIs(self._fence_key, self._fence)]
 
     def _creations(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
         """That what is renewed or deleted is still the same intent."""
         compares: list[Compare] = [CreateRevisionIs(names[key], self._created[key]) for key in batch.renewals]
         return compares + [CreateRevisionIs(names[key], created) for key, created in batch.clears.items()]
+
+
+def _steps(batch: Batch) -> tuple[str, ...]:
+    """Which steps of a gang the transaction makes, by the names of their failpoints."""
+    parts = [part for key in batch.puts if (part := gang_part(key)) is not None]
+    steps = ["gang_link"] if any(link for _, link in parts) else []
+    steps += ["gang_head"] if any(not link for _, link in parts) else []
+    steps += ["gang_rewrite"] if any(gang_part(key) is not None for key in batch.renewals) else []
+    return (*steps, "gang_clear") if any(gang_part(key) is not None for key in batch.clears) else tuple(steps)
 
 
 def _same(found: Intent, wanted: Intent) -> bool:

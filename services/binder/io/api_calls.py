@@ -73,7 +73,9 @@ class ApiCalls:
         request, attempt = bind.request, bind.attempt
         if not self._leadership.is_valid():
             raise LeadershipLost("the lease may have ended: a Binding was not sent")
-        self._failpoints.reach("before_bind")
+        steps = ("bind", f"{bind.step}_bind") if bind.step else ("bind",)
+        for step in steps:
+            self._failpoints.reach(f"before_{step}")
         started = time.perf_counter()
         try:
             await self._api.bind(request, timeout_s=self._bind_timeout_s)
@@ -94,7 +96,8 @@ class ApiCalls:
             self._tell(bind, "unknown", started)
             self._post((BindingUnknown(request.uid, attempt),))
             return
-        self._failpoints.reach("after_bind")
+        for step in steps:
+            self._failpoints.reach(f"after_{step}")
         self._bind_ms.record((time.perf_counter() - started) * 1e3)
         self._observe("accepted", started)
         self._tell(bind, "accepted", started)

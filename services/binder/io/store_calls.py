@@ -61,7 +61,8 @@ class StoreCalls:
 
     async def commit(self, commit: Commit) -> None:
         """Answers ``Committed``, ``CommitRefused`` or ``CommitUnknown``."""
-        self._failpoints.reach("before_commit")
+        for step in ("commit", *commit.steps):
+            self._failpoints.reach(f"before_{step}")
         started = time.perf_counter()
         try:
             result = await self._store.txn(commit.compares, commit.ops)
@@ -74,7 +75,8 @@ class StoreCalls:
             self._post((CommitUnknown(commit.batch),))
             return
         self._commit_ms.record((time.perf_counter() - started) * 1e3)
-        self._failpoints.reach("after_commit")
+        for step in ("commit", *commit.steps):
+            self._failpoints.reach(f"after_{step}")
         if not result.succeeded:
             self._log.info("commit_refused", batch=commit.batch, revision=result.revision)
             self._post((CommitRefused(commit.batch),))
@@ -92,6 +94,7 @@ class StoreCalls:
         try:
             own = await self._store.get(self._keys.binder_leader(self._shard))
             coordinator = await self._store.get(self._keys.coordinator_leader)
+            fence = await self._fence()
             if len(look_up.unit_keys) > FEW_KEYS:
                 listing = await self._store.list_prefix(self._keys.intents_prefix)
                 found: list[KeyValue | None] = list(listing.items)
@@ -104,7 +107,7 @@ class StoreCalls:
         intents = self._intents(found)
         wanted = {key: intents[key] for key in look_up.unit_keys if key in intents}
         terms = [kv.create_revision if kv is not None else 0 for kv in (own, coordinator)]
-        self._post((LookedUp(look_up.batch, terms[0], terms[1], wanted),))
+        self._post((LookedUp(look_up.batch, terms[0], terms[1], wanted, fence),))
 
     async def leads(self, term: int, coordinator_term: int) -> bool:
         """Whether etcd names us and the coordinator of that term as leaders now; False too where it does not say."""
@@ -128,12 +131,17 @@ class StoreCalls:
         while True:
             try:
                 listing = await self._store.list_prefix(self._keys.intents_prefix)
+                fence = await self._fence()
             except StoreError as error:
                 self._log.warning("intents_unlisted", error=error)
                 await asyncio.sleep(LIST_RETRY_S)
                 continue
-            self._post((IntentsListed(self._intents(listing.items)),))
+            self._post((IntentsListed(self._intents(listing.items), fence),))
             return
+
+    async def _fence(self) -> int:
+        kv = await self._store.get(self._keys.binder_fence(self._shard))
+        return kv.mod_revision if kv is not None else 0
 
     def _intents(self, items: Iterable[KeyValue | None]) -> Mapping[str, StoredIntent]:
         return {

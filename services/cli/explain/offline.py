@@ -127,7 +127,8 @@ def answers(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             question = _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
-                f"line {number}: {error}; give one JSON object per line with id and input (nodes, pods, and pod or podGroups)"
+                f"line {number}: {error}; "
+                "give one JSON object per line with id and input (nodes, pods, and pod or podGroups)"
             ) from error
         try:
             yield answer(question)
@@ -145,8 +146,8 @@ def answer(question: Question) -> dict[str, Any]:
 
 
 def _units_json(state: ClusterState, asked: AskedInput) -> dict[str, Any]:
-    """The oracle's form of what becomes of all pending pods; ``reordered``: groups that it would not place, and the mesh
-    would."""
+    """The oracle's form of what becomes of all pending pods; ``reordered``: groups that it would not
+    place, and the mesh would."""
     for item in asked.pod_groups or ():
         meta, gang = item.metadata, item.spec.scheduling_policy.gang
         namespace = meta.namespace or ""

@@ -69,9 +69,7 @@ class Crew:
             return Template(pod, (), prefiltered.rejection, size)
         return Template(pod, (*prefiltered.rules, *self._sleeping(pod, repelling, prefiltered.rules)), None, size)
 
-    def _sleeping(
-        self, pod: Pod, repelling: set[AffinityTerm], rules: Iterable[ClusterRule]
-    ) -> Iterable[ClusterRule]:
+    def _sleeping(self, pod: Pod, repelling: set[AffinityTerm], rules: Iterable[ClusterRule]) -> Iterable[ClusterRule]:
         """Rules that reject the pod nowhere yet, but may once fellow members are placed."""
         there = {rule.name for rule in rules}
         labels = self.cluster.namespaces.get(pod.namespace, {})

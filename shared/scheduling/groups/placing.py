@@ -155,7 +155,7 @@ class _Search:
             return self.attempt(self._base, False, nowhere, "")
         return self.attempt(most[0], False, offered.mask(most[1]), offered.values[most[1]])
 
-    def attempt(self, trial: Trial, reordered: bool, allowed: BoolArray | None, domain: str) -> Attempt:  # noqa: FBT001
+    def attempt(self, trial: Trial, reordered: bool, allowed: BoolArray | None, domain: str) -> Attempt:
         """What a trial amounts to."""
         known: dict[Template, Diagnosis] = {}
         rejected = {}
@@ -170,9 +170,7 @@ class _Search:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _settled(
-        self, trial: Trial, offered: Domains, at: int, *, required: bool, reordered: bool = False
-    ) -> Attempt:
+    def _settled(self, trial: Trial, offered: Domains, at: int, *, required: bool, reordered: bool = False) -> Attempt:
         """The minimum is reached in a domain: where that is only preferred, the others go anywhere."""
         if required:
             return self.attempt(trial, reordered, offered.mask(at), offered.values[at])

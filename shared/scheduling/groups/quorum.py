@@ -24,7 +24,7 @@ def unreachable(min_count: int, scheduled: int, remaining: int) -> str:
 
 
 def quorum_rejection(pod: Pod, group: PodGroup | None, members: int) -> Rejection | None:
-    """Why a member is not queued; None when it may be. ``members``: pods of the group there are, bound ones included."""
+    """Why a member is not queued; None when it may be. ``members``: pods of the group, bound ones included."""
     if not pod.group:
         return None
     if group is None:

@@ -54,9 +54,7 @@ def domains(cluster: ClusterState, key: str, occupied: Iterable[str] = ()) -> Do
     return Domains(key, tuple(value for value, _ in named), numbers[codes])
 
 
-def worth(
-    table: NodeTable, offered: Domains, asked: Sequence[tuple[PodClass, IntArray]], members: int
-) -> FloatArray:
+def worth(table: NodeTable, offered: Domains, asked: Sequence[tuple[PodClass, IntArray]], members: int) -> FloatArray:
     """``[domains]``: what each is worth, 0..200, once it has taken members. ``asked``: per class how many of it each
     domain takes ``[domains]``; ``members``: of the whole group."""
     full: FloatArray = np.zeros(len(offered.values))

@@ -176,7 +176,7 @@ class Trial:
         rows, taken = rows[taken > 0], taken[taken > 0]
         placed = list(zip(pods, np.repeat(rows, taken).tolist(), strict=False))
         if milli or pod_class.host_ports:
-            for pod, row in placed:
+            for _, row in placed:
                 table.add_usage(row, pod_class, table.pick_devices(row, milli))
         else:
             table.add_copies(rows, taken, pod_class)

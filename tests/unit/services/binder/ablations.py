@@ -17,8 +17,15 @@ from shared.ports import Compare
 from shared.wire.messages import Outcome
 
 
-class NoCreations(Committer):
-    """Renews and deletes intents without comparing their creation."""
+class NoFence(Committer):
+    """A transaction that got no answer may come after later ones."""
+
+    def _order(self) -> list[Compare]:
+        return []
+
+
+class NoCreations(NoFence):
+    """Renews and deletes intents without comparing their creation, nor the order of transactions."""
 
     def _creations(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
         return []
@@ -33,6 +40,10 @@ class NoCompares(NoCreations):
     def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
         coordinator_term = self.sent.coordinator_term if self.sent is not None else 0
         return super().failed(replace(seen, own_term=self._term, coordinator_term=coordinator_term), now)
+
+
+def without_the_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(core, "Committer", NoFence)
 
 
 def without_creations(patch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,29 @@ from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.model.resources import Resources
 from shared.wire.messages import PlacementResult
-from shared.wire.records import Intent
+from shared.wire.records import Intent, IntentPod, gang_part
 from tests.fake_kube import Bound, FakeKube
 from tests.unit.services.binder.binder_world import Binder, Commitment, World
 
 
-def check_i1(bound: Iterable[Bound], commitments: Iterable[Commitment]) -> list[str]:
-    """A pod is bound at most once, and no intent replaces another plan's."""
+def named(intents: Mapping[str, Intent | None]) -> dict[str, list[IntentPod]]:
+    """By pod, where live intents want it: a gang's counts once its head and all its links are there."""
+    pods: dict[str, list[IntentPod]] = {}
+    for key, intent in intents.items():
+        part = gang_part(key)
+        if intent is None or (part is not None and part[1]):
+            continue
+        values = [intent, *(intents.get(f"{key}:{link}") for link in range(1, intent.links + 1))]
+        if None not in values:
+            for pod in (pod for value in values if value is not None for pod in value.pods):
+                pods.setdefault(pod.uid, []).append(pod)
+    return pods
+
+
+def check_i1(
+    bound: Iterable[Bound], commitments: Iterable[Commitment], intents: Mapping[str, Intent | None] | None = None
+) -> list[str]:
+    """A pod is bound at most once, no two live intents name it, and no intent replaces another plan's."""
     times = Counter(entry.uid for entry in bound)
     violations = [f"I1: {uid} was bound {count} times" for uid, count in times.items() if count > 1]
     for entry in commitments:
@@ -26,20 +42,23 @@ def check_i1(bound: Iterable[Bound], commitments: Iterable[Commitment]) -> list[
         if old is not None and (old.plan_id, old.unit, old.coordinator_term) != (
             new.plan_id, new.unit, new.coordinator_term,
         ):  # fmt: skip
-            violations.append(f"I1: two live intents of {new.pods[0].uid}")
+            violations.append(f"I1: two live intents of {[pod.uid for pod in new.pods]}")
+    for uid, pods in named(intents or {}).items():
+        if len(pods) > 1:
+            violations.append(f"I1: two live intents name {uid}: {pods}")
     return violations
 
 
 def check_i2(kube: FakeKube, intents: Mapping[str, Intent | None]) -> list[str]:
     """On every node, bound pods plus live intents of pending pods stay within allocatable."""
     used: dict[str, Resources] = {}
+    wanted = named(intents)
     for pod_json in kube.pods.values():
         name = pod_json["metadata"]["name"]
         found = kube.get_pod("default", name)
         assert found is not None
         pod = pod_from_api(found)
-        intent = intents.get(pod.uid)
-        node = pod.node_name or (intent.pods[0].node if intent is not None else "")
+        node = pod.node_name or (wanted[pod.uid][0].node if pod.uid in wanted else "")
         if node and not pod.finished:
             used[node] = used.get(node, Resources()).plus({**dict(pod.pod_class.requests), "pods": 1})
     violations = []
@@ -60,6 +79,30 @@ def check_i4(commitments: Iterable[Commitment]) -> list[str]:
             violations.append(f"I4: binder term {entry.intent.term} wrote while {entry.binder_leader} led")
         if entry.replaced is None and entry.intent.coordinator_term != entry.coordinator_leader:
             violations.append(f"I4: a plan of {entry.intent.coordinator_term} while {entry.coordinator_leader} led")
+    return violations
+
+
+def check_i5(world: World, *, broken: bool = False) -> list[str]:
+    """Of a gang that was ever committed, none or at least its minimum stands now: bound, or named by its intent.
+
+    A member that was deleted is not counted as missing. ``broken``: members may have been lost since the first was
+    bound (nodes that changed, Bindings refused); then only gangs of which nobody is bound are looked at.
+    """
+    pods = {pod["metadata"]["uid"]: pod for pod in world.kube.pods.values()}
+    bound = {uid for uid, pod in pods.items() if pod["spec"].get("nodeName")}
+    intents = world.intents()
+    violations = []
+    for key, gang in world.gangs.items():
+        head = intents.get(key)
+        links = range(1, head.links + 1) if head is not None else ()
+        values = [head, *(intents.get(f"{key}:{link}") for link in links)]
+        wanted = (
+            {pod.uid for value in values if value is not None for pod in value.pods} if None not in values else set()
+        )
+        standing = (gang.members & bound) | (wanted & pods.keys())
+        gone = gang.members - pods.keys()
+        if (standing and len(standing | gone) < gang.min_count) and not (broken and standing & bound):
+            violations.append(f"I5: {len(standing)} of {key} stand, {len(gone)} are gone, {gang.min_count} must")
     return violations
 
 
@@ -93,11 +136,13 @@ def check_i7(world: World, binder: Binder) -> list[str]:
     return violations
 
 
-def check_all(world: World, binder: Binder | None = None) -> list[str]:
-    """Every check that can be made now; with a binder, those at rest too."""
-    violations = check_i1(world.kube.bound, world.commitments)
-    violations += check_i2(world.kube, world.intents())
+def check_all(world: World, binder: Binder | None = None, *, broken: bool = False) -> list[str]:
+    """Every check that can be made now; with a binder, those at rest too. ``broken``: see ``check_i5``."""
+    intents = world.intents()
+    violations = check_i1(world.kube.bound, world.commitments, intents)
+    violations += check_i2(world.kube, intents)
     violations += check_i4(world.commitments)
+    violations += check_i5(world, broken=broken)
     violations += check_told(world.kube)
     return violations + (check_i7(world, binder) if binder is not None else [])
 

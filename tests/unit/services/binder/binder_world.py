@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+import msgspec
 import structlog
 
 from services.binder.core.core import BinderCore
@@ -41,8 +42,8 @@ from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, Op, Put, T
 from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
 from shared.wire.keys import Keys
-from shared.wire.messages import VERSION, Placement, Plan, PlanResult
-from shared.wire.records import Intent, decode_record
+from shared.wire.messages import VERSION, Gang, Placement, Plan, PlanResult
+from shared.wire.records import Intent, decode_record, gang_part
 from tests.builders import make_node, make_pod
 from tests.fake_kube import AsyncKube, FakeKube, at_once
 from tests.memory_etcd import MemoryEtcd
@@ -60,6 +61,14 @@ class Commitment:
     replaced: Intent | None
     binder_leader: int
     coordinator_leader: int
+
+
+@dataclass
+class CommittedGang:
+    """What transactions have written of one gang: its minimum, and everybody who was ever a member."""
+
+    min_count: int
+    members: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -88,6 +97,7 @@ class World:
         self.etcd = MemoryEtcd(clock=lambda: self.now)
         self.kube = FakeKube(check_preconditions=check_preconditions)
         self.commitments: list[Commitment] = []
+        self.gangs: dict[str, CommittedGang] = {}
         self.api, self.store = AsyncKube(self.kube), RecordingStore(self)
         self._heard: list[Event] = []
         log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -127,7 +137,7 @@ class World:
         self.watch(binder)
         self.tell(binder, Listed("nodes"))
         self.tell(binder, Listed("pods"))
-        self.tell(binder, IntentsListed(self.stored()))
+        self.tell(binder, IntentsListed(self.stored(), self.fence()))
 
     def crash(self, binder: Binder) -> None:
         """The process is gone; what it has sent may still arrive (``late``)."""
@@ -156,6 +166,15 @@ class World:
                 )
             )  # fmt: skip
         return Plan(VERSION, self._plans, 0, term or self.coordinator_term, self._plans, entries)
+
+    def gang(
+        self, *placements: tuple[str, str] | tuple[str, str, list[str]], at_least: int, lone: int = 0, term: int = 0
+    ) -> Plan:
+        """A plan of one gang of (pod name, node[, alternatives]); the last ``lone`` of them are no members."""
+        plan = self.plan(*placements, term=term)
+        self._units += 1
+        members = [placement.unit for placement in plan.placements[: len(plan.placements) - lone]]
+        return msgspec.structs.replace(plan, gangs=[Gang(self._units, "podgroup:default/g", members, at_least)])
 
     def send(self, binder: Binder, plan: Plan) -> int:
         """Deliver a plan; the request's number."""
@@ -273,6 +292,10 @@ class World:
             for kv in listing.items
         }
 
+    def fence(self) -> int:
+        kv = self.etcd.get(KEYS.binder_fence("0"))
+        return kv.mod_revision if kv is not None else 0
+
     def leader(self, key: str) -> int:
         kv = self.etcd.get(key)
         return kv.create_revision if kv is not None else 0
@@ -307,11 +330,15 @@ class RecordingStore(MemoryStore):
         leaders = world.leader(KEYS.binder_leader("0")), world.leader(KEYS.coordinator_leader)
         result = await super().txn(compares, ops)
         for op in ops if result.succeeded else ():
-            if isinstance(op, Put):
+            if isinstance(op, Put) and op.key.startswith(KEYS.intents_prefix):
                 intent = decode_record(op.value, Intent)
                 assert intent is not None
                 replaced = before.get(KEYS.last_part(op.key))
                 world.commitments.append(Commitment(result.revision, intent, replaced, *leaders))
+                part = gang_part(KEYS.last_part(op.key))
+                if part is not None:
+                    gang = world.gangs.setdefault(part[0], CommittedGang(intent.min_count))
+                    gang.members |= {pod.uid for pod in intent.pods}
         if self.fault == "drop_reply":
             raise StoreUnknown("the connection was cut")
         return result

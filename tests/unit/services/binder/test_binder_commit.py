@@ -129,7 +129,7 @@ def test_an_answer_to_another_batch_changes_nothing() -> None:
     committer = make_committer()
     committer.put("a", intent("a"))
     made = commit(committer)
-    assert committer.succeeded(made.batch + 1, 9, 0.0) == []
+    assert committer.succeeded(made.batch + 1, 9, 0.0) == {}
     assert committer.failed(LookedUp(made.batch + 1, 3, 7, {}), 0.0) is None
     assert committer.sent is not None
 

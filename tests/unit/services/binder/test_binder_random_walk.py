@@ -14,7 +14,7 @@ import pytest
 from services.binder.core.state import CoreSettings
 from tests.builders import make_pod
 from tests.unit.services.binder.ablations import without_compares, without_the_check
-from tests.unit.services.binder.binder_checks import check_all
+from tests.unit.services.binder.binder_checks import check_all, named
 from tests.unit.services.binder.binder_world import Binder, make_world, random_fault
 
 
@@ -37,9 +37,9 @@ class Walk:
 
     def step(self) -> None:
         actions = [
-            (6, self.effect), (3, self.watch), (2, self.plan), (2, self.create), (1, self.touch), (1, self.remove),
-            (1, self.late), (1, self.zombie), (1, self.time), (0.15, self.kill), (0.15, self.depose),
-            (0.2, self.coordinate), (0.3, self.cordon), (0.2, self.other_scheduler),
+            (6, self.effect), (3, self.watch), (2, self.plan), (1, self.gang), (2, self.create), (1, self.touch),
+            (1, self.remove), (1, self.late), (1, self.zombie), (1, self.time), (0.15, self.kill), (0.15, self.depose),
+            (0.2, self.coordinate), (0.3, self.cordon), (0.2, self.other_scheduler), (0.15, self.refuse),
         ]  # fmt: skip
         [(_, act)] = self.rng.choices(actions, weights=[weight for weight, _ in actions])
         act()
@@ -70,6 +70,23 @@ class Walk:
             for _ in range(1 + (self.rng.random() < 0.2)):
                 self.requests.append((self.binder, self.world.send(self.binder, plan)))
 
+    def gang(self) -> None:
+        """A gang of pods that nobody knows to be on their way, or of any: coordinators are not trusted."""
+        pending = [n for n in self.names if f"default/{n}" in self.world.kube.pods and not self.world.node_of(n)]
+        if len(pending) < 2:
+            return
+        chosen = self.rng.sample(pending, min(len(pending), self.rng.randint(2, 5)))
+        nodes = list(self.world.kube.nodes)
+        placements = [(name, self.rng.choice(nodes), [self.rng.choice(nodes)]) for name in chosen]
+        plan = self.world.gang(*placements, at_least=self.rng.randint(1, len(chosen)), lone=self.rng.random() < 0.2)
+        for _ in range(1 + (self.rng.random() < 0.2)):
+            self.requests.append((self.binder, self.world.send(self.binder, plan)))
+
+    def refuse(self) -> None:
+        """A webhook refuses every Binding for a while."""
+        if self.world.kube.refuse_with.pop("bind", None) is None:
+            self.world.kube.refuse_with["bind"] = self.rng.choice([403, 429])
+
     def touch(self) -> None:
         name = self._any()
         if name:
@@ -82,7 +99,7 @@ class Walk:
 
     def other_scheduler(self) -> None:
         name = self._any()
-        if name and not self.world.node_of(name) and self._room("n0"):
+        if name and not self.world.node_of(name) and self._room("n0") and not self.world.kube.refuse_with:
             self.world.kube.bind_elsewhere(name, "n0")
             # While our watch lags, another scheduler's excess cannot be known; it would be labelled external.
             self.world.watch(self.binder)
@@ -112,6 +129,7 @@ class Walk:
 
     def rest(self) -> None:
         """No more faults: zombies and late requests have their say, then everything settles."""
+        self.world.kube.refuse_with.clear()
         for binder in self.zombies:
             while binder.effects and not binder.stopped:
                 self.world.run(binder)
@@ -130,7 +148,7 @@ class Walk:
     def _room(self, node: str) -> bool:
         """Others keep to what is free, as the kubelet would; what they overfill is not ours to answer for."""
         held = sum(1 for pod in self.world.kube.pods.values() if pod["spec"].get("nodeName") == node)
-        held += sum(1 for intent in self.world.intents().values() if intent and intent.pods[0].node == node)
+        held += sum(1 for pods in named(self.world.intents()).values() if pods[0].node == node)
         held += sum(1 for a in self.binder.core.state.cache.accounts.values() if a.node_name == node)
         return held < 3
 
@@ -148,6 +166,7 @@ def walk(
     check_tests: bool = True,
 ) -> Walk:  # fmt: skip
     """A whole walk and its rest. Raises ``Violation``."""
+    settings = settings or CoreSettings(validate=True, max_value_pods=2 + seed % 2 * 30)
     walked = Walk(seed, settings=settings, check_preconditions=check_preconditions, check_tests=check_tests)
     for _ in range(steps):
         walked.step()
@@ -158,7 +177,7 @@ def walk(
 
 
 def look(walked: Walk, *, at_rest: bool) -> None:
-    violations = check_all(walked.world, walked.binder if at_rest else None)
+    violations = check_all(walked.world, walked.binder if at_rest else None, broken=True)
     if violations:
         raise Violation("\n".join(walked.binder.core.state.story.told(violations)))
 
@@ -180,7 +199,8 @@ def test_the_walk_reaches_what_it_is_for() -> None:
             stats = binder.core.stats
             for name in (
                 "bound", "conflicts", "gone", "unknown_bindings", "conflicting_bindings", "transactions_unknown",
-                "transactions_refused", "intents_inherited", "pods_awaited",
+                "transactions_refused", "intents_inherited", "pods_awaited", "gangs_committed", "gangs_refused",
+                "gangs_withdrawn",
             ):  # fmt: skip
                 totals[name] = totals.get(name, 0) + getattr(stats, name)
     assert all(totals.values()), totals

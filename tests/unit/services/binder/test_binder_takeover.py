@@ -37,7 +37,7 @@ def test_plans_are_refused_until_lists_and_intents_are_done() -> None:
     first = world.send(binder, world.plan(("p1", "n1")))
     assert (binder.refusals[first].code, binder.refusals[first].status) == ("not_ready", 503)
     world.watch(binder)
-    world.tell(binder, Listed("nodes"), Listed("pods"), IntentsListed(world.stored()))
+    world.tell(binder, Listed("nodes"), Listed("pods"), IntentsListed(world.stored(), world.fence()))
     second = world.send(binder, world.plan(("p1", "n1")))
     assert binder.refusals[second].retry_after_s == 1.0
     world.run(binder, Bind)

@@ -59,7 +59,7 @@ def rename_a_unit(core: BinderCore, uid: str) -> None:
 
 
 def miscount_bindings(core: BinderCore, uid: str) -> None:
-    core.cycle.bindings_in_flight = 0
+    core.cycle.line.in_flight = 0
 
 
 def wait_for_nobody(core: BinderCore, uid: str) -> None:

@@ -1,0 +1,128 @@
+"""Intents that nobody on its way here wrote: an earlier leader's, at the takeover, or others that a sweep finds.
+
+Each pod of one becomes a unit on its way, is judged (``takeover.py``), and finished or withdrawn. A gang's are joined
+again, so that the minimum decides: with nobody bound and too few that still can be, all are withdrawn together. A link
+whose head is not there means nothing, and is deleted; a head whose links are not all there cannot be read.
+
+A pod that two intents name (only a store that went back in time shows that) is carried by the first alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.binder.core.events import StoredIntent
+from services.binder.core.gangs import GangStage, InFlightGang
+from services.binder.core.in_flight import InFlightBinding, Stage
+from services.binder.core.state import State
+from services.binder.core.takeover import Takeover, adopt, judge
+from services.binder.cycle.binding_cycle import BindingCycle
+from services.binder.cycle.commit import Committer
+from shared.wire.messages import Outcome
+from shared.wire.records import gang_part
+
+
+class Inheritance:
+    """Takes over what is found in etcd."""
+
+    def __init__(self, state: State, committer: Committer, cycle: BindingCycle, takeover: Takeover) -> None:
+        self._state = state
+        self._committer = committer
+        self._cycle = cycle
+        self._takeover = takeover
+
+    def take(self, intents: Mapping[str, StoredIntent]) -> None:
+        """Take over these, all that belong together at once."""
+        links: dict[str, dict[int, StoredIntent]] = {}
+        heads: dict[str, StoredIntent] = {}
+        for key, stored in intents.items():
+            part = gang_part(key)
+            if part is None:
+                self._lone(key, stored)
+            elif part[1]:
+                links.setdefault(part[0], {})[part[1]] = stored
+            else:
+                heads[key] = stored
+        for key, stored in heads.items():
+            self._gang(key, stored, links.pop(key, {}))
+        for key, parts in links.items():
+            for number, stored in parts.items():
+                self._delete(f"{key}:{number}", stored)
+
+    def known(self, key: str) -> bool:
+        """Whether the intent is of somebody on its way, or in a transaction."""
+        part = gang_part(key)
+        carried = key in self._state.in_flight if part is None else part[0] in self._state.gangs
+        return carried or self._committer.waits(key)
+
+    def _lone(self, key: str, stored: StoredIntent) -> None:
+        intent = stored.intent
+        if intent is None or len(intent.pods) != 1 or intent.pods[0].uid != key:
+            self._unreadable(key)
+            return
+        binding = adopt(self._state, intent, intent.pods[0])
+        self._begin(binding, key, stored)
+
+    def _begin(self, binding: InFlightBinding, key: str, stored: StoredIntent) -> None:
+        self._state.stats.intents_inherited += 1
+        self._committer.adopt(key, stored.created)
+        self._enter(binding)
+        self._judge(binding)
+
+    def _gang(self, key: str, head: StoredIntent, links: Mapping[int, StoredIntent]) -> None:
+        parts = [head, *(links[number] for number in sorted(links))]
+        intents = [part.intent for part in parts if part.intent is not None]
+        intent = head.intent
+        if intent is None or not intent.group or sorted(links) != list(range(1, intent.links + 1)) or (
+            len(intents) != len(parts)
+        ):  # fmt: skip
+            self._unreadable(key)
+            return
+        self._state.stats.intents_inherited += 1
+        gang = InFlightGang(
+            key, intent.group, intent.unit, intent.coordinator_term, intent.plan_id, intent.policy, intent.min_count,
+            stage=GangStage.COMMITTED,
+        )  # fmt: skip
+        self._state.gangs[key] = gang
+        self._state.touch(key)
+        for part_key, part, stored in zip(_keys(key, len(parts)), intents, parts, strict=True):
+            self._committer.adopt(part_key, stored.created)
+            gang.parts.append({pod.uid: pod for pod in part.pods})
+        for uid, pod in [(uid, pod) for part in gang.parts for uid, pod in part.items()]:
+            if uid in self._state.in_flight:
+                self._state.log("pod_in_two_intents", level="error", pod_uid=uid, gang=key)
+                continue
+            binding = gang.members[uid] = adopt(self._state, intent, pod, gang=key)
+            self._enter(binding)
+        for binding in list(gang.members.values()):
+            self._judge(binding)
+
+    def _enter(self, binding: InFlightBinding) -> None:
+        self._state.move(binding, Stage.COMMITTED)
+        self._state.in_flight[binding.uid] = binding
+        self._takeover.opened(binding.uid)
+
+    def _judge(self, binding: InFlightBinding) -> None:
+        judged = judge(self._state, binding)
+        if judged is None:
+            self._cycle.queue(binding)
+            return
+        outcome, said = judged
+        if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
+            self._cycle.settle(binding, outcome, node=said)
+        elif outcome is Outcome.GONE:
+            self._cycle.read(binding)
+        else:
+            self._cycle.withdraw(binding, said)
+
+    def _delete(self, key: str, stored: StoredIntent) -> None:
+        self._committer.adopt(key, stored.created)
+        self._committer.clear(key, self._state.now, first=True)
+
+    def _unreadable(self, key: str) -> None:
+        self._state.stats.intents_unreadable += 1
+        self._state.log("intent_unreadable", level="error", key=key)
+
+
+def _keys(key: str, parts: int) -> list[str]:
+    return [key, *(f"{key}:{link}" for link in range(1, parts))]

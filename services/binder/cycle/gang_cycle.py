@@ -1,0 +1,217 @@
+"""The way of a gang: when all its members are judged, committed as one, let go, or given back. Pure.
+
+Why apart from ``binding_cycle.py``: each member goes through that as a lone pod does; this file holds the places where
+they wait for each other (``core/gangs.py`` has the diagram). A gang with news of a member is looked at once before
+the turn ends, so a turn costs what its news cost, and each decision rests on all that is known.
+
+Before the commit nothing is in etcd: too few that fit, and all are given back at once. After it, no Binding is sent
+before the minimum could be bound now (nodes as they were checked, volumes bound), and the first goes alone
+(``line.py``). A member that is refused for good ends alone where the others suffice, and is taken out of the intent, so
+that it can be planned anew; where they do not suffice and nobody is bound, it waits for the others, and all end in one
+turn and one transaction: at every revision of etcd the gang has no member committed, or its minimum (I5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from services.binder.core.gangs import GANG_TRANSITIONS, GangStage, InFlightGang
+from services.binder.core.in_flight import InFlightBinding, Stage
+from services.binder.core.state import State
+from services.binder.cycle.binding_cycle import BindingCycle
+from services.binder.cycle.commit import Committer
+from shared.errors import InvalidTransition
+from shared.wire.messages import Outcome, Placement, Plan
+from shared.wire.records import Intent, gang_key, gang_part
+
+
+class GangCycle:
+    """Carries each gang in flight from its plan to its end."""
+
+    def __init__(self, state: State, committer: Committer, cycle: BindingCycle) -> None:
+        self._state = state
+        self._committer = committer
+        self._cycle = cycle
+
+    # --- plans --------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def malformed(plan: Plan) -> str:
+        """What is wrong with the plan's gangs; "" where nothing is."""
+        units = {placement.unit for placement in plan.placements}
+        seen: set[int] = set()
+        for gang in plan.gangs:
+            if not gang.group:
+                return f"gang {gang.unit} names no group"
+            for unit in gang.members:
+                if unit not in units:
+                    return f"gang {gang.unit} names unit {unit}, which has no placement in the plan"
+                if unit in seen:
+                    return f"unit {unit} is named by gangs twice"
+                seen.add(unit)
+        if len({gang.unit for gang in plan.gangs}) < len(plan.gangs):
+            return "two gangs have one number"
+        return ""
+
+    def open(self, plan: Plan) -> Iterable[tuple[Placement, str]]:
+        """Placements in the order in which they are checked, each with its gang's key; gangs by preference."""
+        if not plan.gangs:
+            return [(placement, "") for placement in plan.placements]
+        by_unit = {placement.unit: placement for placement in plan.placements}
+        order: list[tuple[Placement, str]] = []
+        for gang in plan.gangs:
+            key = gang_key(plan.term, gang.unit)
+            members = [by_unit.pop(unit) for unit in gang.members]
+            order += [(placement, key) for placement in members]
+            if key in self._state.gangs:
+                continue  # told under another plan_id: it is on its way
+            self._state.stats.gangs += 1
+            first = members[0]
+            policy = f"{first.policy}@{first.policy_version}" if first.policy else ""
+            self._state.gangs[key] = InFlightGang(
+                key, gang.group, gang.unit, plan.term, plan.plan_id, policy, gang.min_count
+            )
+            self._state.touch(key)
+        return [(placement, "") for placement in by_unit.values()] + order
+
+    # --- etcd ---------------------------------------------------------------------------------------------------
+
+    def written(self, key: str, intent: Intent) -> None:
+        """A value of a gang's intent is in etcd: a link, the head, or what was rewritten."""
+        part = gang_part(key)
+        gang = self._state.gangs.get(part[0]) if part is not None else None
+        if gang is None:
+            return
+        self._state.touch(gang.key)
+        if key not in gang.unwritten:
+            for pod in intent.pods:
+                member = gang.members.get(pod.uid)
+                if member is not None and member.stage is Stage.RENEWING and member.rv == pod.rv:
+                    self._cycle.to_binding(member)
+            return
+        gang.unwritten.discard(key)
+        if gang.unwritten == {gang.key}:
+            self._committer.put(gang.key, gang.intent(0, self._state.term))
+        elif not gang.unwritten:
+            self._state.stats.gangs_committed += 1
+            self._move(gang, GangStage.COMMITTED)
+            for member in list(gang.members.values()):
+                self._cycle.to_binding(member)
+
+    def drop(self, gang: InFlightGang, reason: str) -> None:
+        """The gang cannot be committed: its members are given back."""
+        self._give_back(gang, reason)
+
+    def drop_older(self, term: int, reason: str) -> None:
+        """Gangs of an older coordinator whose head was not sent yet are given back."""
+        for gang in list(self._state.gangs.values()):
+            uncommitted = gang.stage in (GangStage.GATHERING, GangStage.COMMITTING)
+            if uncommitted and gang.coordinator_term < term and not self._committer.tried(gang.key):
+                self._give_back(gang, reason)
+
+    # --- decisions ----------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Look at every gang with news; whether there was any."""
+        touched = self._state.touched
+        news = bool(touched)
+        while touched:
+            key = next(iter(touched))
+            del touched[key]
+            gang = self._state.gangs.get(key)
+            if gang is not None:
+                self._review(gang)
+        return news
+
+    def _review(self, gang: InFlightGang) -> None:
+        if not gang.members:
+            self._end(gang)
+        elif gang.stage in (GangStage.GATHERING, GangStage.COMMITTING):
+            if gang.short:
+                self._state.stats.gangs_refused += 1
+                self._give_back(gang, gang.told())
+            elif gang.stage is GangStage.GATHERING and not self._awaits(gang):
+                self._commit(gang)
+        elif gang.short and not gang.bound:
+            self._fail(gang)
+        else:
+            self._rewrite(gang)
+            if gang.stage is GangStage.FAILING or (gang.stage is GangStage.COMMITTED and self._enough(gang)):
+                self._go(gang)
+
+    @staticmethod
+    def _awaits(gang: InFlightGang) -> bool:
+        return any(member.stage is Stage.AWAITED for member in gang.members.values())
+
+    def _commit(self, gang: InFlightGang) -> None:
+        """All are judged, and enough fit: what it takes in etcd, links first."""
+        gang.min_count = max(0, gang.min_count - gang.bound)
+        gang.bound = 0
+        gang.divide(self._committer.size)
+        self._move(gang, GangStage.COMMITTING)
+        links = list(enumerate(gang.keys))[1:]
+        for number, key in links or [(0, gang.key)]:
+            self._committer.put(key, gang.intent(number, self._state.term))
+
+    def _enough(self, gang: InFlightGang) -> bool:
+        """Whether the minimum could be bound now; once somebody is bound, everybody goes on."""
+        idle = [member for member in gang.members.values() if self._idle(member)]
+        ready = sum([self._cycle.may_go(member) for member in idle])
+        return gang.bound > 0 or ready >= gang.min_count
+
+    def _go(self, gang: InFlightGang) -> None:
+        self._move(gang, GangStage.BINDING)
+        for member in list(gang.members.values()):
+            if member.withdrawing is not None and member.stage is Stage.COMMITTED:
+                self._cycle.end(member, member.withdrawing, node=member.node, reason=member.reason)
+            elif self._idle(member):
+                self._cycle.queue(member)
+
+    def _idle(self, member: InFlightBinding) -> bool:
+        return member.stage is Stage.COMMITTED and member.withdrawing is None and member.uid not in self._state.paused
+
+    def _fail(self, gang: InFlightGang) -> None:
+        """The minimum cannot be met and nobody is bound: find out about those that may be, then give all back."""
+        if gang.stage is not GangStage.FAILING:
+            self._move(gang, GangStage.FAILING)
+            self._cycle.line.forget(gang.key)
+        reason = gang.told()
+        unclear = list(gang.unclear())
+        for member in unclear:
+            if member.stage is Stage.COMMITTED:
+                self._cycle.mark(member, reason)
+        self._rewrite(gang)
+        if not unclear:
+            self._state.stats.gangs_withdrawn += 1
+            self._state.log("gang_withdrawn", level="warning", group=gang.group, gang=gang.key, reason=reason)
+            self._give_back(gang, reason)
+
+    def _give_back(self, gang: InFlightGang, reason: str) -> None:
+        """Everybody ends in this turn, each with its own reason where it has one."""
+        for member in list(gang.members.values()):
+            if member.withdrawing is not None:
+                self._cycle.end(member, member.withdrawing, node=member.node, reason=member.reason)
+            else:
+                self._cycle.end(member, Outcome.CONFLICT, reason=reason)
+        self._state.touch(gang.key)
+
+    def _rewrite(self, gang: InFlightGang) -> None:
+        """What etcd does not show as it is, is put again, each value once."""
+        keys = gang.keys
+        for number in sorted(gang.changed):
+            self._committer.renew(keys[number], gang.intent(number, self._state.term))
+        gang.changed.clear()
+
+    def _end(self, gang: InFlightGang) -> None:
+        """All members are settled: its intent goes, the head first, since links alone mean nothing."""
+        self._move(gang, GangStage.ENDED)
+        for key in reversed(gang.keys):
+            self._committer.clear(key, self._state.now, first=True)
+        self._cycle.line.forget(gang.key)
+        del self._state.gangs[gang.key]
+
+    def _move(self, gang: InFlightGang, to: GangStage) -> None:
+        if to not in GANG_TRANSITIONS[gang.stage]:
+            lines = [line for uid in list(gang.members)[:4] for line in self._state.story.lines(uid)]
+            raise InvalidTransition(gang.key, gang.stage.value, to.value, self._state.cause.__name__, lines)
+        gang.stage = to

@@ -1,0 +1,105 @@
+"""Who is bound next: lone pods and gangs in turn, so that neither holds up the other.
+
+Lone pods go first come, first served; after each comes a member of a gang, if one waits. Gangs go one after another, so
+that the members of one are bound close together; after a second, a gang that is still first goes to the end. What a
+slow or hanging webhook can hold is bounded: one gang at most half of the Bindings in flight, all gangs three quarters.
+Until one of its members is bound a gang has one Binding out, the probe: what refuses one member mostly refuses all, and
+a gang that breaks before anybody is bound can be given back whole. It costs one answer of the API server, some
+milliseconds, between the first and the last member.
+
+Not its job: whether a unit may be bound (``binding_cycle.py``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+SLICE_S = 1.0
+"""A gang keeps its place at the head for so long."""
+
+
+class Line:
+    """Units that wait for their Binding, and how many Bindings of each gang are in flight."""
+
+    def __init__(self, room: int) -> None:
+        self.in_flight = 0
+        self._room = room
+        self._gangs_room = max(1, room - room // 4)
+        self._pods: deque[str] = deque()
+        self._gangs: OrderedDict[str, dict[str, None]] = OrderedDict()
+        self._out: dict[str, list[str]] = {}
+        self._sent: dict[str, int] = {}
+        self._head = ""
+        self._head_since = 0.0
+        self._pod_went = False
+
+    def add(self, uid: str, gang: str) -> None:
+        """The unit waits for its Binding. ``gang``: the key of its gang, "" for a lone pod."""
+        if gang:
+            self._gangs.setdefault(gang, {})[uid] = None
+        else:
+            self._pods.append(uid)
+
+    def next(self, now: float, probing: Callable[[str], bool]) -> str | None:
+        """The unit whose turn it is; None: nobody waits, or no room. ``probing``: whether a gang may have one only."""
+        if self.in_flight >= self._room:
+            return None
+        gang = self._gang(now, probing) if self._gangs else ""
+        if self._pods and (not gang or not self._pod_went):
+            self._pod_went = True
+            return self._pods.popleft()
+        if not gang:
+            return None
+        self._pod_went = False
+        waiting = self._gangs[gang]
+        uid = next(iter(waiting))
+        del waiting[uid]
+        if not waiting:
+            del self._gangs[gang]
+        return uid
+
+    def sent(self, uid: str, gang: str) -> None:
+        """A Binding of the unit is in flight."""
+        self.in_flight += 1
+        if gang:
+            self._out.setdefault(uid, []).append(gang)
+            self._sent[gang] = self._sent.get(gang, 0) + 1
+
+    def answered(self, uid: str) -> None:
+        """A Binding of the unit has its answer, or none will come."""
+        self.in_flight -= 1
+        out = self._out.get(uid)
+        if not out:
+            return
+        gang = out.pop(0)
+        if not out:
+            del self._out[uid]
+        self._sent[gang] -= 1
+        if not self._sent[gang]:
+            del self._sent[gang]
+
+    def forget(self, gang: str) -> None:
+        """The gang sends no more for now."""
+        self._gangs.pop(gang, None)
+
+    def waiting(self) -> set[str]:
+        """Everybody who waits."""
+        return {*self._pods, *(uid for members in self._gangs.values() for uid in members)}
+
+    def _gang(self, now: float, probing: Callable[[str], bool]) -> str:
+        """The gang whose turn it is. Passes over those alone that have a Binding out, which are few."""
+        if sum(self._sent.values()) >= self._gangs_room:
+            return ""
+        head = next(iter(self._gangs))
+        if head != self._head:
+            self._head, self._head_since = head, now
+        elif now - self._head_since > SLICE_S:
+            self._gangs.move_to_end(head)
+            self._head = next(iter(self._gangs))
+            self._head_since = now
+        most = max(1, self._room // 2)
+        for gang in self._gangs:
+            if self._sent.get(gang, 0) < (1 if probing(gang) else most):
+                return gang
+        return ""

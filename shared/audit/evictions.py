@@ -1,0 +1,140 @@
+"""The audit's rules for evictions by a scheduler: nobody for nobody, groups that leave whole, each victim once.
+
+A victim is a pod that a scheduler marked before it asked it to leave: condition DisruptionTarget, reason
+PreemptionByScheduler. Somebody of higher priority must have gained by it: a pod that was nominated to the victim's
+node, or is bound there later. Of a group that leaves whole it is enough that one member made room. A pod may also be
+evicted for other reasons, which are told by the objects: its own broken gang asks that its members leave, or its queue
+lives on borrowed room (``excuse``). The priority of a member is its group's where that has one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from shared.audit.gangs import Gangs
+from shared.audit.pods import PodView
+
+PREEMPTED = "PreemptionByScheduler"
+FOREVER = float("inf")
+TOGETHER_S = 15.0
+"""Within so long the members of a group that leaves whole are all asked to leave; source: our own choice, half of the
+time that a gang may take to be bound."""
+
+
+@dataclass(slots=True)
+class Victim:
+    """A pod that was evicted. ``excused``: the objects tell another reason than a rival."""
+
+    pod: PodView
+    time_s: float
+    order: int
+    excused: bool
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A group that is leaving whole: since when, and who of it stood then."""
+
+    since_s: float
+    members: dict[str, PodView]
+
+
+class Evictions:
+    """Feed pods in order; ``end`` judges. ``excuse(pod)``: whether its queue explains that it was evicted."""
+
+    def __init__(self, gangs: Gangs, note: Callable[[str, str], None], excuse: Callable[[PodView], bool]) -> None:
+        self._gangs = gangs
+        self._note = note
+        self._excuse = excuse
+        self._victims: dict[str, Victim] = {}
+        self._rivals: defaultdict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
+        """By node: uid of who went or was to go there, its priority, and until when it waited for that (in entries)."""
+        self._leaving: dict[str, _Leaving] = {}
+        self._order = 0
+
+    def pod(self, before: PodView | None, after: PodView | None, time_s: float) -> None:
+        """A pod came, changed or is gone."""
+        self._order += 1
+        pod = after or before
+        if pod is None:
+            return
+        if after is None or after.finished:
+            self._gone(pod)
+            if before is not None and before.nominated and not (before.node or before.never_preempts):
+                self._rivals[before.nominated][before.uid] = (priority(before), self._order)
+            return
+        self._note_rival(before, after)
+        if after.evicted is None or after.evicted[0] != PREEMPTED or not after.node:
+            return
+        marked = before is None or before.evicted != after.evicted
+        if after.uid not in self._victims:
+            gang = after.group is not None and after.group.facts is not None and after.group.facts.evicts
+            self._victims[after.uid] = Victim(after, time_s, self._order, gang or self._excuse(after))
+            self._leave_whole(after, time_s)
+        elif marked and before is not None and before.terminating:
+            self._note("evicted", f"{after.key} is evicted once more while it is leaving")
+
+    def _note_rival(self, before: PodView | None, after: PodView) -> None:
+        """Remember where it is to go, and where it went."""
+        if after.never_preempts:
+            return
+        mine = priority(after)
+        if before is not None and before.nominated not in ("", after.nominated) and not before.node:
+            self._rivals[before.nominated][after.uid] = (mine, self._order)
+        if after.node and (before is None or before.node != after.node):
+            self._rivals[after.node][after.uid] = (mine, self._order)
+        elif after.nominated and not after.node:
+            self._rivals[after.nominated][after.uid] = (mine, FOREVER)
+
+    def _leave_whole(self, pod: PodView, time_s: float) -> None:
+        group = pod.group
+        if group is None or not all(facts is not None and facts.whole for facts in group.seen(time_s)):
+            return
+        leaving = self._leaving.get(group.key)
+        if leaving is None:
+            self._leaving[group.key] = leaving = _Leaving(time_s, dict(self._gangs.get(group).standing))
+        leaving.members.pop(pod.uid, None)
+
+    def _gone(self, pod: PodView) -> None:
+        if pod.group is None or (leaving := self._leaving.get(pod.group.key)) is None:
+            return
+        leaving.members.pop(pod.uid, None)
+        if not leaving.members:
+            del self._leaving[pod.group.key]
+
+    def passed(self, time_s: float) -> None:
+        """It is that late now."""
+        late = [key for key, one in self._leaving.items() if time_s - one.since_s > TOGETHER_S]
+        for key in late:
+            left = sorted(one.key for one in self._leaving.pop(key).members.values() if not one.terminating)
+            if left:
+                self._note("half", f"{key}: a member was evicted, and {left[0]} of the same group stays ({len(left)})")
+
+    def end(self) -> None:
+        """Nothing more will happen: whoever gains by an eviction has gained."""
+        self.passed(float("inf"))
+        groups_that_gave: set[str] = set()
+        unjust: list[Victim] = []
+        for victim in self._victims.values():
+            group = victim.pod.group
+            if not victim.excused and not any(self._gained(victim, self._rivals.get(victim.pod.node, {}).items())):
+                unjust.append(victim)
+            elif group is not None and group.facts is not None and group.facts.whole:
+                groups_that_gave.add(group.key)
+        for victim in unjust:
+            if victim.pod.group is None or victim.pod.group.key not in groups_that_gave:
+                told = f"{victim.pod.key} (priority {priority(victim.pod)}) on {victim.pod.node}"
+                self._note("evicted", f"{told} is evicted for nobody of higher priority")
+
+    @staticmethod
+    def _gained(victim: Victim, rivals: Iterable[tuple[str, tuple[int, float]]]) -> Iterable[bool]:
+        mine = priority(victim.pod)
+        return (uid != victim.pod.uid and higher > mine and until > victim.order for uid, (higher, until) in rivals)
+
+
+def priority(pod: PodView) -> int:
+    """A member's is its group's, where that has one."""
+    facts = pod.group.facts if pod.group is not None else None
+    return facts.priority if facts is not None and facts.priority is not None else pod.priority

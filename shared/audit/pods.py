@@ -1,0 +1,67 @@
+"""The audit's view of one pod at one moment, as far as groups, queues and evictions ask for it. Plain JSON in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.audit.groups import Group, Groups
+from shared.audit.rules import Amounts, Json, pod_requests
+
+FINISHED = ("Succeeded", "Failed")
+FOREIGN_SCHEDULER = "default-scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """``mine``: of the scheduler that is judged. ``evicted``: (reason, message) of its DisruptionTarget, or None."""
+
+    uid: str
+    key: str
+    namespace: str
+    node: str
+    nominated: str
+    mine: bool
+    finished: bool
+    terminating: bool
+    priority: int
+    never_preempts: bool
+    labels: tuple[tuple[str, str], ...]
+    requests: tuple[tuple[str, int], ...]
+    group: Group | None
+    evicted: tuple[str, str] | None
+
+    @property
+    def amounts(self) -> Amounts:
+        """What it counts on a node and in a queue."""
+        return dict(self.requests)
+
+
+def pod_view(pod: Json, groups: Groups, scheduler_name: str | None) -> PodView:
+    """Read a Pod object. ``scheduler_name`` None: every scheduler's is judged but ``default-scheduler``'s."""
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    namespace = meta.get("namespace") or ""
+    scheduler = spec.get("schedulerName") or FOREIGN_SCHEDULER
+    try:
+        requests = tuple(sorted(pod_requests(spec).items()))
+    except ValueError:
+        requests = ()
+    evicted = None
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            evicted = (str(condition.get("reason") or ""), str(condition.get("message") or ""))
+    return PodView(
+        uid=meta.get("uid") or "",
+        key=f"{namespace}/{meta['name']}",
+        namespace=namespace,
+        node=spec.get("nodeName") or "",
+        nominated=status.get("nominatedNodeName") or "",
+        mine=scheduler == scheduler_name if scheduler_name else scheduler != FOREIGN_SCHEDULER,
+        finished=status.get("phase") in FINISHED,
+        terminating=bool(meta.get("deletionTimestamp")),
+        priority=int(spec.get("priority") or 0),
+        never_preempts=spec.get("preemptionPolicy") == "Never",
+        labels=tuple(sorted((meta.get("labels") or {}).items())),
+        requests=requests,
+        group=groups.of(pod),
+        evicted=evicted,
+    )

@@ -1,0 +1,108 @@
+"""The audit of queues: no bind takes a queue, or one above it, over its maximum."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.shared.audit.group_history import ROOM, GroupHistory
+
+
+def small_queue(**spec) -> GroupHistory:
+    """One core for the namespace ``default``; two pods ask for 600m each."""
+    history = GroupHistory()
+    history.node("n1", ROOM).queue("team", maximum={"cpu": "1"}, namespaces=["default"], **spec).wait(10)
+    history.pod("a", {"cpu": "600m"}).pod("b", {"cpu": "600m"})
+    return history
+
+
+def test_a_queue_within_its_maximum_is_well():
+    history = small_queue().bound(["a"])
+    history.unschedulable("b")
+    assert history.report().ok
+
+
+def test_a_bind_that_takes_a_queue_over_its_maximum_is_a_violation():
+    report = small_queue().bound(["a", "b"]).report()
+    assert report.units.over_quota == 1
+    assert not report.ok
+    assert "queue team to 1200 of cpu, at most 1000" in " ".join(report.examples)
+
+
+def test_what_finished_or_left_is_not_used_any_more():
+    history = small_queue().bound(["a"])
+    history.phase("a", "Succeeded")
+    assert history.bound(["b"]).report().ok
+
+
+def test_a_resource_that_the_maximum_does_not_name_is_not_limited():
+    history = small_queue()
+    history.queue("team", maximum={"memory": "1Gi"}, namespaces=["default"]).wait(10)
+    assert history.bound(["a", "b"]).report().ok
+
+
+def test_the_maximum_of_a_parent_holds_for_its_children_together():
+    history = GroupHistory()
+    history.node("n1", ROOM).queue("top", maximum={"cpu": "1"}).queue("left", parent="top").queue("right", parent="top")
+    history.wait(10)
+    for name, queue in (("a", "left"), ("b", "right")):
+        history.pod(name, {"cpu": "600m"})
+        history.changed(name, lambda pod, queue=queue: pod["metadata"].update(labels={"conclave.io/queue": queue}))
+    assert history.bound(["a", "b"]).report().units.over_quota == 1
+
+
+@pytest.mark.parametrize("by", ["pod", "group", "namespace"])
+def test_a_label_decides_before_the_group_and_the_group_before_the_namespace(by):
+    history = GroupHistory()
+    history.node("n1", ROOM).queue("wide", namespaces=["default"] if by != "namespace" else [])
+    history.queue("narrow", maximum={"cpu": "500m"}, namespaces=["default"] if by == "namespace" else []).wait(10)
+    labels = {"conclave.io/queue": "narrow"}
+    history.group("g", 1, labels=labels if by == "group" else {})
+    history.members("a", requests={"cpu": "600m"}, labels=labels if by == "pod" else None)
+    assert history.bound(["a"]).report().units.over_quota == 1
+
+
+def test_a_maximum_that_was_lowered_only_just_may_not_have_been_seen():
+    history = small_queue()
+    history.queue("team", maximum={"cpu": "2"}, namespaces=["default"]).wait(10)
+    history.queue("team", maximum={"cpu": "1"}, namespaces=["default"])
+    assert history.bound(["a", "b"]).report().units.over_quota == 0
+
+
+def test_lowering_a_maximum_below_use_is_no_violation_until_something_is_bound():
+    history = small_queue().bound(["a"])
+    history.queue("team", maximum={"cpu": "100m"}, namespaces=["default"]).wait(10)
+    history.unschedulable("b")
+    assert history.report().ok
+
+
+def test_a_pod_that_its_queue_holds_back_is_unschedulable_and_not_lost():
+    history = small_queue().bound(["a"])
+    history.unschedulable("b")
+    assert history.report().pods_unschedulable == 1
+
+
+def test_a_pod_that_no_queue_holds_back_is_lost():
+    history = small_queue()
+    history.queue("team", maximum={"cpu": "2"}, namespaces=["default"]).wait(10)
+    history.bound(["a"]).unschedulable("b")
+    assert history.report().lost == 1
+
+
+def test_a_pod_that_names_a_queue_that_is_not_there_waits():
+    history = GroupHistory()
+    history.node("n1", ROOM).pod("a")
+    history.changed("a", lambda pod: pod["metadata"].update(labels={"conclave.io/queue": "nowhere"})).unschedulable("a")
+    assert history.report().ok
+
+
+def test_what_was_borrowed_may_be_taken_back_by_eviction_where_reclaim_is_on():
+    history = small_queue(guaranteed={"cpu": "100m"}, reclaim=True).bound(["a"])
+    history.evicted("a").unschedulable("b")
+    units = history.report().units
+    assert units.evictions_unjust == 0
+
+
+def test_it_may_not_where_reclaim_is_off():
+    history = small_queue(guaranteed={"cpu": "100m"}).bound(["a"])
+    history.evicted("a").unschedulable("b")
+    assert history.report().units.evictions_unjust == 1
