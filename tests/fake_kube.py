@@ -220,7 +220,7 @@ class AsyncKube:
         return True
 
     async def list(self, resource: Resource[Any], *, timeout_s: float = 60.0) -> ObjectList[Any]:
-        stored = self.server.pods if resource.plural == "pods" else self.server.nodes
+        stored = {"pods": self.server.pods, "nodes": self.server.nodes}.get(resource.plural, {})
         items = tuple(msgspec.convert(item, resource.type) for item in stored.values())
         return ObjectList(items, str(self.server.revision))
 

@@ -7,6 +7,7 @@ Pure: it reads the core and changes nothing. One group costs as its members.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from services.coordinator.binding.plans import Placed
@@ -18,6 +19,7 @@ from services.coordinator.inspect.units import (
     BOUND,
     GroupFacts,
     MemberFacts,
+    UnitCounts,
     UnitShown,
     VictimFacts,
     WallOf,
@@ -104,10 +106,9 @@ def lone_unit(
     )  # fmt: skip
 
 
-def phases(core: Core) -> dict[str, int]:
+def phases(core: Core) -> UnitCounts:
     """Pod groups by what they do. Costs as all groups, not as their members."""
-    state = core.state
-    counts = {"waiting": 0, "placing": 0, "running": 0, "broken": 0}
+    state, counts = core.state, Counter[str]()
     for key in group_keys(core):
         members, queued = state.groups.members.get(key), state.queue.groups.get(key)
         if members is None:
@@ -118,7 +119,7 @@ def phases(core: Core) -> dict[str, int]:
             counts["waiting"] += 1
         else:
             counts["broken" if state.groups.lacking(key) else "running"] += 1
-    return counts
+    return UnitCounts(**counts)
 
 
 def _lone_job(core: Core, key: str) -> bool:

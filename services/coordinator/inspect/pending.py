@@ -43,8 +43,8 @@ T = TypeVar("T")
 UNTRIED = "unsupported"
 """Where pods are that are never tried: in no queue."""
 
-IN_TURN, BACKING_OFF, IN_FLIGHT, PAUSED, NO_NODES, NO_AGENTS, OF_GROUP = (
-    "InTurn", "Backoff", "InFlight", "Paused", "NoNodes", "NoAgents", "PodGroup",
+IN_TURN, BACKING_OFF, IN_FLIGHT, PAUSED, NO_NODES, NO_AGENTS, OF_GROUP, NO_ROOM = (
+    "InTurn", "Backoff", "InFlight", "Paused", "NoNodes", "NoAgents", "PodGroup", "NoRoomForGroup",
 )  # fmt: skip
 UNJUDGED = frozenset({IN_TURN, IN_FLIGHT, OF_GROUP})
 """Reasons that are not about nodes: none was asked, or their pod group must not be tried."""
@@ -261,6 +261,8 @@ def reason_of(core: Core, entry: Entry) -> str:
         return "+".join(sorted(entry.plugins))
     if entry.place is Place.BACKOFF:
         return BACKING_OFF
+    if entry.group is not None:  # each member finds a node, so many of them do not
+        return NO_ROOM
     return NO_AGENTS if core.state.cache.table.row_of else NO_NODES
 
 

@@ -122,6 +122,16 @@ class QueueWhole(QueueShown, frozen=True, kw_only=True):
     units: list[UnitPlace]
 
 
+class QueueCounts(Struct, frozen=True, kw_only=True):
+    """``total``: Queues; ``waiting_units``: in queues and in none; ``blocked_units``: those that a quota holds back;
+    ``problems``: Queues that should be corrected."""
+
+    total: int
+    waiting_units: int
+    blocked_units: int
+    problems: int
+
+
 def shown(facts: QueueFacts, capacity: Mapping[str, int]) -> QueueShown:
     """A queue as a row of the list. ``capacity``: of all nodes, by resource."""
     return QueueShown(**_row(facts, capacity))

@@ -186,6 +186,15 @@ class UnitWhole(UnitShown, frozen=True, kw_only=True):
     victims: list[VictimShown]
 
 
+class UnitCounts(Struct, frozen=True, kw_only=True):
+    """Pod groups by what they do."""
+
+    waiting: int = 0
+    placing: int = 0
+    running: int = 0
+    broken: int = 0
+
+
 def phase_of(facts: GroupFacts) -> str:
     """What a group is doing, from its members alone."""
     bound = facts.bound
