@@ -14,6 +14,7 @@ from services.coordinator.core.intake import PodIntake
 from services.coordinator.core.state import State
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
+from services.coordinator.groups.breaking import evicted_with_group
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.status.reporter import scheduled_event
 from shared.model.unit import cause_id
@@ -70,11 +71,13 @@ class Outcomes:
                 self._apply(placed, result)
             elif result.outcome == Outcome.BOUND:
                 stats.bound += 1  # the watch was faster than the answer
+        if plan.gangs:
+            self._count_gangs(plan, results)
         if elapsed_s >= LONG_POLL_S:
             self._ask_again(plan)
         asked = {eviction.uid: eviction for eviction in plan.evictions}
         for evicted in event.result.evictions:
-            if evicted.uid in asked:
+            if evicted.uid in asked and not evicted_with_group(self._state, asked[evicted.uid], evicted):
                 self._preemptor.evicted(asked[evicted.uid], evicted)
 
     def _tell(self, plan: Plan, results: list[PlacementResult], round_trip_s: float) -> None:
@@ -97,6 +100,19 @@ class Outcomes:
                 reason=result.reason,
                 cause_id=cause_id(state.term, placement.unit),
             )
+
+    def _count_gangs(self, plan: Plan, results: list[PlacementResult]) -> None:
+        """A gang is bound to its minimum, or not at all, unless the API server refuses Bindings for good."""
+        of_unit = {result.unit: result.outcome for result in results}
+        for gang in plan.gangs:
+            outcomes = [of_unit.get(unit, Outcome.UNRESOLVED) for unit in gang.members]
+            bound = sum(outcome in (Outcome.BOUND, Outcome.ELSEWHERE) for outcome in outcomes)
+            if Outcome.UNRESOLVED not in outcomes and 0 < bound < gang.min_count:
+                self._state.stats.gangs_partial += 1
+                self._state.log(
+                    "gang_partly_bound", level="warning", group=gang.group, bound=bound, lacking=gang.min_count - bound,
+                    cause_id=cause_id(plan.term, gang.unit),
+                )  # fmt: skip
 
     def failed(self, event: PlanFailed) -> None:
         """The plan was not answered; if it was refused for what it is, its units go back."""

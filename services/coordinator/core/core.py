@@ -49,6 +49,7 @@ from services.coordinator.core.validate import validate
 from services.coordinator.cycle.cycle import Cycle, Parts
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.groups.breaking import Breaker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.groups.keeper import GroupKeeper
 from services.coordinator.preemption.search import Preemptor
@@ -97,7 +98,7 @@ class Core:
         self.variants = Variants(state)
         self.evaluation = RolloutEvaluation(state, self.variants)
         group_reporter = GroupReporter(state, self.reporter)
-        self.groups = GroupKeeper(state, group_reporter)
+        self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger, self.reporter))
         self.together = GroupFailures(state, self.failures.conflicts, group_reporter, self.requeuer)
         parts = Parts(self.failures, self.together, self.requeuer)
         self.cycle = Cycle(state, self.registry, self.variants, self.ledger, parts)

@@ -82,7 +82,7 @@ class Stats:
     gangs_refused: int = 0
     """Times a pod group had no room for its minimum, and none of it was placed."""
     gangs_partial: int = 0
-    """Gangs that a plan left with fewer members bound than their minimum; stays 0."""
+    """Gangs of which a plan left some members bound, fewer than their minimum: 0 unless Bindings are refused."""
     inherited_intents: int = 0
     """Intents of an earlier term found at the takeover."""
     latencies_s: list[float] = field(default_factory=list)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 
 from services.coordinator.core.state import State
+from services.coordinator.groups.breaking import Breaker
 from services.coordinator.status.groups import GroupReporter
 from shared.model.pod_group import MAX_MEMBERS
 from shared.scheduling.places import Place
@@ -23,9 +24,10 @@ TOLD_AFTER_S = 5.0
 class GroupKeeper:
     """One term's."""
 
-    def __init__(self, state: State, reporter: GroupReporter) -> None:
+    def __init__(self, state: State, reporter: GroupReporter, breaker: Breaker) -> None:
         self._state = state
         self._reporter = reporter
+        self._breaker = breaker
         self._due: list[tuple[float, str]] = []
         self._due_at: dict[str, float] = {}
 
@@ -37,15 +39,19 @@ class GroupKeeper:
                 members = state.groups.members.get(key)
                 if members is not None:
                     self._look(key, members, touch)
+                    self._breaker.look(key, members)
         while self._due and self._due[0][0] <= state.now:
             at, key = heapq.heappop(self._due)
             if self._due_at.get(key) == at:
                 del self._due_at[key]
                 self._tell(key)
+        self._breaker.step()
 
     def wake_at(self) -> float | None:
-        """When somebody is to be told that its group is not complete."""
-        return self._due[0][0] if self._due else None
+        """When somebody is to be told that its group is not complete, or a group's time is over."""
+        times = [self._due[0][0]] if self._due else []
+        over = self._breaker.wake_at()
+        return min(times if over is None else [*times, over], default=None)
 
     def _look(self, key: str, members: Members, touch: Touch) -> None:
         state, queue = self._state, self._state.queue
