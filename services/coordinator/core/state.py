@@ -20,6 +20,7 @@ from shared.model.pod import Pod
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import PodGroups
 from shared.scheduling.queue import PodQueue
 from shared.scheduling.queues.tree import QueueTree
@@ -156,6 +157,11 @@ class State:
         self.groups = PodGroups(self.cluster.pod_groups, self.scheduler_name)
         self.domains = DomainKeeper(self.cluster, self.feasibility, self.groups)
         self.constraints = Constraints(self.cluster, self.feasibility, self.domains)
+
+    @property
+    def gated_count(self) -> int:
+        """Our pods that are not tried because of their scheduling gates, or of their pod group."""
+        return len(self.gated) + self.queue.count()[Place.GATED]
 
     def attempted(self, uid: str, result: str) -> None:
         """An attempt to place the pod in flight ended as ``result`` (unschedulable, error); told before it moves on."""

@@ -31,6 +31,7 @@ from shared.model.pod_group import PodGroup, Source, group_key, group_name
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
 
+
 def group_keys(core: Core) -> Iterator[str]:
     """Every pod group that has an object or members, in no order."""
     groups = core.state.groups
@@ -87,9 +88,7 @@ def find_group(core: Core, namespace: str, name: str) -> GroupFacts | None:
 def lone_units(core: Core) -> dict[str, Pod | Placed]:
     """The pods on their way that are in no group, by uid."""
     key_of = core.state.groups.key_of
-    return {
-        uid: found for uid, found in in_flight(core).items() if uid not in key_of or _lone_job(core, key_of[uid])
-    }
+    return {uid: found for uid, found in in_flight(core).items() if uid not in key_of or _lone_job(core, key_of[uid])}
 
 
 def lone_unit(
