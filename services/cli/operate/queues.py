@@ -25,6 +25,7 @@ from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
 
+MANIFEST = click.Path(path_type=Path, allow_dash=True)
 CPU, MEMORY = "cpu_millis", "memory_bytes"
 DISPLACED_SHOWN = 10
 MOST_MEMBERS = 4096
@@ -169,9 +170,7 @@ def show_queues(name: str | None, watch: bool, wanted: Wanted, **server: Any) ->
 
 @queue.command()
 @click.argument("name", required=False, shell_complete=complete_queues)
-@click.option(
-    "-f", "--filename", type=click.Path(path_type=Path, allow_dash=True), help="A Job, PodGroup or pod as YAML."
-)
+@click.option("-f", "--filename", type=MANIFEST, help="A Job, PodGroup or pod as YAML; - for stdin.")
 @click.option("-n", "--namespace", default="", help="Of the job.  [default: the file's, or default]")
 @click.option("--members", type=click.IntRange(1, MOST_MEMBERS), help="Pods of the job.  [default: the file's, or 1]")
 @click.option("--min-count", type=click.IntRange(1, MOST_MEMBERS), help="So many run at once, or none.  [default: all]")
@@ -234,7 +233,7 @@ def queue_lines(queue: Json) -> list[str]:
     if queue.get("reclaim"):
         after, least = age(queue.get("reclaim_after_s")), age(queue.get("min_run_s"))
         lines.append(
-            f"  reclaim    what it lent is taken back after {after}; its own borrowed run for {least} at least"
+            f"  reclaim    what it lent is taken back after {after}; what it borrows runs for {least} at least"
         )
     if queue.get("half_life_s") is not None:
         lines.append(

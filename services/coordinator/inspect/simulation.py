@@ -59,7 +59,7 @@ class Simulated(Struct, frozen=True, kw_only=True):
 
 
 def requests_of(text: str) -> Amounts:
-    """``cpu=2,memory=4Gi`` as amounts, sorted. Raises ``ValueError`` that names what is wrong, and how it is written."""
+    """``cpu=2,memory=4Gi`` as amounts, sorted. Raises ``ValueError`` that names what is wrong and how it is written."""
     found: dict[str, int] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, quantity = pair.partition("=")
