@@ -195,7 +195,7 @@ def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[Non
         one.judged = judge(one.pod, one.refused)
         yield
     pods = sum(one.pods for one in classes)
-    picture = Picture(now, pods, len(core.state.gated), len(classes), max(0, len(refused) - MOST_CLASSES))
+    picture = Picture(now, pods, core.state.gated_count, len(classes), max(0, len(refused) - MOST_CLASSES))
     for place, group in enumerate(grouping.groups.values()):
         picture.groups.append(_shown(group, now))
         if place % GROUPED == GROUPED - 1:
