@@ -72,7 +72,8 @@ class Outcomes:
             elif result.outcome == Outcome.BOUND:
                 stats.bound += 1  # the watch was faster than the answer
         if plan.gangs:
-            self._count_gangs(plan, results)
+            tried_at = zip(plan.placements, open_plan.tried, strict=True)
+            self._count_gangs(plan, results, {placement.unit: tried[1] for placement, tried in tried_at})
         if elapsed_s >= LONG_POLL_S:
             self._ask_again(plan)
         asked = {eviction.uid: eviction for eviction in plan.evictions}
@@ -101,12 +102,19 @@ class Outcomes:
                 cause_id=cause_id(state.term, placement.unit),
             )
 
-    def _count_gangs(self, plan: Plan, results: list[PlacementResult]) -> None:
-        """A gang is bound to its minimum, or not at all, unless the API server refuses Bindings for good."""
+    def _count_gangs(self, plan: Plan, results: list[PlacementResult], taken_at: dict[int, float]) -> None:
+        """A gang is bound to its minimum, or not at all, unless the API server refuses Bindings for good. ``taken_at``:
+        when each unit was taken off the queue."""
         of_unit = {result.unit: result.outcome for result in results}
+        settled_us = {r.unit: r.settled_us for r in results if r.outcome == Outcome.BOUND and r.settled_us}
         for gang in plan.gangs:
             outcomes = [of_unit.get(unit, Outcome.UNRESOLVED) for unit in gang.members]
             bound = sum(outcome in (Outcome.BOUND, Outcome.ELSEWHERE) for outcome in outcomes)
+            if bound and bound >= gang.min_count:
+                ends_us = [settled_us[unit] for unit in gang.members if unit in settled_us]
+                stats, began = self._state.stats, min(taken_at[unit] for unit in gang.members)
+                stats.gang_attempts_s.append(("scheduled", max(0.0, self._state.now - began)))
+                stats.gang_spans_s.append((max(ends_us) - min(ends_us)) / 1e6 if ends_us else 0.0)
             if Outcome.UNRESOLVED not in outcomes and 0 < bound < gang.min_count:
                 self._state.stats.gangs_partial += 1
                 self._state.log(
