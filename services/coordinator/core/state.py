@@ -23,6 +23,7 @@ from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import PodGroups
 from shared.scheduling.queue import PodQueue
+from shared.scheduling.queues.tree import QueueTree
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.wire.records import Drained, Paused
@@ -123,6 +124,8 @@ class State:
     queue: PodQueue = field(default_factory=PodQueue)
     groups: PodGroups = field(init=False)
     """Which members every pod group has."""
+    queues: QueueTree = field(default_factory=QueueTree)
+    """The Queue objects as a tree, with the units that wait and the pods that count."""
     domains: DomainKeeper = field(init=False)
     gated: set[str] = field(default_factory=set)
     """Our pods that are not tried because of their scheduling gates, by uid."""

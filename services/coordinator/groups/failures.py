@@ -94,6 +94,9 @@ class GroupFailures:
             f"minCount ({minimum}) cannot be satisfied: {bound + short.placed} scheduled, 0 remaining. {short.reason}"
         )
         state.stats.gangs_refused += 1
+        queued = state.queue.groups.get(key)
+        if queued is not None:
+            state.stats.gang_attempts_s.append(("unschedulable", max(0.0, state.now - queued.since)))
         state.stats.parked += len(pods)
         state.log("group_unschedulable", level="debug", group=key, members=len(pods), lacking=short.lacking,
                   plugins=",".join(sorted(short.plugins)))  # fmt: skip

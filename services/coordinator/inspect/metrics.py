@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from services.coordinator.core.core import Core
 from services.coordinator.core.counters import Stats
+from services.coordinator.inspect.group_metrics import GroupMetrics
 from shared.runtime.observe.metrics import Metrics
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 
@@ -98,6 +99,7 @@ class SchedulerMetrics:
         self._sli_of: dict[int, Histogram] = {}
         self._results: Counter[str] = Counter()
         registry.register(_CoreCollector(core, profile, self._results))
+        self._groups = GroupMetrics(metrics, profile=profile, core=core)
 
     def observe(self, stats: Stats, rounds_s: Iterable[float]) -> None:
         """Take over what happened since the last turn."""
@@ -117,6 +119,7 @@ class SchedulerMetrics:
             self._victims.observe(count)
         for round_s in rounds_s:
             self._round.observe(round_s)
+        self._groups.observe(stats)
 
 
 class _CoreCollector(Collector):
