@@ -211,9 +211,11 @@ class Core:
         if self.takeover.held:
             self.takeover.ask()
         self.ledger.step()
-        self.groups.step()
-        if self.cycle.finish():
+        if state.groups.touched or state.groups.members:
             self.groups.step()
+        if self.cycle.finish():
+            if state.groups.touched or state.groups.members:
+                self.groups.step()
         self.registry.push_views()
         self.requeuer.step()
         self._again = False
@@ -223,7 +225,8 @@ class Core:
                 break
             if not self.cycle.finish():
                 break
-            self.groups.step()
+            if state.groups.touched or state.groups.members:
+                self.groups.step()
         if self.preemptor.searches and state.paused is None:
             self.preemptor.step()
         if self.variants.pointer is not None:
@@ -246,7 +249,7 @@ class Core:
             self.cycle.current.deadline if self.cycle.current is not None else None,
             self.evaluation.wake_at() if self.variants.pointer is not None else None,
             self.reporter.wake_at(),
-            self.groups.wake_at(),
+            self.groups.wake_at() if state.groups.members else None,
         ]
         at = min(time for time in times if time is not None)
         if self._timer is None or at < self._timer or self._timer <= state.now:
