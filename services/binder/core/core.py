@@ -78,7 +78,7 @@ class BinderCore:
         self.gangs = GangCycle(self.state, self.committer, self.cycle)
         self.lookups = LookUps(self.state, self.committer, self.plans, self.cycle, self.gangs)
         self.inheritance = Inheritance(self.state, self.committer, self.cycle, self.takeover)
-        self.evictions = Evictions(self.state)
+        self.evictions = Evictions(self.state, self.plans)
 
     @property
     def stats(self) -> Stats:
@@ -176,8 +176,7 @@ class BinderCore:
             case PodReadFailed():
                 self.cycle.pod_unread(event.uid)
             case Evicted():
-                self.evictions.answered()
-                self.plans.evicted(event.plan, event.result)
+                self.evictions.answered(event.plan, event.result)
             case PodMarked():
                 self.cycle.pod_marked(event)
             case Listed():
