@@ -287,6 +287,9 @@ class BinderCore:
             return
         if binding is not None:
             return
+        if (ended := self.plans.end_of((term, placement.unit))) is not None:
+            self.plans.settle(uid, ended[0], node=ended[1], reason=ended[2])
+            return
         if gang is not None and not gang.gathering:
             self.plans.settle(uid, Outcome.CONFLICT, reason="its gang is on its way without it")
             return

@@ -267,6 +267,24 @@ def test_a_pod_on_its_way_with_another_plan_is_no_member() -> None:
     assert outcomes(binder, request) == [Outcome.BOUND] + [Outcome.CONFLICT] * 3
 
 
+def test_members_given_back_while_no_plan_waited_are_not_placed_alone_by_the_plan_that_asks_for_them() -> None:
+    world, binder = four()
+    plan = world.gang(*FOUR, at_least=4)
+    first = world.send(binder, plan)
+    world.run(binder, Commit)
+    world.run(binder, Bind, fault="late")
+    world.pass_time(binder, 2.5)
+    assert outcomes(binder, first) == [Outcome.UNRESOLVED] * 4
+    world.kube.change_node("n1", unschedulable=True)
+    world.watch(binder)
+    world.settle(binder)
+    again = msgspec.structs.replace(plan, plan_id=99, gangs=[])
+    request = world.send(binder, again)
+    at_rest(world, binder)
+    assert outcomes(binder, request) == [Outcome.CONFLICT] * 4
+    assert world.kube.bound == []
+
+
 # --- after the commit -------------------------------------------------------------------------------------------------
 
 
