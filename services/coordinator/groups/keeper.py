@@ -37,6 +37,8 @@ class GroupKeeper:
                 members = state.groups.members.get(key)
                 if members is not None:
                     self._look(key, members, touch)
+                else:
+                    self._reporter.unusable(key)
         while self._due and self._due[0][0] <= state.now:
             at, key = heapq.heappop(self._due)
             if self._due_at.get(key) == at:

@@ -116,3 +116,14 @@ def test_leftovers_wait_and_go_alone_once_the_minimum_runs() -> None:
     scene.run(batch=100, until_s=5.0)
     assert len(scene.bindings) == 3
     assert not scene.plans[-1].gangs
+
+
+def test_a_group_that_cannot_be_used_is_told_so_even_without_members() -> None:
+    scene = scene_with()
+    problem = "spec.x: bad; correct it"
+    tell_group(scene, problem=problem)
+    scene.run(batch=100)
+    assert [tell.condition for tell in scene.of(TellPodGroup)] == [("False", "Unschedulable", problem)]
+    tell_group(scene)
+    scene.run(batch=100)
+    assert len(scene.of(TellPodGroup)) == 1
