@@ -21,6 +21,7 @@ from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.cycle.filtering import diagnose, run_filters
 from shared.scheduling.cycle.prefilter import NODE_AFFINITY, Prefiltered, prefilter
+from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.filters.topology_spread import TopologySpread
 from shared.scheduling.framework import ClusterRule
 from shared.scheduling.parked_groups import group_key
@@ -156,16 +157,13 @@ class Constraints:
             self._waits.clear()
 
     def _nominated_first(self, pod: Pod) -> Guidance:
-        guidance = guidance_for(self._cluster, self._feasibility, pod)
-        row = self._cluster.table.row_of.get(pod.nominated_node) if pod.nominated_node else None
-        if row is None or guidance.rejection is not None:
-            return guidance
-        mask = self._feasibility.of(pod.pod_class).mask if guidance.mask is None else guidance.mask
-        if not mask[row]:
-            return guidance
-        alone: BoolArray = np.zeros(len(mask), np.bool_)
+        table = self._cluster.table
+        row = table.row_of.get(pod.nominated_node) if pod.nominated_node else None
+        if row is None or self.rejecting_at(pod, row):
+            return guidance_for(self._cluster, self._feasibility, pod)
+        alone: BoolArray = np.zeros(table.rows, np.bool_)
         alone[row] = True
-        return replace(guidance, mask=alone)
+        return Guidance(self.prefiltered(pod), alone, norms=norms_of(self._feasibility, pod.pod_class))
 
 
 def template_of(pod: Pod) -> Hashable:
