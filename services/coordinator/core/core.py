@@ -49,6 +49,7 @@ from services.coordinator.core.validate import validate
 from services.coordinator.cycle.cycle import Cycle, Parts
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.groups.breaking import Breaker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.groups.keeper import GroupKeeper
 from services.coordinator.preemption.groups import GroupPreemptor
@@ -101,7 +102,7 @@ class Core:
         self.intake = ClusterIntake(state, self.registry, self.requeuer)
         self.variants = Variants(state)
         self.evaluation = RolloutEvaluation(state, self.variants)
-        self.groups = GroupKeeper(state, group_reporter)
+        self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger, self.reporter))
         self.together = GroupFailures(
             state, self.failures.conflicts, group_reporter, self.requeuer, self.group_preemptor
         )

@@ -31,9 +31,6 @@ WORK_PER_TURN = 60_000
 CONCLUDED = 10_000
 """What the end of a search counts for: the choice is checked, and the members are nominated."""
 
-HOLD_S = 300.0
-"""How long room is held for a group that names no timeout."""
-
 LOOK_AGAIN_S = 2.0
 """A group that found nobody is not looked at again sooner, however much changes."""
 
@@ -225,7 +222,7 @@ class GroupPreemptor:
         for pod in pods:
             if pod.uid not in found.nodes:
                 self._nominations.clear(pod)
-        until = state.now + (HOLD_S if group.timeout_s is None else group.timeout_s)
+        until = state.now + (state.settings.gang_timeout_s if group.timeout_s is None else group.timeout_s)
         text = f'pod group "{group_title(key)}": {search.message}' if search.message else pods[0].condition[2]
         making = self._nominations.make(found.nodes, found.victims, found.violating, text, group=key, until=until)
         heapq.heappush(self._until, (until, key, making))
