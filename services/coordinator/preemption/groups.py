@@ -58,8 +58,8 @@ class _Search:
 
 @dataclass(slots=True)
 class _Held:
-    """What is known of a group between searches: when it was looked at last, whether it is listed to be looked at again,
-    and victims that did not leave."""
+    """What is known of a group between searches: when it was looked at last, whether it is to be looked at again, and
+    victims that did not leave."""
 
     looked_at: float = 0.0
     listed: bool = False
