@@ -23,6 +23,7 @@ from services.coordinator.core.instructions import (
     SetTimer,
     StepDown,
     TellPodGroup,
+    TellQueue,
     WritePointer,
 )
 from services.coordinator.health.pulse import Pulse
@@ -121,7 +122,7 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.start(self.peers.view(instruction))
             case SetTimer():
                 self.wake_at(instruction.at)
-            case PatchCondition() | EmitEvent() | FetchPod() | TellPodGroup():
+            case PatchCondition() | EmitEvent() | FetchPod() | TellPodGroup() | TellQueue():
                 self.writes.submit(instruction)
             case PublishPartition():
                 self._partition = instruction

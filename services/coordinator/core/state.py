@@ -21,6 +21,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.pod_groups import PodGroups
 from shared.scheduling.queue import PodQueue
+from shared.scheduling.queues.tree import QueueTree
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.wire.records import Drained, Paused
@@ -119,6 +120,10 @@ class State:
     queue: PodQueue = field(default_factory=PodQueue)
     groups: PodGroups = field(init=False)
     """Which members every pod group has."""
+    queues: QueueTree = field(default_factory=QueueTree)
+    """The Queue objects, which units wait in them and which pods count; stands empty while there are none."""
+    nodes_changed: bool = True
+    """Nodes came, went or changed since the queues last looked how large the cluster is."""
     gated: set[str] = field(default_factory=set)
     """Our pods that are not tried because of their scheduling gates, by uid."""
     untried: dict[str, tuple[Pod, float]] = field(default_factory=dict)

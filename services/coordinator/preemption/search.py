@@ -369,6 +369,13 @@ class Preemptor:
         state.log("pod_nominated", pod_uid=pod.uid, node=node, victims=len(candidate.victims))
         self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=node)
 
+    def nominate(self, pod: Pod, candidate: Candidate) -> bool:
+        """Queues: these pods give back what they borrowed, for this one. False: it waits for others already."""
+        if pod.uid in self.nominations:
+            return False
+        self._nominate(pod, candidate, failure_message(self._state.constraints.diagnosis(pod)))
+        return True
+
     def stored(self, uid: str, node: str) -> None:
         """The API server has the nomination: now the victims may go."""
         known = self.nominations.get(uid)
