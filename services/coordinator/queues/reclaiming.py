@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.state import State
 from services.coordinator.preemption.evictions import PastEviction
-from services.coordinator.preemption.search import Preemptor
+from services.coordinator.preemption.nominations import Nominations
 from shared.model.pod import Pod
 from shared.model.queue import Queue
 from shared.scheduling.cycle.dry_run import DryRun
+from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.places import Place
-from shared.scheduling.preemption.preemption import Candidate
 from shared.scheduling.queues.nodes import Charge, Waiting
 from shared.scheduling.queues.reclaim import over_limit, reclaim
 from shared.scheduling.queues.turns import Turns
@@ -51,10 +51,10 @@ class _Attempt:
 class Reclaimer:
     """One term's."""
 
-    def __init__(self, state: State, ledger: Ledger, preemptor: Preemptor) -> None:
+    def __init__(self, state: State, ledger: Ledger, nominations: Nominations) -> None:
         self._state = state
         self._ledger = ledger
-        self._preemptor = preemptor
+        self._nominations = nominations
         self._looked_at = 0.0
         self._since: dict[str, float] = {}
         """By unit: since when it could have gone, but for what others borrowed."""
@@ -118,7 +118,7 @@ class Reclaimer:
             entry = state.queue.entries.get(uid)
             if entry is None or entry.place is not Place.UNSCHEDULABLE:
                 continue
-            if entry.pod.nominated_node or entry.pod.never_preempts:
+            if entry.pod.nominated_node or entry.pod.never_preempts or uid in self._nominations.made:
                 continue
             tried += 1
             if tried > 4:
@@ -150,7 +150,10 @@ class Reclaimer:
         victims = [victim for charge in charges if (victim := state.cluster.index.get(charge.uid)) is not None]
         for charge in charges:
             charge.leaving = True
-        return self._preemptor.nominate(pod, Candidate(node, tuple(victims), 0))
+        message = failure_message(state.constraints.diagnosis(pod))
+        self._nominations.make({pod.uid: node}, victims, frozenset(), message)
+        state.log("quota_reclaimed", queue=unit.line.name, unit=pod.uid, victims=len(victims))
+        return True
 
     def _nodes(self, unit: Waiting) -> list[str]:
         """Where pods stand that may have been borrowed, the most first."""

@@ -13,7 +13,6 @@ from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
 
 CLAIM: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
-GROUP: dict[str, Any] = {"schedulingGroup": {"podGroupName": "train"}}
 DEVICE = "deviceclass.resource.kubernetes.io/gpu"
 
 
@@ -35,7 +34,6 @@ def cluster() -> Scene:
     ("pod", "field"),
     [
         pytest.param(asking("p", **CLAIM), "spec.resourceClaims", id="claims"),
-        pytest.param(asking("p", **GROUP), "spec.schedulingGroup", id="group"),
         pytest.param(make_pod("p").request(**{DEVICE: "1"}), "deviceclass.resource.kubernetes.io", id="device class"),
     ],
 )
