@@ -1,6 +1,6 @@
 """What keeps members of a group from being tried at all (PreEnqueue): no group, or fewer of them than its minimum.
 
-Texts (``pod_groups.py``) and code are kube-scheduler's (1.36, plugin GangScheduling).
+Texts and code are kube-scheduler's (1.36, plugin GangScheduling), its spelling included.
 """
 
 from __future__ import annotations
@@ -8,9 +8,19 @@ from __future__ import annotations
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.scheduling.framework import Code, Rejection
-from shared.scheduling.pod_groups import TOO_FEW, missing
 
 NAME = "GangScheduling"
+TOO_FEW = "waiting for minCount pods from a gang to appear in scheduling queue"
+
+
+def no_group(name: str) -> str:
+    """The sentence for a member whose group does not exist."""
+    return f'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
+
+
+def unreachable(min_count: int, scheduled: int, remaining: int) -> str:
+    """The sentence for a group that cannot reach its minimum whatever becomes of the members not yet tried."""
+    return f"minCount ({min_count}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
 
 
 def quorum_rejection(pod: Pod, group: PodGroup | None, members: int) -> Rejection | None:
@@ -18,7 +28,7 @@ def quorum_rejection(pod: Pod, group: PodGroup | None, members: int) -> Rejectio
     if not pod.group:
         return None
     if group is None:
-        return Rejection(NAME, Code.UNRESOLVABLE, (missing(pod.group),))
+        return Rejection(NAME, Code.UNRESOLVABLE, (no_group(pod.group.rpartition("/")[2]),))
     if group.gang and members < group.min_count:
         return Rejection(NAME, Code.UNRESOLVABLE, (TOO_FEW,))
     return None
