@@ -184,7 +184,8 @@ def simulate(name: str | None, filename: Path | None, output: str, requests: tup
     """Say when a job would start in the Queue NAME, and whom it would displace; nothing is created."""
     told = {key: given.pop(key) for key in ("namespace", "members", "min_count", "priority")}
     job = job_of(filename) if filename is not None else {}
-    queue_name = name or job.pop("queue", "")
+    of_file = job.pop("queue", "")
+    queue_name = name or of_file
     if not queue_name:
         raise ConfigError("NAME: which Queue? name one, or give a file whose pods have the label conclave.io/queue")
     query = job | {key: value for key, value in told.items() if value not in (None, "")}
