@@ -11,7 +11,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -96,6 +96,8 @@ class Cluster:
         self._pods = msgspec.json.Decoder(_Pod)
         self.seen = Seen()
         self.changed = asyncio.Event()
+        self.on_bound: Callable[[str], None] | None = None
+        """Called with the name of each pod when it is seen bound first."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -170,6 +172,22 @@ class Cluster:
         except TimeoutError:
             return False
         return True
+
+    async def serving(self, group: str, versions: Iterable[str], plural: str) -> str:
+        """``GROUP/VERSION`` of the first of these versions that has the resource; "" where none has."""
+        for version in versions:
+            text = await self._call("GET", f"/apis/{group}/{version}", None, also=(404,))
+            if any(one.get("name") == plural for one in json.loads(text).get("resources") or ()):
+                return f"{group}/{version}"
+        return ""
+
+    async def add(self, path: str, bodies: Iterable[dict[str, Any]]) -> None:
+        """Objects of any kind."""
+        await self._many(lambda body: self._call("POST", path, body), bodies)
+
+    async def remove(self, path: str, names: Iterable[str]) -> None:
+        """Objects of any kind; gone already is well."""
+        await self._many(lambda name: self._call("DELETE", f"{path}/{name}", None, also=(404,)), names)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -250,6 +268,8 @@ class Cluster:
                 if self._grace_s:
                     self._later(self._leave(name))
         elif pod.spec.nodeName:
+            if name not in seen.bound and self.on_bound is not None:
+                self.on_bound(name)
             seen.bound.setdefault(name, now)
             seen.node[name] = pod.spec.nodeName
         elif any(one.type == "PodScheduled" and one.status == "False" for one in pod.status.conditions):

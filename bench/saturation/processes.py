@@ -111,6 +111,12 @@ class Usage:
             total[self._names[pid].removeprefix("services.")] += last - self._first[pid]
         return dict(total)
 
+    def pid_of(self, identity: str) -> int:
+        """The process that runs under this name now."""
+        self.sample()
+        alive = {pid for pid in self._names if Path(f"/proc/{pid}").exists()}
+        return next(pid for pid in alive if self._names[pid].split()[-1] == identity)
+
     def rss(self) -> dict[str, float]:
         """MB now."""
         self.sample()
@@ -168,6 +174,12 @@ class Mesh:
         """(who leads, since which term), by etcd."""
         view = await read_mesh(self._store, Keys())
         return (view.coordinator.record.identity, view.coordinator.term) if view.coordinator else ("", 0)
+
+    async def leading_process(self, service: str) -> str:
+        """Who of the service leads, by etcd."""
+        view = await read_mesh(self._store, Keys())
+        leading = view.coordinator if service == "coordinator" else next(iter(view.binders.values()), None)
+        return leading.record.identity if leading is not None else ""
 
     async def stats(self) -> dict[str, Any]:
         """The leader's own figures; nothing where it does not answer."""
@@ -236,7 +248,7 @@ class KubeScheduler:
     title = "kube-scheduler"
     leader = "kube-scheduler"
 
-    def __init__(self, binary: str, kubeconfig: Path, folder: Path) -> None:
+    def __init__(self, binary: str, kubeconfig: Path, folder: Path, *, gates: str = "") -> None:
         self._port = free_ports(1)[0]
         config = folder / "scheduler.yaml"
         config.write_text(
@@ -245,7 +257,7 @@ class KubeScheduler:
             "profiles: [{schedulerName: conclave}]\n"
         )
         command = [binary, "--config", str(config), "--bind-address", "127.0.0.1", "--secure-port", str(self._port),
-                   "--cert-dir", str(folder)]  # fmt: skip
+                   "--cert-dir", str(folder), *(["--feature-gates", gates] if gates else [])]  # fmt: skip
         self.started_at = time.monotonic()
         self._log = (folder / "kube-scheduler.log").open("w")
         self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log, text=True)

@@ -116,11 +116,14 @@ class Shell(LeaderShell[Event, Instruction]):
             case SendOffer():
                 self.start(self.peers.offer(instruction))
             case SendPlan():
-                self.start(self.peers.plan(instruction))
+                self.start(self._send_plan(instruction))
             case SendView():
                 self.start(self.peers.view(instruction))
             case SetTimer():
                 self.wake_at(instruction.at)
+            case PatchCondition(nominated=str(node)) if node:
+                self._failpoints.reach("before_nominate")
+                self.writes.submit(instruction)
             case PatchCondition() | EmitEvent() | FetchPod() | TellPodGroup():
                 self.writes.submit(instruction)
             case PublishPartition():
@@ -134,6 +137,17 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.end(LeadershipLost(instruction.reason))
             case Log():
                 getattr(log, instruction.level)(instruction.event, term=self.core.state.term, **dict(instruction.facts))
+
+    async def _send_plan(self, instruction: SendPlan) -> None:
+        """With the failpoints of what is in it: a gang, or the victims of a preemption."""
+        assert self.peers is not None
+        plan = instruction.plan
+        steps = [name for name, there in (("gang_plan", plan.gangs), ("victims_plan", plan.evictions)) if there]
+        for step in steps:
+            self._failpoints.reach(f"before_{step}")
+        await self.peers.plan(instruction)
+        for step in steps:
+            self._failpoints.reach(f"after_{step}")
 
     async def publish_partitions(self) -> None:
         """Write the newest partition under our term; eternal. ``StoreFenced``: somebody else leads."""

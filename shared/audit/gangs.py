@@ -26,6 +26,9 @@ from shared.audit.pods import PodView
 BINDING_S = 30.0
 """Longest time for which a gang may stand in part while it is being bound; source: our own choice, three times the
 goal for the recovery from a kill, since a kill in the middle of a gang is the longest there is."""
+DECIDED_S = 0.5
+"""So shortly before its first bind a gang may have been decided: a member or node that went since broke it; source: our
+own choice, several times the time from a decision to its Binding on a loaded machine."""
 
 
 @dataclass(slots=True)
@@ -142,7 +145,7 @@ class Gangs:
         gang.pending.discard(pod.uid)
         if gang.opened_s is None:
             gang.opened_s, gang.hurt_s, gang.reported = time_s, None, False
-            if time_s - max(gang.left_s, self._node_gone_s) <= GRACE_S:
+            if time_s - max(gang.left_s, self._node_gone_s) <= DECIDED_S:
                 gang.hurt_s = time_s
             gang.least = gang.group.least(time_s)
             self._open[gang.group.key] = gang

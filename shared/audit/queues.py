@@ -24,32 +24,42 @@ LABEL = "conclave.io/queue"
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """One Queue as an audit line showed it. A resource that ``maximum`` does not name is not limited."""
+    """One Queue as an audit line showed it. A resource that ``maximum`` does not name is not limited. ``maximum``: also
+    by what it is guaranteed and may borrow, where the latter is limited."""
 
     parent: str = ""
     namespaces: tuple[str, ...] = ()
     guaranteed: tuple[tuple[str, int], ...] = ()
     maximum: tuple[tuple[str, int], ...] = ()
     reclaims: bool = False
+    """What was borrowed from it is taken back by eviction."""
+    within: bool = False
+    """Its own pods of lower priority make room where its limit holds a unit back."""
 
 
 def queue_facts(obj: Json) -> QueueFacts:
     """Read a Queue. A quantity that is none limits nothing: the object is told so by others."""
     spec = obj.get("spec") or {}
+    reclaim = spec.get("reclaim") or {}
+    guaranteed, maximum = _amounts(spec.get("guaranteed")), _amounts(spec.get("maximum"))
+    for name, more in _amounts(spec.get("borrowingLimit")).items():
+        most = guaranteed.get(name, 0) + more
+        maximum[name] = min(maximum.get(name, most), most)
     return QueueFacts(
         parent=spec.get("parent") or "",
         namespaces=tuple(spec.get("namespaces") or ()),
-        guaranteed=_amounts(spec.get("guaranteed")),
-        maximum=_amounts(spec.get("maximum")),
-        reclaims=bool(spec.get("reclaim")),
+        guaranteed=tuple(sorted(guaranteed.items())),
+        maximum=tuple(sorted(maximum.items())),
+        reclaims=bool(reclaim.get("enabled")),
+        within=reclaim.get("withinQueue") == "LowerPriority",
     )
 
 
-def _amounts(quantities: Json | None) -> tuple[tuple[str, int], ...]:
+def _amounts(quantities: Json | None) -> Amounts:
     try:
-        return tuple(sorted(amounts(quantities).items()))
+        return amounts(quantities)
     except ValueError:
-        return ()
+        return {}
 
 
 @dataclass(slots=True)
@@ -82,8 +92,7 @@ class Queues:
             queue.lately.append((time_s, before))
         while queue.lately and queue.lately[0][0] < time_s - GRACE_S:
             queue.lately.popleft()
-        same = before is not None and after is not None
-        if not (same and before.parent == after.parent and before.namespaces == after.namespaces):
+        if _whose(before) != _whose(after):
             self._count_again()
 
     def _count_again(self) -> None:
@@ -156,11 +165,20 @@ class Queues:
         return False
 
     def explains(self, pod: PodView) -> bool:
-        """Whether a pod that is evicted just now gives back what its queue, or one above it, had only borrowed."""
-        for _, queue in self._chain(self.of(pod)):
-            if queue.facts is None or not queue.facts.guaranteed:
-                continue
-            guaranteed = dict(queue.facts.guaranteed)
-            if any(queue.used.get(resource, 0) > guaranteed.get(resource, 0) for resource, _ in pod.requests):
-                return any(other.facts is not None and other.facts.reclaims for other in self._queues.values())
-        return False
+        """Whether a pod that is evicted just now gives back what its queue, or one above it, had only borrowed, or
+        makes room within its queue; then whoever gains need not go to its node."""
+        chain = [queue for _, queue in self._chain(self.of(pod)) if queue.facts is not None]
+        if any(queue.facts is not None and queue.facts.within for queue in chain):
+            return True
+        reclaimed = any(other.facts is not None and other.facts.reclaims for other in self._queues.values())
+        return reclaimed and any(self._borrows(queue, pod) for queue in chain)
+
+    @staticmethod
+    def _borrows(queue: _Queue, pod: PodView) -> bool:
+        guaranteed = dict(queue.facts.guaranteed) if queue.facts is not None else {}
+        return any(queue.used.get(resource, 0) > guaranteed.get(resource, 0) for resource, _ in pod.requests)
+
+
+def _whose(facts: QueueFacts | None) -> tuple[str, tuple[str, ...]] | None:
+    """What decides whose pods count in the queue, and where its own count."""
+    return None if facts is None else (facts.parent, tuple(facts.namespaces))

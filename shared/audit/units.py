@@ -40,10 +40,10 @@ class UnitReport:
     @property
     def wrong(self) -> bool:
         """Whether a rule was broken."""
-        return any(getattr(self, name) for name in _FIELDS.values())
+        return any(getattr(self, name) for name in CHECKS.values())
 
 
-_FIELDS = {
+CHECKS = {
     "partial": "gangs_partial", "orphan": "gangs_partial", "scattered": "gangs_scattered",
     "half": "groups_half_evicted", "evicted": "evictions_unjust", "quota": "over_quota",
 }  # fmt: skip
@@ -59,7 +59,7 @@ class Units:
     ) -> None:
         self._say = note
         self._scheduler_name = scheduler_name
-        self._counts = dict.fromkeys(_FIELDS.values(), 0)
+        self._counts = dict.fromkeys(CHECKS.values(), 0)
         self.groups = Groups()
         self.pods: dict[str, PodView] = {}
         self.gangs = Gangs(nodes, self._note)
@@ -68,7 +68,7 @@ class Units:
         self._rv = 0
 
     def _note(self, check: str, text: str) -> None:
-        self._counts[_FIELDS[check]] += 1
+        self._counts[CHECKS[check]] += 1
         self._say(f"{check}: {text} (rv {self._rv})")
 
     def feed(self, entry: Entry) -> None:

@@ -47,6 +47,7 @@ class Running:
     arguments: list[str]
     log: Path
     environ: dict[str, str]
+    """For it alone, from its next start on."""
     process: asyncio.subprocess.Process | None = None
     url: str = ""
     admin_url: str = ""
@@ -201,9 +202,9 @@ class Mesh:
         return running
 
     async def _keep(self, running: Running) -> None:
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), **self._environ, **running.environ}
         while running.wanted:
             running.ready.clear()
+            environ = {**os.environ, "PYTHONPATH": str(ROOT), **self._environ, **running.environ}
             with running.log.open("ab") as log:
                 running.process = await asyncio.create_subprocess_exec(
                     *running.arguments, stdout=asyncio.subprocess.PIPE, stderr=log, env=environ, cwd=ROOT

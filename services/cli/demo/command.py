@@ -22,18 +22,20 @@ from shared.errors import ConfigError
 
 DEFAULT_SPEED = 10.0
 """The thesis' five minutes of arrivals take half a minute, and its last pod ends after a good minute."""
-DEFAULT_AGENTS = {"uniform": 4, "random": 4, "openb": 2}
+DEFAULT_AGENTS = {"uniform": 4, "random": 4, "gangs": 2, "openb": 2}
 PICTURE = "conclave-demo.png"
 MAX_PROCESSES = 64
 COUNT = click.IntRange(1, MAX_PROCESSES)
 
 
 @click.command()
-@click.option("--workload", type=click.Choice(["uniform", "random", "openb"]), default="uniform", show_default=True)
+@click.option(
+    "--workload", type=click.Choice(["uniform", "random", "gangs", "openb"]), default="uniform", show_default=True
+)
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Folder with the openb trace.")
 @click.option("--pod-list", help="Which pod list of --trace-dir; default: openb_pod_list_default.csv, or the only one.")
-@click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; default 4, or all of the trace.")
-@click.option("--agents", type=COUNT, help="Agents; default 4, or 2 with openb.")
+@click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; default 4, 16 with gangs, or all of the trace.")
+@click.option("--agents", type=COUNT, help="Agents; default 4, or 2 with gangs and openb.")
 @click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
 @click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
 @click.option("--policy", default="kube-default", show_default=True, help="Which policy the agents decide by.")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from services.cli.demo.gangs import gang_rows
 from shared.audit.timeline import Picture
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -107,6 +108,8 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("memory, MB", ", ".join(f"{name} {value:.0f}" for name, value in result["rss_mb"].items())),
         ("CPU ms per pod", ", ".join(f"{name} {value:.2f}" for name, value in result["cpu_ms_per_pod"].items())),
     ]
+    if result.get("gangs"):
+        rows += gang_rows(result)
     if len(result.get("placed_by") or ()) > 1:
         rows.append(("placed by", ", ".join(f"{name} {count}" for name, count in result["placed_by"].items())))
     learner = (result.get("learning") or {}).get("learner")

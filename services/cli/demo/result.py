@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from services.cli.audit import entries_of
+from services.cli.demo.gangs import Shares
 from services.cli.demo.kills import Kill
 from services.cli.demo.workload import EXTRA_PREFIX, Workload
 from services.cli.local.mesh import MeshSettings
@@ -22,6 +23,7 @@ from services.cli.local.supervisor import ProcessUsage
 from shared.audit.audit import Audit, AuditReport
 from shared.audit.log import Entry
 from shared.audit.timeline import Picture, Timeline
+from shared.audit.units import CHECKS
 from shared.model.pod import POLICY_ANNOTATION
 from shared.quantiles import nearest_rank
 
@@ -115,6 +117,11 @@ def problems(report: AuditReport, failovers: list[dict[str, Any]]) -> list[str]:
             found.append(f"{name} is {count}, must be 0")
     if report.lost > report.schedulable_but_unbound:
         found.append(f"lost is {report.lost}, must be 0")
+    for name, count in asdict(report.units).items():
+        if name in CHECKS.values() and count:
+            found.append(f"{name} is {count}, must be 0")
+    if report.units.gangs_whole < report.units.gangs:
+        found.append(f"{report.units.gangs - report.units.gangs_whole} of {report.units.gangs} gangs never ran")
     if report.pods_submitted == 0:
         found.append("no pod was submitted")
     for failover in failovers:
@@ -161,12 +168,14 @@ def build_result(
 ) -> DemoResult:
     """The figures. ``stuck``: why the run was given up, if it was. ``ConfigError``: the audit file is damaged."""
     audit, timing, timeline = Audit("conclave"), Timing(), Timeline(speed=settings.mesh.speed)
+    shares = Shares(settings.workload.weights)
     placed: dict[str, str] = {}
     for entry in entries_of(settings.audit_file):
         _note_policy(entry, placed)
         audit.feed(entry)
         timing.feed(entry)
         timeline.feed(entry)
+        shares.feed(entry)
     report, picture = audit.report(), timeline.picture()
     found = problems(report, failovers) + ([stuck] if stuck else [])
     per_decision, per_pod = stats.bytes_per()
@@ -183,6 +192,7 @@ def build_result(
         "agents": settings.mesh.agents,
         "binders": settings.mesh.binders,
         **{name: value for name, value in report.to_json().items() if name != "ok"},
+        "shares": shares.figures() if settings.workload.weights else {},
         "pods_per_s": round(timing.pods_per_s(), 2),
         "schedule_latency_ms": stats.latency_ms(),
         "create_to_bind_ms": timing.create_to_bind_ms(),

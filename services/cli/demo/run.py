@@ -85,6 +85,9 @@ class Demo:
                 supervisor = Supervisor(settings.mesh.state_dir / "logs", on_event=self._on_event)
                 stack.push_async_callback(supervisor.close)
                 twin = await self._start_twin(supervisor)
+                client = KubeClient(await KubeConfig.load(settings.mesh.kubeconfig))
+                stack.push_async_callback(client.close)
+                await submit(client, _each(settings.workload.kinds))
                 store = store_opener(ProcessSettings(etcd=(etcd.endpoint,)))()
                 stack.push_async_callback(store.close)
                 mesh_settings = replace(
@@ -98,7 +101,7 @@ class Demo:
                 if (leader := mesh.view.coordinator) is not None:
                     self.note(f"admin API and dashboard: {leader.record.admin_url}/ui")
                     self.note(f"its tokens: {mesh_settings.admin_token_file}")
-                kills = await self._submit_and_watch(stack, mesh, etcd, progress)
+                kills = await self._submit_and_watch(client, mesh, etcd, progress)
                 await self._read_stats(mesh)
                 self._learning = await read_learning(mesh)
                 self._take_usage(supervisor, etcd)
@@ -141,10 +144,8 @@ class Demo:
 
     # --- the run itself -------------------------------------------------------------------------------------------
 
-    async def _submit_and_watch(self, stack: AsyncExitStack, mesh: Mesh, etcd: EtcdKeeper, progress: Progress) -> Kills:
+    async def _submit_and_watch(self, client: KubeClient, mesh: Mesh, etcd: EtcdKeeper, progress: Progress) -> Kills:
         workload = self.settings.workload
-        client = KubeClient(await KubeConfig.load(mesh.settings.kubeconfig))
-        stack.push_async_callback(client.close)
         kills = Kills(
             self.settings.kills,
             mesh,
@@ -154,7 +155,7 @@ class Demo:
             note=self.note,
             before_kill=lambda: self._read_stats(mesh),
         )
-        await submit(client, _each(workload.nodes))
+        await submit(client, _each([*workload.nodes, *workload.before]))
         watching = asyncio.create_task(self._watch(Reflector(client, PODS), kills))
         submitting = asyncio.create_task(self._submit(client, kills))
         killing = asyncio.create_task(self._kill(kills))

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from services.cli.demo import gangs
 from services.cli.train.inputs import is_trace, packed_or_not, read_trace
 from shared.adapters.kube.api import KubeClient
 from shared.errors import ConfigError, KubeError, KubeRejected
 from shared.experiments.traces.openb import parse_nodes, parse_pods
 from shared.experiments.traces.workload import GAP_S, KINDS, Arrival, arrivals, pod_json, stress_pod, thesis_nodes
+from shared.kube.objects import PartialObject
+from shared.kube.pod_groups import PODGROUPS_V1ALPHA2
 from shared.kube.resources import NODES, PODS, Resource
 
 Json = dict[str, Any]
@@ -40,6 +43,12 @@ class Workload:
     nodes: list[Json]
     pods: list[Arrival]
     timed: bool
+    before: list[Json] = field(default_factory=list)
+    """Objects that must be there before the pods: pod groups, queues."""
+    kinds: list[Json] = field(default_factory=list)
+    """Custom resources that must be served before the mesh starts."""
+    weights: dict[str, int] = field(default_factory=dict)
+    """Of the tenants, by the queue that their pods name."""
 
     def extra(self) -> Iterator[Arrival]:
         """Further pods for as long as kills have not recovered; ``at_s`` is the gap before each."""
@@ -57,7 +66,7 @@ class Workload:
 def load_workload(
     name: str, *, seed: int, nodes: int | None, trace_dir: Path | None, pod_list: str | None = None
 ) -> Workload:
-    """The workload ``uniform``, ``random`` or ``openb``. ``ConfigError``: unknown, unreadable or malformed.
+    """The workload ``uniform``, ``random``, ``gangs`` or ``openb``. ``ConfigError``: unknown, unreadable or malformed.
 
     ``pod_list`` names a file of ``trace_dir``; without it the default list counts, or the only one there is.
     """
@@ -65,6 +74,8 @@ def load_workload(
         given = "--trace-dir" if trace_dir is not None else "--pod-list" if pod_list is not None else ""
         if given:
             raise ConfigError(f"{given}: only the workload openb reads a trace; add --workload openb or leave it out")
+        if name == "gangs":
+            return gang_workload(seed, nodes)
         return Workload(name, thesis_nodes(nodes or 4), arrivals(name, Random(seed)), timed=True)
     if trace_dir is None:
         raise ConfigError(f"--trace-dir: the workload openb needs the folder with {NODE_LIST} and a pod list")
@@ -75,6 +86,19 @@ def load_workload(
     pod_file = trace_dir / pod_list if pod_list is not None else _pod_list(trace_dir)
     pods = parse_pods(read_trace("--trace-dir", pod_file, REMEDY), str(pod_file))
     return Workload(name, node_list[:nodes], [Arrival(0.0, pod) for pod in pods], timed=False)
+
+
+def gang_workload(seed: int, nodes: int | None) -> Workload:
+    """Gangs of two tenants. ``ConfigError``: the nodes could not hold the smallest gang in one rack."""
+    count = nodes or gangs.NODES
+    room = gangs.rack_room(count)
+    if room < gangs.SMALLEST:
+        raise ConfigError(
+            f"--nodes: a rack of {count} nodes has room for {room} pods; the gangs need 8: give 2 or more"
+        )
+    groups, members = gangs.gangs(Random(seed), largest=min(gangs.LARGEST, room))
+    return Workload("gangs", gangs.gang_nodes(count), members, timed=True, before=[*gangs.queues(), *groups],
+                    kinds=[gangs.QUEUE_KIND], weights=gangs.TENANTS)  # fmt: skip
 
 
 def _pod_list(trace_dir: Path) -> Path:
@@ -93,7 +117,15 @@ WORKERS = 8
 ATTEMPTS = 40
 RETRY_S = 0.25
 TIMEOUT_S = 10.0
-RESOURCES: dict[str, Resource[Any]] = {"Node": NODES, "Pod": PODS}
+RESOURCES: dict[str, Resource[Any]] = {
+    "Node": NODES,
+    "Pod": PODS,
+    "PodGroup": PODGROUPS_V1ALPHA2,
+    "Queue": Resource("Queue", "conclave.io", "v1alpha1", "queues", False, PartialObject),
+    "CustomResourceDefinition": Resource(
+        "CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions", False, PartialObject
+    ),
+}
 
 
 async def submit(

@@ -15,7 +15,7 @@ from services.coordinator.core.state import State
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.groups.breaking import evicted_with_group
-from services.coordinator.preemption.search import Preemptor
+from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.status.reporter import scheduled_event
 from shared.model.unit import cause_id
 from shared.wire.messages import Outcome, PlacementResult, Plan
@@ -34,14 +34,14 @@ class Outcomes:
 
     def __init__(
         self, state: State, ledger: Ledger, pods: PodIntake, takeover: Takeover, failures: FailureHandler,
-        preemptor: Preemptor,
+        nominations: Nominations,
     ) -> None:  # fmt: skip
         self._state = state
         self._ledger = ledger
         self._pods = pods
         self._takeover = takeover
         self._failures = failures
-        self._preemptor = preemptor
+        self._nominations = nominations
 
     def answered(self, event: PlanAnswered) -> None:
         """The binder answered a plan; an answer to a plan that is not open changes nothing (I9)."""
@@ -79,7 +79,7 @@ class Outcomes:
         asked = {eviction.uid: eviction for eviction in plan.evictions}
         for evicted in event.result.evictions:
             if evicted.uid in asked and not evicted_with_group(self._state, asked[evicted.uid], evicted):
-                self._preemptor.evicted(asked[evicted.uid], evicted)
+                self._nominations.evicted(asked[evicted.uid], evicted)
 
     def _tell(self, plan: Plan, results: list[PlacementResult], round_trip_s: float) -> None:
         """One line per plan, and for those who look closer one per pod."""
@@ -130,7 +130,7 @@ class Outcomes:
             if placed is not None and plan is not None and placed.plan_id == plan.plan_id:
                 self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True)
         for eviction in plan.evictions if plan is not None else ():
-            self._preemptor.failed(eviction.preemptor)
+            self._nominations.not_asked(eviction)
 
     def fetched(self, event: PodFetched) -> None:
         """What the API server says about a pod that was looked up."""

@@ -52,6 +52,7 @@ from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.groups.breaking import Breaker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.groups.keeper import GroupKeeper
+from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.rollout.evaluation import RolloutEvaluation
 from services.coordinator.rollout.variants import Variants
@@ -90,7 +91,8 @@ class Core:
         self.takeover = Takeover(state, kinds)
         self.reporter = StatusReporter(state)
         self.ledger = Ledger(state, self.reporter)
-        self.preemptor = Preemptor(state, self.ledger, self.reporter)
+        self.nominations = Nominations(state, self.ledger, self.reporter)
+        self.preemptor = Preemptor(state, self.nominations, self.reporter)
         self.requeuer = Requeuer(state, self.preemptor)
         self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
         self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
@@ -102,7 +104,7 @@ class Core:
         self.together = GroupFailures(state, self.failures.conflicts, group_reporter, self.requeuer)
         parts = Parts(self.failures, self.together, self.requeuer)
         self.cycle = Cycle(state, self.registry, self.variants, self.ledger, parts)
-        self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.preemptor)
+        self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.nominations)
         self.control = OperatorControl(state, self.intake, self.evaluation)
         self._timer: float | None = None
         self._queue_swept_at = 0.0
@@ -167,11 +169,11 @@ class Core:
                 self.outcomes.fetched(event)
             case ConditionFailed():
                 if self.reporter.failed(event):
-                    self.preemptor.unstored(event.uid)
+                    self.nominations.unstored(event.uid)
             case ConditionWritten():
                 self.reporter.written(event.uid)
             case NominationStored():
-                self.preemptor.stored(event.uid, event.node)
+                self.nominations.stored(event.uid, event.node)
             case PointerSeen():
                 self.evaluation.seen(event.pointer)
             case ControlSeen():

@@ -22,14 +22,16 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 RECOVERY_S = 30.0
 
-BINDER_STEPS = [
-    ("before_gang_head", 2), ("after_gang_head", 64), ("after_gang_first_bind", 2), ("before_gang_next_bind@30", 64),
-    ("before_gang_clear", 2),
-]  # fmt: skip
+BINDER_STEPS = [("after_gang_head", 2), ("after_gang_first_bind", 2), ("before_gang_next_bind@30", 64)]
+COORDINATOR_STEPS = [("before_gang_plan", 64), ("after_gang_plan", 2)]
+VICTIMS_STEPS = [("binder", "before_evict@2"), ("coordinator", "after_victims_plan")]
 if FULL:
     names = ["before_gang_head", "after_gang_head", "before_gang_first_bind", "after_gang_first_bind",
              "before_gang_next_bind", "after_gang_next_bind", "before_gang_clear", "after_gang_clear"]  # fmt: skip
     BINDER_STEPS = [(name, size) for size in (2, 64, 500) for name in names]
+    COORDINATOR_STEPS = [(name, size) for size in (2, 64, 500) for name in ("before_gang_plan", "after_gang_plan")]
+    VICTIMS_STEPS += [("binder", "before_evict"), ("coordinator", "before_victims_plan"),
+                      ("coordinator", "before_nominate"), ("coordinator", "before_nominate@2")]  # fmt: skip
     BINDER_STEPS += [("before_gang_link", 500), ("after_gang_link", 500), ("after_gang_next_bind@250", 500)]
 
 
@@ -89,15 +91,15 @@ async def test_a_gang_is_whole_after_its_binder_died_at_any_step(tmp_path: Path)
             await crash_at(cluster, corner, "binder", failpoint, size)
 
 
-async def test_a_gang_is_whole_after_the_coordinator_died_before_it_sent_its_plan(tmp_path: Path) -> None:
+async def test_a_gang_is_whole_after_its_coordinator_died_at_any_step(tmp_path: Path) -> None:
     async with world(tmp_path, agents=2) as cluster:
-        for size in (2, 64, 500) if FULL else (64,):
-            corner = Corner(cluster, f"size-{size}")
+        for number, (failpoint, size) in enumerate(COORDINATOR_STEPS):
+            corner = Corner(cluster, f"step-{number}")
             await corner.nodes(8)
-            await crash_at(cluster, corner, "coordinator", "before_publish", size)
+            await crash_at(cluster, corner, "coordinator", failpoint, size)
 
 
-@pytest.mark.parametrize(("service", "failpoint"), [("binder", "before_evict@2"), ("coordinator", "before_publish")])
+@pytest.mark.parametrize(("service", "failpoint"), VICTIMS_STEPS)
 async def test_a_preemption_by_a_group_is_finished_after_a_death_and_costs_no_more(
     tmp_path: Path, service: str, failpoint: str
 ) -> None:

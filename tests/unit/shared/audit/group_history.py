@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tests.unit.shared.twin.audit_history import History
+from tests.unit.shared.audit.audit_history import History
 
 Json = dict[str, Any]
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "20"}

@@ -74,14 +74,14 @@ def test_half_a_gang_that_ran_to_its_end_is_a_violation():
 
 def test_a_second_run_of_a_gang_is_judged_anew():
     history = gang().bound(["a", "b"])
-    history.gone("Pod", "a").gone("Pod", "b")
+    history.gone("Pod", "a").gone("Pod", "b").wait(1)
     history.members("c", "d").bound(["c"]).wait(LATE_S)
     assert history.report().units.gangs_partial == 1
 
 
 def test_a_replacement_that_leaves_the_gang_below_its_minimum_is_a_violation():
     history = gang(3, "a", "b", "c").bound(["a", "b", "c"])
-    history.gone("Pod", "b").gone("Pod", "c")
+    history.gone("Pod", "b").gone("Pod", "c").wait(1)
     history.members("d").bound(["d"]).wait(LATE_S)
     assert history.report().units.gangs_partial == 1
 

@@ -96,10 +96,22 @@ def test_a_pod_that_names_a_queue_that_is_not_there_waits():
 
 
 def test_what_was_borrowed_may_be_taken_back_by_eviction_where_reclaim_is_on():
-    history = small_queue(guaranteed={"cpu": "100m"}, reclaim=True).bound(["a"])
+    history = small_queue(guaranteed={"cpu": "100m"}, reclaim={"enabled": True}).bound(["a"])
     history.evicted("a").unschedulable("b")
     units = history.report().units
     assert units.evictions_unjust == 0
+
+
+def test_what_is_guaranteed_and_may_be_borrowed_is_a_maximum_too():
+    history = small_queue()
+    history.queue("team", guaranteed={"cpu": "600m"}, borrowingLimit={"cpu": "100m"}, namespaces=["default"]).wait(10)
+    assert history.bound(["a", "b"]).report().units.over_quota == 1
+
+
+def test_a_pod_that_makes_room_within_its_queue_may_be_evicted():
+    history = small_queue(reclaim={"withinQueue": "LowerPriority"}).bound(["a"])
+    history.evicted("a").unschedulable("b")
+    assert history.report().units.evictions_unjust == 0
 
 
 def test_it_may_not_where_reclaim_is_off():

@@ -62,7 +62,7 @@ def test_every_line_of_the_table_has_a_case_here() -> None:
 
 def test_it_is_placed_as_soon_as_it_asks_no_more() -> None:
     scene = cluster()
-    scene.add_pod(asking("p", **GROUP).set(resourceVersion="1").pod())
+    scene.add_pod(asking("p", **CLAIM).set(resourceVersion="1").pod())
     scene.run(until_s=2)
     assert not scene.bindings
     scene.add_pod(asking("p").set(resourceVersion="2").pod())
