@@ -123,10 +123,12 @@ LEGEND = "used/guaranteed/maximum; - is no such limit. Pods that wait: 'conclave
 class QueueCommand(click.Group):
     """``conclave queue [NAME]`` shows; only where its first word is another command of it, that one runs."""
 
+    default = "show"
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the command in that may be left out."""
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["show", *args]
+            args = [self.default, *args]
         return super().parse_args(ctx, args)
 
 
