@@ -177,7 +177,8 @@ class PodQueue(Moves):
                     self._bring(group, Place.ACTIVE, now, OwnEvent.CHANGED)
         self.turns = turns
         self._active.clear()
-        for unit in (*self.entries.values(), *self.groups.values()):
+        units: list[Entry | QueuedGroup] = [*self.entries.values(), *self.groups.values()]
+        for unit in units:
             lone = isinstance(unit, QueuedGroup) or unit.group is None
             if unit.place is Place.ACTIVE and lone:
                 self._line_up(unit)

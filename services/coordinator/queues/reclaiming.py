@@ -1,16 +1,16 @@
-"""Takes back what was borrowed: who may ask, whom it costs (``shared/scheduling/queues/reclaim.py``), and when it is over.
+"""Takes back what was borrowed: who may ask, whom it costs (``scheduling/queues/reclaim.py``), and when it is over.
 
-    a unit that a limit holds back ----reserved: it counts already----> evictions --all gone--> it goes before all others
+    a unit that a limit holds back --reserved: it counts already--> evictions --all gone--> it goes before all others
     a pod that no node takes --the node where the fewest must go--> nominated, as in any preemption
     a limit below what is used --> evictions in proportion
 
-One attempt at a time per queue, a few dry runs per turn. What the binder does with an eviction is told by the preemptor;
-victims that stay (a budget, an error) end the attempt, and it is made again after a while.
+One attempt at a time per queue, a few dry runs per turn. What the binder does with an eviction is told by the
+preemptor; victims that stay (a budget, an error) end the attempt, and it is made again after a while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from services.coordinator.binding.plans import Ledger
@@ -137,11 +137,8 @@ class Reclaimer:
             enough = self._fits(pod, node)
             if enough is None:
                 continue
-            on_node = state.cluster.index.uids_on(node)
-            found = reclaim(
-                tree, unit, state.now, enough=enough, waited_s=waited_s,
-                among=lambda charge, on_node=on_node: charge.uid in on_node,
-            )  # fmt: skip
+            on_node = frozenset(state.cluster.index.uids_on(node))
+            found = reclaim(tree, unit, state.now, enough=enough, waited_s=waited_s, among=_of(on_node))
             if found.victims and (best is None or len(found.victims) < best[0]):
                 best = len(found.victims), node, found.victims
         if best is None:
@@ -236,3 +233,8 @@ class Reclaimer:
     def _leaves(self, uid: str) -> bool:
         pod = self._state.cluster.index.get(uid)
         return pod is not None and pod.terminating
+
+
+def _of(uids: Collection[str]) -> Callable[[Charge], bool]:
+    """Whether a charge is of one of these pods."""
+    return lambda charge: charge.uid in uids
