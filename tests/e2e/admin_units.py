@@ -21,7 +21,14 @@ def units(nodes: list[str], text: str, since: str) -> list[Json]:
 
 
 def unit(
-    namespace: str, name: str, nodes: list[str], text: str, *, since: str = "", phase: str = "waiting", position: int = 1
+    namespace: str,
+    name: str,
+    nodes: list[str],
+    text: str,
+    *,
+    since: str = "",
+    phase: str = "waiting",
+    position: int = 1,
 ) -> Json:
     bound = {"waiting": 0, "placing": 2, "running": 8, "broken": 3}[phase]
     waits = phase in ("waiting", "broken")

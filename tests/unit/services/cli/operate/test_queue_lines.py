@@ -69,9 +69,7 @@ def test_one_queue_is_told_with_its_units_in_turn() -> None:
     assert "  waiting    3 units, 1 of them held by quota" in lines
     assert "  borrowing  at most cpu 8" in lines
     assert "  reclaim    what it lent is taken back after 60s, from pods that have run for 5m" in lines
-    assert [line.split() for line in lines if line.startswith("cpu ")] == [
-        ["cpu", "12", "8", "16", "4", "25.0%"]
-    ]
+    assert [line.split() for line in lines if line.startswith("cpu ")] == [["cpu", "12", "8", "16", "4", "25.0%"]]
     assert lines[-1].split() == ["1", "v", "train", "podgroup", "8", "5", "30s", "NodeResourcesFit", "-"]
     assert queue_lines(VISION | {"units": []})[-1] == "nothing waits in it"
 

@@ -20,7 +20,9 @@ class World:
         for queue in queues:
             self.tree.put_queue(queue)
 
-    def wait(self, label: str, count: int = 1, *, priority: int = 0, namespace: str = "ns", **amounts: int) -> list[str]:
+    def wait(
+        self, label: str, count: int = 1, *, priority: int = 0, namespace: str = "ns", **amounts: int
+    ) -> list[str]:
         keys = []
         for _ in range(count):
             self.arrivals += 1

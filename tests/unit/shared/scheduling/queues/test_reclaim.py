@@ -331,7 +331,11 @@ def test_complaint_13_pods_of_the_same_priority_stay():
 
 
 def test_a_lowered_limit_takes_in_proportion_to_what_is_beyond_the_guarantee():
-    queues = [queue("top", maximum={"cpu": 30}, reclaim=True), queue("a", "top"), queue("b", "top", guaranteed={"cpu": 4})]
+    queues = [
+        queue("top", maximum={"cpu": 30}, reclaim=True),
+        queue("a", "top"),
+        queue("b", "top", guaranteed={"cpu": 4}),
+    ]
     world = World(*queues, cpu=100)
     world.run("a", 20, cpu=1)
     world.run("b", 14, cpu=1)

@@ -16,7 +16,9 @@ def test_it_waits_for_the_end_of_pods_and_for_those_before_it():
     world = World(queue("a"), queue("b"), cpu=10)
     first, second = world.run("a", 2, cpu=5)
     world.wait("b", cpu=5)
-    answer = simulate(world.tree, Question("ns", "b", 0, (("cpu", 5),)), now=100.0, ends_at={first: 150.0, second: 180.0})
+    answer = simulate(
+        world.tree, Question("ns", "b", 0, (("cpu", 5),)), now=100.0, ends_at={first: 150.0, second: 180.0}
+    )
     assert (answer.starts_in_s, answer.ahead) == (80.0, 1)
 
 
