@@ -216,8 +216,11 @@ class AsyncKube:
         self.calls: list[str] = []
         self.events: list[Mapping[str, Any]] = []
 
+    async def may_list(self, resource: Resource[Any], *, timeout_s: float = 5.0) -> bool:
+        return True
+
     async def list(self, resource: Resource[Any], *, timeout_s: float = 60.0) -> ObjectList[Any]:
-        stored = self.server.pods if resource.plural == "pods" else self.server.nodes
+        stored = {"pods": self.server.pods, "nodes": self.server.nodes}.get(resource.plural, {})
         items = tuple(msgspec.convert(item, resource.type) for item in stored.values())
         return ObjectList(items, str(self.server.revision))
 

@@ -20,8 +20,8 @@ from services.cli.operate.changes import changes
 from services.cli.operate.decisions import decisions
 from services.cli.operate.dump import dump
 from services.cli.operate.nodes import nodes
-from services.cli.operate.policy import policy
 from services.cli.operate.pending import pending, pending_pods
+from services.cli.operate.policy import policy
 from services.cli.operate.queues import queue
 from services.cli.operate.scheduling import drain, pause, resume
 from services.cli.operate.settings import log_level, settings

@@ -50,6 +50,9 @@ class CoordinatorSettings(ProcessSettings):
     """A cycle goes on without agents that are silent for so long."""
     preemption_pdb: Literal["best-effort", "strict"] = "best-effort"
     """Whether preemption may violate a disruption budget when no other victims would do, as kube-scheduler does."""
+    gang_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 300.0
+    """How long nodes are kept for a gang that does not come about, and how long a broken one is waited for before its
+    members are evicted where it says so; a pod group may set its own."""
     api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 48
     """Conditions of pending pods in flight to the API server; fewer while it says that it has too much to do."""
     notice_repeat_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
@@ -100,6 +103,7 @@ class CoordinatorSettings(ProcessSettings):
             preemption_strict=self.preemption_pdb == "strict",
             batch_units=self.batch_units,
             plans_in_flight=self.plans_in_flight,
+            gang_timeout_s=self.gang_timeout_s,
             notices_in_flight=self.api_writers,
             notice_repeat_s=self.notice_repeat_s,
             offer_deadline_s=self.offer_deadline_ms / 1000,
@@ -124,6 +128,7 @@ RUNTIME_SETTINGS = RuntimeTable(
         "plans_in_flight",
         "offer_deadline_ms",
         "preemption_pdb",
+        "gang_timeout_s",
         "api_writers",
         "notice_repeat_s",
         "metrics_every_s",

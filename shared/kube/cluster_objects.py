@@ -23,6 +23,7 @@ from shared.kube.objects import (
     Quantities,
     ResourceRequirements,
 )
+from shared.kube.pod_groups import PodGroupV1alpha2
 from shared.model import cluster_objects as model
 from shared.model.constraints import SelectorTerm
 from shared.model.labels import selector_of_labels
@@ -260,25 +261,6 @@ def _storage(amounts: Quantities, where: str) -> int:
         raise ObjectError(str(error), field=where) from error
 
 
-class GangPolicy(Json, frozen=True):
-    min_count: int = 1
-
-
-class GroupPolicy(Json, frozen=True):
-    gang: GangPolicy | None = None
-
-
-class PodGroupSpec(Json, frozen=True):
-    scheduling_policy: GroupPolicy = field(default_factory=GroupPolicy)
-
-
-class AskedPodGroup(Json, frozen=True):
-    """A PodGroup of a question: what decides whether its members are placed together."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: PodGroupSpec = field(default_factory=PodGroupSpec)
-
-
 class ClusterObjects(Json, frozen=True):
     """Everything that scheduling rules read, each kind as a list."""
 
@@ -307,7 +289,7 @@ class AskedInput(ClusterObjects, frozen=True, kw_only=True):
     and what ``cycles`` scheduling cycles do to them."""
 
     pod: Pod | None = None
-    pod_groups: list[AskedPodGroup] | None = None
+    pod_groups: list[PodGroupV1alpha2] | None = None
     cycles: int = 1
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import Any
 
-from msgspec import Struct, field
+from msgspec import field
 
 from shared.kube import objects as api
 from shared.kube.objects import Json, ObjectMeta, Quantities
@@ -279,7 +280,7 @@ def job_group(item: Job, of_namespace: Mapping[str, str] = {}) -> PodGroup | Non
     to_go = parallelism
     if spec.completions is not None:
         to_go = min(parallelism, max(0, spec.completions - (item.status.succeeded or 0)))
-    gang = wanted == "true" and indexed
+    gang = wanted not in (None, "false") and indexed
     count, counted = _asked_count(own, parallelism) if gang else (1, "")
     return _group(
         item.metadata, Source.JOB, JOBS,
@@ -307,7 +308,7 @@ def _asked_count(annotations: Mapping[str, str], parallelism: int) -> tuple[int 
 
 
 def _group(
-    meta: ObjectMeta, source: Source, resource: Resource[Struct], *,
+    meta: ObjectMeta, source: Source, resource: Resource[Any], *,
     gang: bool, min_count: int, problems: tuple[str, ...], condition: tuple[str, str, str, str] = ("", "", "", ""),
     topology: Topology | None = None, whole: bool = False, priority: int | None = None, never_preempts: bool = False,
     timeout_s: float | None = None, min_resources: tuple[tuple[str, int], ...] = (),

@@ -17,17 +17,12 @@ from enum import Enum
 
 from shared.model.pod import Pod
 from shared.model.pod_group import MAX_MEMBERS, PodGroup, Source, group_name
+from shared.scheduling.groups.quorum import TOO_FEW, no_group
 from shared.scheduling.places import ClusterEvent
 
 MIXED = "all pods in a single pod group should have the same .spec.schedulerName set"
-TOO_FEW = "waiting for minCount pods from a gang to appear in scheduling queue"
 ON_THEIR_WAY = "waiting for members of the pod group that are on their way to nodes"
-"""Texts of PreEnqueue; the first two, and ``missing``, as kube-scheduler says them."""
-
-
-def missing(key: str) -> str:
-    """The group's object is not there."""
-    return f'waiting for pods\'s pod group "{group_name(key)}" to appear in scheduling queue'
+"""What members wait for, beside the texts of ``quorum.py``; the first as kube-scheduler says it."""
 
 
 class Standing(Enum):
@@ -47,6 +42,8 @@ class Members:
     away: set[str] = field(default_factory=set)
     bound: dict[str, str] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
+    """Members that have succeeded: they count no more, but they have run."""
     priorities: Counter[int] = field(default_factory=Counter)
     standing: Standing = Standing.GATED
     """As last acted upon."""
@@ -61,7 +58,7 @@ class Members:
         return len(self.pending) - len(self.away)
 
     def __bool__(self) -> bool:
-        return bool(self.pending or self.bound or self.foreign)
+        return bool(self.pending or self.bound or self.foreign or self.done)
 
 
 @dataclass(slots=True)
@@ -149,6 +146,13 @@ class PodGroups:
             self.key_of[pod.uid] = pod.group
             self._touch(pod.group, ClusterEvent.MEMBER_ADDED, pod.uid)
 
+    def see_done(self, pod: Pod) -> None:
+        """A pod that has succeeded."""
+        self.see_gone(pod.uid)
+        if pod.group:
+            self.key_of[pod.uid] = pod.group
+            self._into(pod.group).done.add(pod.uid)
+
     def see_gone(self, uid: str) -> None:
         """The pod is deleted, terminating, finished, or cannot be tried; an unknown uid is fine."""
         key = self.key_of.pop(uid, None)
@@ -157,6 +161,7 @@ class PodGroups:
         members = self.members[key]
         self._leave(members, uid)
         members.bound.pop(uid, None)
+        members.done.discard(uid)
         was_foreign = uid in members.foreign
         members.foreign.discard(uid)
         self._touch(key, ClusterEvent.POD_DELETED, uid, helped=was_foreign)
@@ -223,7 +228,7 @@ class PodGroups:
         """How the group's members may be tried now, and if not at all, why."""
         group, members = self._objects.get(key), self.members.get(key) or Members()
         if group is None:
-            return Standing.GATED, missing(key)
+            return Standing.GATED, no_group(group_name(key))
         if _no_group(group):
             return Standing.ALONE, ""
         if group.problem:
@@ -304,3 +309,4 @@ def _all(members: Members) -> Iterator[str]:
     yield from members.pending
     yield from members.bound
     yield from members.foreign
+    yield from members.done

@@ -23,6 +23,7 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     control/drained/<node>        there while a node gets no new pods from us
     settings/current              settings that were changed while running
     settings/history/<number>     the changes of settings
+    queues/history                past use of the queues that count it
     audit/last                    number of the newest audit record
     audit/<number>                what people changed through the admin API
 """
@@ -184,6 +185,10 @@ class Keys:
     @property
     def settings_history_prefix(self) -> str:
         return f"{self.prefix}settings/history/"
+
+    @property
+    def queue_history(self) -> str:
+        return f"{self.prefix}queues/history"
 
     @property
     def audit_last(self) -> str:

@@ -191,6 +191,15 @@ class TotalsRecord(msgspec.Struct, frozen=True, kw_only=True):
     term: int = 0
 
 
+class QueueHistoryRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Past use of queues: the value under ``Keys.queue_history``. ``past``: by queue and resource, in thousandths of
+    the resource's unit, as it was at ``time`` (seconds since 1970). ``term``: of the coordinator that wrote it."""
+
+    time: int
+    past: dict[str, dict[str, int]]
+    term: int = 0
+
+
 class LearnerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A learner's registration under ``Keys.member("learner", id)``: where agents send what they lived through."""
 
@@ -297,6 +306,7 @@ Record = (
     | RuntimeSettings
     | TermRecord
     | TotalsRecord
+    | QueueHistoryRecord
     | AuditRecord
 )
 

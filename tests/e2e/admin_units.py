@@ -1,4 +1,4 @@
-"""Made-up units and queues, in the shapes of the admin API. ``text`` is put into every field that strangers can write."""
+"""Made-up units and queues, in the shapes of the admin API. ``text`` is put where strangers can write."""
 
 from __future__ import annotations
 

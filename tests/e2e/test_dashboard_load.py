@@ -20,11 +20,11 @@ from tests.e2e.test_dashboard_page import DRAWERS, VIEWS, page_of, show
 pytestmark = [pytest.mark.process, needs_chromium]
 
 LISTS = {
-    "#/nodes": "/v1/nodes", "#/queue": "/v1/queue", "#/queues": "/v1/queues", "#/pending": "/v1/pending", "#/policies": "/v1/policies",
-    "#/mesh": "/v1/members",
+    "#/nodes": "/v1/nodes", "#/queue": "/v1/queue", "#/queues": "/v1/queues", "#/pending": "/v1/pending",
+    "#/policies": "/v1/policies", "#/mesh": "/v1/members",
 }  # fmt: skip
 """What each view shows first, and its route."""
-NEVER = re.compile(r"No nodes\.|Nothing waits\.|No policies\.|No members are registered\.")
+NEVER = re.compile(r"No nodes\.|Nothing waits\.|There is no Queue|No policies\.|No members are registered\.")
 
 
 def rows(page: Page, name: str) -> Any:

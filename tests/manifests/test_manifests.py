@@ -74,7 +74,7 @@ def test_the_promised_overlays_are_there() -> None:
 
 @pytest.mark.parametrize("build", BUILDS)
 def test_everything_lies_in_our_namespace_once(build: str) -> None:
-    cluster_wide = {"Namespace", "PriorityClass", "ClusterRole", "ClusterRoleBinding"}
+    cluster_wide = {"Namespace", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
     seen = set()
     for document in rendered(build):
         name = (document["kind"], document["metadata"]["name"])

@@ -38,11 +38,13 @@ MORE = {"coordinator": ["--policy", "marl-dqn", "--metrics-every-s", "1"], "bind
 """A policy that looks at what nodes use makes the coordinator ask for it."""
 
 
-async def apply(mesh: Mesh, build: str) -> None:
-    """``kubectl apply -k``, as an operator does it."""
+PLUGINS_GROUPS = ROOT / "k8s/components/plugins-pod-groups/pod-groups.yaml"
+
+
+async def apply(mesh: Mesh, *what: str) -> None:
+    """``kubectl apply``, as an operator does it."""
     command = [
-        str(KUBECTL), "--kubeconfig", str(mesh.kubeconfig), "--cache-dir", str(mesh.folder / "cache"), "apply",
-        "-k", str(folder_of(build)),
+        str(KUBECTL), "--kubeconfig", str(mesh.kubeconfig), "--cache-dir", str(mesh.folder / "cache"), "apply", *what,
     ]  # fmt: skip
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -100,6 +102,21 @@ async def shown(
     raise AssertionError(f"the watch of {name} ended")
 
 
+async def gangs(world: World) -> None:
+    """A gang of each API that no node takes is told so on its own object."""
+    for api, spec, status in (
+        ("scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 2}}}, "conditions"),
+        ("scheduling.x-k8s.io/v1alpha1", {"minMember": 2}, "phase"),
+    ):
+        collection, name = f"/apis/{api}/namespaces/default/podgroups", f"gang-{status}"
+        await world.create(collection, "PodGroup", name, api=api, spec=spec)
+        label = {"labels": {"scheduling.x-k8s.io/pod-group": name}}
+        member: Json = {"schedulingGroup": {"podGroupName": name}} if status == "conditions" else label
+        for number in range(2):
+            await world.add_pod(f"{name}-{number}", cpu="64", **member)
+        await shown(world, collection, name, lambda o, s=status: (o.get("status") or {}).get(s))
+
+
 async def exercise(world: World) -> None:
     """Everything that any rule is for."""
     for name, value in (("low", 10), ("high", 1000)):
@@ -126,6 +143,7 @@ async def exercise(world: World) -> None:
     # too large for any node: a condition and an event
     await world.add_pod("huge", cpu="64")
     await world.until(lambda c: "huge" in c.pods and unschedulable(c.pods["huge"]), within_s=30, what="huge waits")
+    await gangs(world)
     # it waits for another reason, then for the first again: that event's series goes on
     for cordoned, reason in ((False, "2 Insufficient cpu"), (True, "1 node(s) were unschedulable")):
         await world.patch_node("n0", {"spec": {"unschedulable": cordoned}})
@@ -220,7 +238,8 @@ async def test_a_mesh_works_with_its_roles_uses_every_rule_and_shows_what_is_ask
     async with Mesh(
         tmp_path, coordinators=0, agents=2, binders=0, twin_flags=["--kubeconfig-scheme", "https", *flags]
     ) as mesh:
-        await apply(mesh, BUILD)
+        await apply(mesh, "-k", str(folder_of(BUILD)))
+        await apply(mesh, "-f", str(PLUGINS_GROUPS))
         # kubectl sends a token over TLS only; the same port speaks both, and here nobody needs the certificate
         mesh.api_url = mesh.api_url.replace("https://", "http://")
         world = World(mesh)

@@ -20,9 +20,11 @@ from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from services.coordinator.io.kube_writes import KubeWrites
 from shared.errors import WireError
-from shared.model.cluster_events import Listed
+from shared.model.cluster_events import Listed, ObjectChanged
+from shared.model.pod_group import PodGroup
 from shared.policy.registry import make_policy
 from shared.runtime.kube.watches import node_events, pod_events
+from shared.scheduling.state.object_changes import GROUP_SOURCES
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
 from shared.wire.records import AgentRecord, Drained, Paused
@@ -72,6 +74,7 @@ class MeshWorld(World):
         )  # fmt: skip
         self.control = seen.ControlSeen()
         self.disobeyed: list[str] = []
+        self.groups: dict[str, PodGroup] = {}
         self.binder = self.start_binder()
         for number in range(agents):
             self.start_agent(f"a{number}")
@@ -105,6 +108,7 @@ class MeshWorld(World):
         )
         self.inform(
             coordinator,
+            *self._groups_told(),
             Listed("nodes"),
             Listed("pods"),
             seen.IntentsListed(intents),
@@ -147,7 +151,7 @@ class MeshWorld(World):
                     coordinator.timer = instruction.at
                 case wanted.StepDown():
                     coordinator.stopped = instruction.reason
-                case wanted.EmitEvent() | wanted.PublishPartition() | wanted.Log():
+                case wanted.EmitEvent() | wanted.PublishPartition() | wanted.Log() | wanted.TellPodGroup():
                     pass
                 case _:
                     self._obeyed(coordinator.core, instruction)
@@ -159,9 +163,20 @@ class MeshWorld(World):
             self.disobeyed.append("an offer while paused")
         if isinstance(instruction, wanted.SendPlan):
             opened = core.ledger.plans[instruction.plan.plan_id]
+            if opened.sends == 1 and not opened.again:
+                self.disobeyed += partial(core, instruction.plan)
             for placement in instruction.plan.placements if opened.sends == 1 and not opened.again else ():
                 if core.state.drained.keys() & {placement.node, *placement.alternatives}:
                     self.disobeyed.append(f"a plan for drained {placement.node} or {placement.alternatives}")
+
+    def tell_group(self, group: PodGroup) -> None:
+        """A pod group came or changed; the coordinator hears of it at once."""
+        self.groups[group.key] = group
+        self.inform(self.coordinator, *self._groups_told())
+
+    def _groups_told(self) -> list[seen.Event]:
+        kind = {source: kind for kind, source in GROUP_SOURCES.items()}
+        return [ObjectChanged(kind[group.source], group.title, group) for group in self.groups.values()]
 
     def say(self, *, paused: bool | None = None, drained: set[str] | None = None) -> None:
         """An operator pauses, resumes, drains: it is in etcd, the coordinator hears of it later."""
@@ -286,3 +301,19 @@ class MeshWorld(World):
             self.waiting[binder.term, request] = Waiting(coordinator, binder, plan_id, heard)
         if not heard:
             self.inform(coordinator, seen.PlanFailed(plan_id, "peer_unknown", refused=False))
+
+
+def partial(core: Core, plan: Plan) -> list[str]:
+    """I5 in what is planned: gangs that would run with fewer members than their minimum, if all of it is bound."""
+    groups, planned = core.state.groups, {placement.unit: placement.uid for placement in plan.placements}
+    together = {unit for gang in plan.gangs for unit in gang.members}
+    wrong = []
+    for gang in plan.gangs:
+        bound = len(groups.members[gang.group].bound)
+        if len(gang.members) < gang.min_count or bound + gang.min_count < groups.minimum(gang.group):
+            wrong.append(f"I5: plan {plan.plan_id} has {len(gang.members)} of {gang.group} beside {bound}")
+    for unit in planned.keys() - together:
+        key = groups.key_of.get(planned[unit], "")
+        if key and len(groups.members[key].bound) + 1 < groups.minimum(key):
+            wrong.append(f"I5: plan {plan.plan_id} has a lone member of {key}, which has not its minimum")
+    return wrong

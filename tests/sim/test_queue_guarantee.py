@@ -21,8 +21,8 @@ from shared.model.labels import selector_of_labels
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import prefilter
-from shared.scheduling.preemption.preemption import plan_preemption
 from shared.scheduling.places import Place
+from shared.scheduling.preemption.preemption import plan_preemption
 from shared.scheduling.queue_moves import QueueSettings
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import make_node, make_pod

@@ -61,8 +61,9 @@ class InFlightGang:
     """One gang on its way. ``min_count``: so many members are to be bound, ``bound`` counts those that are.
 
     ``members``: those not settled yet, by uid, in order of preference. ``leaving``: how many of them are being given
-    up. ``parts``: what its intent in etcd names, value by value (the first is the head's). ``unwritten``: unit keys of
-    values that wait for their first transaction; ``changed``: indexes of parts that etcd does not show as they are.
+    up. ``probe``: whose Binding was sent last while nobody was bound. ``parts``: what its intent in etcd names, value
+    by value (the first is the head's). ``unwritten``: unit keys of values that wait for their first transaction;
+    ``changed``: indexes of parts that etcd does not show as they are.
     """
 
     key: str
@@ -76,6 +77,7 @@ class InFlightGang:
     stage: GangStage = GangStage.GATHERING
     bound: int = 0
     leaving: int = 0
+    probe: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
     parts: list[dict[str, IntentPod]] = field(default_factory=list)
@@ -92,10 +94,16 @@ class InFlightGang:
         """Whether the minimum cannot be met any more."""
         return self.bound + len(self.members) - self.leaving < self.min_count
 
-    @property
-    def probing(self) -> bool:
-        """Whether nobody is bound yet, and a Binding that is refused would decide for all."""
-        return not self.bound and self.min_count > 1
+    def at_once(self, most: int) -> int:
+        """How many of its Bindings may be in flight, of ``most``.
+
+        While nobody is bound a Binding that is refused would decide for all: then one, and none while it is not known
+        what became of the last.
+        """
+        if self.bound or self.min_count <= 1:
+            return most
+        probe = self.members.get(self.probe)
+        return int(probe is None or probe.stage not in _UNCLEAR | {Stage.RENEWING})
 
     def needs(self, member: InFlightBinding) -> bool:
         """Whether the committed gang cannot do without the member, while nobody is bound: it ends with the others."""

@@ -86,7 +86,7 @@ class BindingCycle:
     def bind(self) -> None:
         """Send Bindings while there is room for them in flight."""
         state = self._state
-        while (uid := self.line.next(state.now, self._probing)) is not None:
+        while (uid := self.line.next(state.now, self._at_once)) is not None:
             binding = state.in_flight.get(uid)
             if binding is None or binding.stage is not Stage.COMMITTED or binding.withdrawing is not None:
                 continue
@@ -101,12 +101,14 @@ class BindingCycle:
                 binding.bind_us = max(1, round((state.now - binding.arrived) * 1e6))
             self.line.sent(uid, binding.gang)
             self._state.stats.bindings += 1
+            if gang is not None and not gang.bound:
+                gang.probe = uid
             step = "" if gang is None else "gang_next" if gang.bound else "gang_first"
             state.emit(Bind(binding.attempts, binding.request(), binding.cause_id, step))
 
-    def _probing(self, key: str) -> bool:
+    def _at_once(self, key: str, most: int) -> int:
         gang = self._state.gangs.get(key)
-        return gang is not None and gang.probing
+        return gang.at_once(most) if gang is not None else most
 
     def may_go(self, binding: InFlightBinding) -> bool:
         """Whether the committed unit can be bound now; one that has to wait, or is given up, cannot."""
@@ -364,6 +366,7 @@ class BindingCycle:
         gang.note(binding, reason)
         binding.reason = reason
         self._give_up(binding, outcome)
+        self._state.touch(gang.key)
 
     def end(self, binding: InFlightBinding, outcome: Outcome, *, node: str = "", reason: str = "") -> None:
         """The end of a unit: its account, its intent, its plans."""

@@ -3,9 +3,9 @@
 Lone pods go first come, first served; after each comes a member of a gang, if one waits. Gangs go one after another, so
 that the members of one are bound close together; after a second, a gang that is still first goes to the end. What a
 slow or hanging webhook can hold is bounded: one gang at most half of the Bindings in flight, all gangs three quarters.
-Until one of its members is bound a gang has one Binding out, the probe: what refuses one member mostly refuses all, and
-a gang that breaks before anybody is bound can be given back whole. It costs one answer of the API server, some
-milliseconds, between the first and the last member.
+Until one of its members is bound a gang has one Binding out, the probe, and no other before it is known what became of
+it: what refuses one member mostly refuses all, and a gang that breaks before anybody is bound can be given back whole.
+It costs one answer of the API server, some milliseconds, between the first and the last member.
 
 Not its job: whether a unit may be bound (``binding_cycle.py``).
 """
@@ -41,11 +41,11 @@ class Line:
         else:
             self._pods.append(uid)
 
-    def next(self, now: float, probing: Callable[[str], bool]) -> str | None:
-        """The unit whose turn it is; None: nobody waits, or no room. ``probing``: whether a gang may have one only."""
+    def next(self, now: float, at_once: Callable[[str, int], int]) -> str | None:
+        """The unit whose turn it is; None: nobody waits, or no room. ``at_once``: Bindings a gang may have, of most."""
         if self.in_flight >= self._room:
             return None
-        gang = self._gang(now, probing) if self._gangs else ""
+        gang = self._gang(now, at_once) if self._gangs else ""
         if self._pods and (not gang or not self._pod_went):
             self._pod_went = True
             return self._pods.popleft()
@@ -87,8 +87,8 @@ class Line:
         """Everybody who waits."""
         return {*self._pods, *(uid for members in self._gangs.values() for uid in members)}
 
-    def _gang(self, now: float, probing: Callable[[str], bool]) -> str:
-        """The gang whose turn it is. Passes over those alone that have a Binding out, which are few."""
+    def _gang(self, now: float, at_once: Callable[[str, int], int]) -> str:
+        """The gang whose turn it is. Passes over those alone that wait for the answer to a call, which are few."""
         if sum(self._sent.values()) >= self._gangs_room:
             return ""
         head = next(iter(self._gangs))
@@ -100,6 +100,6 @@ class Line:
             self._head_since = now
         most = max(1, self._room // 2)
         for gang in self._gangs:
-            if self._sent.get(gang, 0) < (1 if probing(gang) else most):
+            if self._sent.get(gang, 0) < at_once(gang, most):
                 return gang
         return ""

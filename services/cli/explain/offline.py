@@ -23,9 +23,9 @@ from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, Obj
 from shared.kube.cluster_objects import AskedInput, Question
 from shared.kube.convert import node_from_api, owner_of, pod_from_api
 from shared.kube.convert_relations import images_of, node_images
+from shared.kube.pod_groups import native_group
 from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
-from shared.model.pod_group import PodGroup, Source, group_key
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.groups_whatif import what_if_units
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
@@ -149,14 +149,10 @@ def _units_json(state: ClusterState, asked: AskedInput) -> dict[str, Any]:
     """The oracle's form of what becomes of all pending pods; ``reordered``: groups that it would not
     place, and the mesh would."""
     for item in asked.pod_groups or ():
-        meta, gang = item.metadata, item.spec.scheduling_policy.gang
-        namespace = meta.namespace or ""
-        if gang is not None and gang.min_count < 1:
-            raise ObjectError(f"{gang.min_count} is below 1; give 1 or more", field=f"PodGroup {meta.name} minCount")
-        key = group_key(Source.NATIVE, namespace, meta.name)
-        count = gang.min_count if gang is not None else 1
-        group = PodGroup(key, Source.NATIVE, namespace, meta.name, gang=gang is not None, min_count=count)
-        put_object(state, "podgroups", f"{namespace}/{meta.name}", group)
+        group = native_group(item)
+        if group.problem:
+            raise ObjectError(group.problem, field=f"PodGroup {group.title}")
+        put_object(state, "podgroups", group.title, group)
     pods = load_pods(asked)
     names = {pod.uid: pod.name for pod in pods}
     found = what_if_units(state, pods, max(1, asked.cycles))

@@ -112,4 +112,3 @@ def _group(document: Json) -> dict[str, Any]:
 def _map(value: Json, name: str) -> Json:
     found = value.get(name)
     return found if isinstance(found, Mapping) else {}
-

@@ -17,7 +17,7 @@ from services.cli.terminal.tables import age, printable
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
 
-PLACES = ("active", "backoff", "unschedulable", "in_flight")
+PLACES = ("active", "backoff", "unschedulable", "gated", "in_flight")
 
 QUEUED_PODS = Kind(
     title="QueuedPod",
@@ -45,7 +45,7 @@ QUEUED_PODS = Kind(
 @watch_option
 @list_options(QUEUED_PODS)
 def pending_pods(place: str | None, watch: bool, wanted: Wanted, **server: Any) -> None:
-    """List the pods that wait: where in the scheduling queue, how long, how often tried, and which rules refused them."""
+    """List the pods that wait: their place in the scheduling queue, how long, how often tried, who refused them."""
 
     async def look(client: AdminClient) -> Found:
         found = await client.list_document(

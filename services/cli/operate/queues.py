@@ -25,6 +25,7 @@ from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
 
+MANIFEST = click.Path(path_type=Path, allow_dash=True)
 CPU, MEMORY = "cpu_millis", "memory_bytes"
 DISPLACED_SHOWN = 10
 MOST_MEMBERS = 4096
@@ -169,11 +170,13 @@ def show_queues(name: str | None, watch: bool, wanted: Wanted, **server: Any) ->
 
 @queue.command()
 @click.argument("name", required=False, shell_complete=complete_queues)
-@click.option("-f", "--filename", type=click.Path(path_type=Path, allow_dash=True), help="A Job, PodGroup or pod as YAML.")
+@click.option("-f", "--filename", type=MANIFEST, help="A Job, PodGroup or pod as YAML; - for stdin.")
 @click.option("-n", "--namespace", default="", help="Of the job.  [default: the file's, or default]")
 @click.option("--members", type=click.IntRange(1, MOST_MEMBERS), help="Pods of the job.  [default: the file's, or 1]")
 @click.option("--min-count", type=click.IntRange(1, MOST_MEMBERS), help="So many run at once, or none.  [default: all]")
-@click.option("--request", "requests", multiple=True, metavar="NAME=AMOUNT", help="Of each member, as cpu=2; repeatable.")
+@click.option(
+    "--request", "requests", multiple=True, metavar="NAME=AMOUNT", help="Of each member, as cpu=2; repeatable."
+)
 @click.option("--priority", type=int, help="The job's.  [default: the file's, or 0]")
 @output_option
 @list_server_options
@@ -229,9 +232,13 @@ def queue_lines(queue: Json) -> list[str]:
             lines.append(f"  {word:<10} at most {_amounts(queue[name])}")
     if queue.get("reclaim"):
         after, least = age(queue.get("reclaim_after_s")), age(queue.get("min_run_s"))
-        lines.append(f"  reclaim    what it lent is taken back after {after}, from pods that have run for {least}")
+        lines.append(
+            f"  reclaim    what it lent is taken back after {after}; what it borrows runs for {least} at least"
+        )
     if queue.get("half_life_s") is not None:
-        lines.append(f"  history    past use counts, halved every {age(queue['half_life_s'])}: {_amounts(queue['past'])}")
+        lines.append(
+            f"  history    past use counts, halved every {age(queue['half_life_s'])}: {_amounts(queue['past'])}"
+        )
     resources: Sequence[Json] = queue.get("resources") or ()
     if resources:
         lines += ["", *RESOURCES.lines(resources)]
@@ -266,7 +273,8 @@ def simulated_lines(found: Json) -> list[str]:
         lines.append(f"  room       {found['fits']} of {found.get('members')} members fit on the nodes as they are")
     displaced: Sequence[Json] = found.get("displaced") or ()
     for one in displaced[:DISPLACED_SHOWN]:
-        told = f"{one.get('pod')} on {one.get('node')}, queue {one.get('queue') or NONE}, priority {one.get('priority')}"
+        told = f"{one.get('pod')} on {one.get('node')}, queue {one.get('queue') or NONE}"
+        told += f", priority {one.get('priority')}"
         lines.append(printable(f"  displaces  {told}"))
     if len(displaced) > DISPLACED_SHOWN:
         lines.append(f"             and {len(displaced) - DISPLACED_SHOWN} more pods")

@@ -65,7 +65,7 @@ def overview_lines(found: Json, *, colour: bool = False) -> list[str]:
 
 def _queue(found: Json) -> str:
     """Every place, and those that are not queued at all where the leader tells them."""
-    more = {name: found[name] for name in ("gated", "unsupported") if name in found}
+    more = {name: found[name] for name in ("unsupported",) if name in found}
     return _counts({place: found.get(place, 0) for place in PLACES} | more)
 
 

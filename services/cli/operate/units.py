@@ -165,7 +165,8 @@ def unit_head(unit: Json) -> list[str]:
         lines.append(f"  topology   one value of {printable(str(topology.get('key')))}, {how}{domain}")
     if unit.get("gang"):
         held = f"; capacity is held for {age(unit['timeout_s'])}" if unit.get("timeout_s") is not None else ""
-        lines.append(f"  if broken  {unit.get('on_broken')}{held}; preempted {'whole' if unit.get('whole') else 'singly'}")
+        how = "whole" if unit.get("whole") else "singly"
+        lines.append(f"  if broken  {unit.get('on_broken')}{held}; preempted {how}")
     condition = unit.get("condition")
     if isinstance(condition, Mapping):
         told = f"{condition.get('type')}={condition.get('status')} {condition.get('reason')}"

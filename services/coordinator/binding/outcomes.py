@@ -14,7 +14,8 @@ from services.coordinator.core.intake import PodIntake
 from services.coordinator.core.state import State
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
-from services.coordinator.preemption.search import Preemptor
+from services.coordinator.groups.breaking import evicted_with_group
+from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.status.reporter import scheduled_event
 from shared.model.unit import cause_id
 from shared.wire.messages import Outcome, PlacementResult, Plan
@@ -33,14 +34,14 @@ class Outcomes:
 
     def __init__(
         self, state: State, ledger: Ledger, pods: PodIntake, takeover: Takeover, failures: FailureHandler,
-        preemptor: Preemptor,
+        nominations: Nominations,
     ) -> None:  # fmt: skip
         self._state = state
         self._ledger = ledger
         self._pods = pods
         self._takeover = takeover
         self._failures = failures
-        self._preemptor = preemptor
+        self._nominations = nominations
 
     def answered(self, event: PlanAnswered) -> None:
         """The binder answered a plan; an answer to a plan that is not open changes nothing (I9)."""
@@ -70,12 +71,15 @@ class Outcomes:
                 self._apply(placed, result)
             elif result.outcome == Outcome.BOUND:
                 stats.bound += 1  # the watch was faster than the answer
+        if plan.gangs:
+            tried_at = zip(plan.placements, open_plan.tried, strict=True)
+            self._count_gangs(plan, results, {placement.unit: tried[1] for placement, tried in tried_at})
         if elapsed_s >= LONG_POLL_S:
             self._ask_again(plan)
         asked = {eviction.uid: eviction for eviction in plan.evictions}
         for evicted in event.result.evictions:
-            if evicted.uid in asked:
-                self._preemptor.evicted(asked[evicted.uid], evicted)
+            if evicted.uid in asked and not evicted_with_group(self._state, asked[evicted.uid], evicted):
+                self._nominations.evicted(asked[evicted.uid], evicted)
 
     def _tell(self, plan: Plan, results: list[PlacementResult], round_trip_s: float) -> None:
         """One line per plan, and for those who look closer one per pod."""
@@ -98,6 +102,26 @@ class Outcomes:
                 cause_id=cause_id(state.term, placement.unit),
             )
 
+    def _count_gangs(self, plan: Plan, results: list[PlacementResult], taken_at: dict[int, float]) -> None:
+        """A gang is bound to its minimum, or not at all, unless the API server refuses Bindings for good. ``taken_at``:
+        when each unit was taken off the queue."""
+        of_unit = {result.unit: result.outcome for result in results}
+        settled_us = {r.unit: r.settled_us for r in results if r.outcome == Outcome.BOUND and r.settled_us}
+        for gang in plan.gangs:
+            outcomes = [of_unit.get(unit, Outcome.UNRESOLVED) for unit in gang.members]
+            bound = sum(outcome in (Outcome.BOUND, Outcome.ELSEWHERE) for outcome in outcomes)
+            if bound and bound >= gang.min_count:
+                ends_us = [settled_us[unit] for unit in gang.members if unit in settled_us]
+                stats, began = self._state.stats, min(taken_at[unit] for unit in gang.members)
+                stats.gang_attempts_s.append(("scheduled", max(0.0, self._state.now - began)))
+                stats.gang_spans_s.append((max(ends_us) - min(ends_us)) / 1e6 if ends_us else 0.0)
+            if Outcome.UNRESOLVED not in outcomes and 0 < bound < gang.min_count:
+                self._state.stats.gangs_partial += 1
+                self._state.log(
+                    "gang_partly_bound", level="warning", group=gang.group, bound=bound, lacking=gang.min_count - bound,
+                    cause_id=cause_id(plan.term, gang.unit),
+                )  # fmt: skip
+
     def failed(self, event: PlanFailed) -> None:
         """The plan was not answered; if it was refused for what it is, its units go back."""
         plan = self._ledger.failed(event)
@@ -106,7 +130,7 @@ class Outcomes:
             if placed is not None and plan is not None and placed.plan_id == plan.plan_id:
                 self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True)
         for eviction in plan.evictions if plan is not None else ():
-            self._preemptor.failed(eviction.preemptor)
+            self._nominations.not_asked(eviction)
 
     def fetched(self, event: PodFetched) -> None:
         """What the API server says about a pod that was looked up."""

@@ -49,8 +49,10 @@ from services.coordinator.core.validate import validate
 from services.coordinator.cycle.cycle import Cycle, Parts
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.groups.breaking import Breaker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.groups.keeper import GroupKeeper
+from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.rollout.evaluation import RolloutEvaluation
 from services.coordinator.rollout.variants import Variants
@@ -89,7 +91,8 @@ class Core:
         self.takeover = Takeover(state, kinds)
         self.reporter = StatusReporter(state)
         self.ledger = Ledger(state, self.reporter)
-        self.preemptor = Preemptor(state, self.ledger, self.reporter)
+        self.nominations = Nominations(state, self.ledger, self.reporter)
+        self.preemptor = Preemptor(state, self.nominations, self.reporter)
         self.requeuer = Requeuer(state, self.preemptor)
         self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
         self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
@@ -97,11 +100,11 @@ class Core:
         self.variants = Variants(state)
         self.evaluation = RolloutEvaluation(state, self.variants)
         group_reporter = GroupReporter(state, self.reporter)
-        self.groups = GroupKeeper(state, group_reporter)
+        self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger, self.reporter))
         self.together = GroupFailures(state, self.failures.conflicts, group_reporter, self.requeuer)
         parts = Parts(self.failures, self.together, self.requeuer)
         self.cycle = Cycle(state, self.registry, self.variants, self.ledger, parts)
-        self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.preemptor)
+        self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.nominations)
         self.control = OperatorControl(state, self.intake, self.evaluation)
         self._timer: float | None = None
         self._queue_swept_at = 0.0
@@ -166,11 +169,11 @@ class Core:
                 self.outcomes.fetched(event)
             case ConditionFailed():
                 if self.reporter.failed(event):
-                    self.preemptor.unstored(event.uid)
+                    self.nominations.unstored(event.uid)
             case ConditionWritten():
                 self.reporter.written(event.uid)
             case NominationStored():
-                self.preemptor.stored(event.uid, event.node)
+                self.nominations.stored(event.uid, event.node)
             case PointerSeen():
                 self.evaluation.seen(event.pointer)
             case ControlSeen():

@@ -82,7 +82,7 @@ class Stats:
     gangs_refused: int = 0
     """Times a pod group had no room for its minimum, and none of it was placed."""
     gangs_partial: int = 0
-    """Gangs that a plan left with fewer members bound than their minimum; stays 0."""
+    """Gangs of which a plan left some members bound, fewer than their minimum: 0 unless Bindings are refused."""
     inherited_intents: int = 0
     """Intents of an earlier term found at the takeover."""
     latencies_s: list[float] = field(default_factory=list)
@@ -96,6 +96,12 @@ class Stats:
     victims_s: list[int] = field(default_factory=list)
     """Of nominations made since then: how many pods are to leave."""
 
+    gang_attempts_s: list[tuple[str, float]] = field(default_factory=list)
+    """Of attempts at pod groups ended since then: result (scheduled, unschedulable), and from taking them off the
+    queue."""
+    gang_spans_s: list[float] = field(default_factory=list)
+    """Of gangs bound since then: between the first and the last Binding."""
+
     def take_samples(self) -> tuple[list[float], list[float]]:
         """Hand over (latencies, rounds), for the quantiles kept outside the core."""
         taken = self.latencies_s, self.rounds_s
@@ -106,6 +112,12 @@ class Stats:
         """Hand over (attempts, scheduled, victims), for the histograms kept outside the core."""
         taken = self.attempts_s, self.scheduled_s, self.victims_s
         self.attempts_s, self.scheduled_s, self.victims_s = [], [], []
+        return taken
+
+    def take_gangs(self) -> tuple[list[tuple[str, float]], list[float]]:
+        """Hand over (attempts, spans) of pod groups, for the histograms kept outside the core."""
+        taken = self.gang_attempts_s, self.gang_spans_s
+        self.gang_attempts_s, self.gang_spans_s = [], []
         return taken
 
     def as_dict(self) -> dict[str, int]:

@@ -83,8 +83,8 @@ class PodIntake:
             self._regroup(pod)
         if (self._takeover.held or not state.started) and self._takeover.keep(pod):
             return
-        if uid in self._preemptor.nominations:
-            pod = self._preemptor.as_nominated(pod)
+        if uid in self._preemptor.nominations.made:
+            pod = self._preemptor.nominations.as_nominated(pod)
         entry = state.queue.entries.get(uid)
         if entry is None:
             state.stats.pods_seen += 1
@@ -131,7 +131,9 @@ class PodIntake:
         """Bound (by anybody) or finished: it is not pending any more, and counts where it runs."""
         state, requeuer = self._state, self._requeuer
         if pod.group or pod.uid in state.groups.key_of:
-            if pod.finished or pod.terminating:
+            if pod.phase == "Succeeded":
+                state.groups.see_done(pod)
+            elif pod.finished or pod.terminating:
                 state.groups.see_gone(pod.uid)
             else:
                 state.groups.see_bound(pod)
@@ -141,8 +143,8 @@ class PodIntake:
             return
         before, stood = state.cache.accounts.get(pod.uid), state.cluster.index.get(pod.uid)
         state.cluster.observe(pod)
-        if pod.uid in self._preemptor.landing:
-            self._preemptor.landed(pod)
+        if pod.uid in self._preemptor.nominations.landing:
+            self._preemptor.nominations.landed(pod)
         self._drop(pod.uid)
         if before is None or before.assumed_at is not None:
             requeuer.pod_changed(pod, ClusterEvent.POD_ADDED)

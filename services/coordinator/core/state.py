@@ -13,14 +13,17 @@ from services.coordinator.core.counters import Stats
 from services.coordinator.core.decisions import Recent
 from services.coordinator.core.instructions import Instruction, Log
 from services.coordinator.cycle.constraints import Constraints
+from services.coordinator.groups.domains import DomainKeeper
 from services.coordinator.preemption.evictions import Evicted
 from shared.model.node import Condition
 from shared.model.pod import Pod
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import PodGroups
 from shared.scheduling.queue import PodQueue
+from shared.scheduling.queues.tree import QueueTree
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.wire.records import Drained, Paused
@@ -77,6 +80,8 @@ class CoreSettings:
     """True: disruption budgets are never violated; False: they are where no other victims would do."""
     objects_grace_s: float = 5.0
     """How long a new leader waits for lists of other kinds than pods, nodes, agents and intents; then it begins."""
+    gang_timeout_s: float = 300.0
+    """How long nodes are kept for a gang that does not come about, and a broken one is waited for."""
     speed: float = 1.0
     """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
     validate: bool = False
@@ -119,6 +124,9 @@ class State:
     queue: PodQueue = field(default_factory=PodQueue)
     groups: PodGroups = field(init=False)
     """Which members every pod group has."""
+    queues: QueueTree = field(default_factory=QueueTree)
+    """The Queue objects as a tree, with the units that wait and the pods that count."""
+    domains: DomainKeeper = field(init=False)
     gated: set[str] = field(default_factory=set)
     """Our pods that are not tried because of their scheduling gates, by uid."""
     untried: dict[str, tuple[Pod, float]] = field(default_factory=dict)
@@ -146,8 +154,14 @@ class State:
         self.feasibility = FeasibilityCache(
             self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES
         )
-        self.constraints = Constraints(self.cluster, self.feasibility)
         self.groups = PodGroups(self.cluster.pod_groups, self.scheduler_name)
+        self.domains = DomainKeeper(self.cluster, self.feasibility, self.groups)
+        self.constraints = Constraints(self.cluster, self.feasibility, self.domains)
+
+    @property
+    def gated_count(self) -> int:
+        """Our pods that are not tried because of their scheduling gates, or of their pod group."""
+        return len(self.gated) + self.queue.count()[Place.GATED]
 
     def attempted(self, uid: str, result: str) -> None:
         """An attempt to place the pod in flight ended as ``result`` (unschedulable, error); told before it moves on."""

@@ -233,13 +233,16 @@ class GuidedSeats:
         """Whether other nodes than those answered may be right for units that got none, now that some did."""
         return bool(self._choices)
 
-    def take(self, unit: Unit) -> bool:
-        """Assume the unit on the best of the answered nodes that is right for it now; False where none is."""
+    def take(self, unit: Unit, only: str = "") -> bool:
+        """Assume the unit on the best of the answered nodes that is right for it now; False where none is. ``only``:
+        on no other node than this."""
         state = self._state
         guidance = state.constraints.judge(unit.pod)
         ranked: list[_Node] = []
         if guidance.rejection is None:
             ranked = _ranked(state, self._conflicts, unit, guidance, self._offered, self._nodes)
+        if only:
+            ranked = [node for node in ranked if node.head.name == only]
         pod_class = unit.pod.pod_class
         allowed = state.feasibility.static_verdict(pod_class).mask
         chosen = next((node for node in ranked if _takes(state, pod_class, allowed, node.head)), None)

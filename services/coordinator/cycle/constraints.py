@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from services.coordinator.groups.domains import DomainKeeper
 from shared.model.pod import Pod
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.cycle.constraints import Guidance, guidance_for, needs_guidance
@@ -23,6 +24,7 @@ from shared.scheduling.cycle.filtering import diagnose, run_filters
 from shared.scheduling.cycle.prefilter import NODE_AFFINITY, Prefiltered, prefilter
 from shared.scheduling.filters.topology_spread import TopologySpread
 from shared.scheduling.framework import ClusterRule
+from shared.scheduling.groups.trial import OUTSIDE
 from shared.scheduling.parked_groups import group_key
 from shared.scheduling.preemption.resolvable import Openable, openable
 from shared.scheduling.state.cluster_state import ClusterState
@@ -35,8 +37,9 @@ KEPT = 1024
 class Constraints:
     """Guidance per template, kept until anything that it rests on changes."""
 
-    def __init__(self, cluster: ClusterState, feasibility: FeasibilityCache) -> None:
+    def __init__(self, cluster: ClusterState, feasibility: FeasibilityCache, domains: DomainKeeper) -> None:
         self._cluster = cluster
+        self._domains = domains
         self._feasibility = feasibility
         self._stamp: tuple[int, int, int] = (-1, -1, -1)
         self._guidance: dict[Hashable, Guidance] = {}
@@ -47,7 +50,14 @@ class Constraints:
 
     def template(self, pod: Pod) -> Hashable | None:
         """What pods must share to be judged alike; None for a pod that its nodes alone decide about."""
+        if pod.group and self._domains.of(pod) is not None:
+            return self._alike_now(pod)
         return template_of(pod) if needs_guidance(self._cluster, self._feasibility, pod) else None
+
+    def _alike_now(self, pod: Pod) -> Hashable:
+        """What pods must share to be judged alike as things stand: of members of pod groups their domain too."""
+        template = template_of(pod)
+        return (self._domains.of(pod), template) if pod.group else template
 
     def judge(self, pod: Pod) -> Guidance:
         """The guidance for the pod as everything stands now, what is assumed included.
@@ -55,7 +65,7 @@ class Constraints:
         A pod with a nominated node that takes it is guided there alone (kube-scheduler ``schedule_one.go``).
         """
         self._renew()
-        key = template_of(pod)
+        key = self._alike_now(pod)
         known = self._guidance.get(key)
         if known is None:
             known = self._guidance[key] = self._nominated_first(pod)
@@ -75,6 +85,8 @@ class Constraints:
     def rejecting_at(self, pod: Pod, row: int) -> str:
         """The plugin that keeps the pod from one node now; "" if it takes the pod."""
         name = self._cluster.table.names[row]
+        if pod.group and (domain := self._domains.of(pod)) is not None and not self._domains.rows(domain)[row]:
+            return OUTSIDE
         local = check_placement(self._feasibility, pod.pod_class, name)
         if local is not None:
             return local.plugin
@@ -107,6 +119,10 @@ class Constraints:
         known = self._openable.get(key)
         if known is None:
             known = self._openable[key] = openable(self._cluster, self._feasibility, prefiltered)
+        domain = self._domains.of(pod) if pod.group else None
+        if domain is not None:
+            inside = self._domains.rows(domain)
+            return replace(known, rows=[row for row in known.rows if inside[row]])
         return known
 
     def waits(self, pod: Pod) -> frozenset[str]:
@@ -114,7 +130,7 @@ class Constraints:
         guidance = self.judge(pod)
         if guidance.rejection is not None or not self.fits_nowhere(pod):
             return frozenset()
-        key = template_of(pod)
+        key = self._alike_now(pod)
         known = self._waits.get(key)
         if known is None:
             known = self._waits[key] = self._held_by(guidance)
@@ -136,6 +152,10 @@ class Constraints:
 
     def diagnosis(self, pod: Pod) -> Diagnosis:
         """Why no node takes the pod, over all nodes."""
+        if pod.group and self._domains.of(pod) is not None:
+            confined = self._domains.diagnosis(pod)
+            if confined is not None:
+                return confined
         prefiltered = self.prefiltered(pod)
         key = _alike(prefiltered)
         known = self._diagnoses.get(key)
@@ -157,6 +177,10 @@ class Constraints:
 
     def _nominated_first(self, pod: Pod) -> Guidance:
         guidance = guidance_for(self._cluster, self._feasibility, pod)
+        domain = self._domains.of(pod) if pod.group else None
+        if domain is not None and guidance.rejection is None:
+            inside = self._feasibility.of(pod.pod_class).mask if guidance.mask is None else guidance.mask
+            guidance = replace(guidance, mask=inside & self._domains.rows(domain))
         row = self._cluster.table.row_of.get(pod.nominated_node) if pod.nominated_node else None
         if row is None or guidance.rejection is not None:
             return guidance

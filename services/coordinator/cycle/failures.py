@@ -155,7 +155,7 @@ class FailureHandler:
         state = self._state
         state.queue.remove(pod.uid)
         state.cluster.withdraw_nomination(pod.uid)
-        self._preemptor.forget(pod.uid)
+        self._preemptor.nominations.forget(pod.uid)
         self._requeuer.attempt_ended(pod.uid)
         before, since = state.untried.get(pod.uid, (None, state.now))
         state.untried[pod.uid] = pod, since
@@ -171,8 +171,9 @@ class FailureHandler:
             self._reporter.forget(uid)
         if uid in self.conflicts.races:
             self.conflicts.forget(uid)
-        if self._preemptor.nominations or self._preemptor.landing:
-            self._preemptor.forget(uid)
+        nominations = self._preemptor.nominations
+        if nominations.made or nominations.landing:
+            nominations.forget(uid)
         self._requeuer.attempt_ended(uid)
         self._state.untried.pop(uid, None)
 

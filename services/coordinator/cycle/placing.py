@@ -105,7 +105,7 @@ class Placer:
                 break
             left -= 1
             number = current.class_of[unit.number]
-            if self._same(unit, current.groups[number]) and every[number].take(unit):
+            if self._same(unit, current.groups[number]) and _seated(every[number], unit, item):
                 taken.append(unit)
         if taken and len(taken) >= lacking:
             self._together.placed(item.key, [unit.pod for unit in item.units], {unit.pod.uid for unit in taken})
@@ -172,6 +172,11 @@ class Placer:
             unit, pod.uid, pod.namespace, pod.name, pod.resource_version, choice.node, list(choice.alternatives),
             policy, version, choice.answer.score, waited_us,
         )  # fmt: skip
+
+
+def _seated(seats: Seats, unit: Unit, item: Together) -> bool:
+    only = item.nodes.get(unit.pod.uid, "")
+    return seats.take(unit, only) if isinstance(seats, GuidedSeats) else seats.take(unit)
 
 
 def _silent(missing: int, unowned: int) -> str:

@@ -26,6 +26,7 @@ from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.model.resources import PODS
 from shared.scheduling.cycle.room import room_for
+from shared.scheduling.groups.trial import OUTSIDE
 from shared.scheduling.matching.pod_terms import means, own_condition
 from shared.scheduling.parked_groups import RELATIONAL, Group, Room
 from shared.scheduling.places import ClusterEvent, OwnEvent
@@ -296,6 +297,8 @@ class Requeuer:
             return 1
         plugin = state.constraints.rejecting_at(pod, row)
         if plugin:
+            if plugin == OUTSIDE:
+                return 3
             if plugin in RELATIONAL and plugin not in group.plugins:
                 state.queue.waiting.blame(group, frozenset((plugin,)))
             self._look_for_victims(group, row)

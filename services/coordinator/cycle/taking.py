@@ -7,8 +7,10 @@ together: none is offered unless its minimum may be reached.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Classes, Group, KnownClass
@@ -17,6 +19,7 @@ from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.rollout.variants import Variants
 from shared.model.pod import Pod
 from shared.model.unit import Unit
+from shared.scheduling.state.node_table import BoolArray
 from shared.wire.messages import MAX_UNITS
 
 WORK_PER_TURN = 160
@@ -28,13 +31,14 @@ WORK_IN_FULL = 10
 
 @dataclass(slots=True)
 class Together:
-    """Units that are placed together: members of pod group ``key``, in the order in which they are tried, of which at
-    least ``lacking`` must be. ``number`` is that of the whole."""
+    """Units that are placed together: members of pod group ``key``, in the order in which they are tried, of which so
+    many as the group lacks must be. ``number`` is that of the whole; ``nodes``: by uid where a member is to go, and
+    nowhere else."""
 
     key: str
     number: int
     units: list[Unit]
-    lacking: int
+    nodes: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -60,6 +64,8 @@ class _Judged:
     guided: bool
     candidate: bool
     looks: bool
+    rows: BoolArray | None = None
+    """The only nodes that may be answered with; None: all that the guidance leaves."""
 
 
 class Taker:
@@ -124,11 +130,16 @@ class Taker:
 
     def _take_together(self, pods: list[Pod], taken: Taken) -> bool:
         """As ``_take_alone``, of members of a pod group: all of them are in one offer."""
-        state = self._state
-        key = pods[0].group
-        lacking = state.groups.lacking(key)
-        templates = [state.constraints.template(pod) for pod in pods]
-        judged = [self._judge(pod, template) for pod, template in zip(pods, templates, strict=True)]
+        state, key = self._state, pods[0].group
+        outlook = self._together.examine(key, pods)
+        taken.work += outlook.work
+        if outlook.short is not None:
+            self._together.park(key, pods, outlook.short)
+            return True
+        pods = list(outlook.pods)
+        if outlook.domain is not None:
+            state.domains.chosen[key] = outlook.domain
+        judged = [self._judge_member(pod, outlook.nodes) for pod in pods]
         known = {one.known.id: one.known for one in judged}
         size_bytes = sum(one.size_bytes for number, one in known.items() if number not in taken.groups)
         if max(one.size_bytes for one in known.values()) > MAX_CLASS_BYTES or (
@@ -139,18 +150,13 @@ class Taker:
             return True
         full = taken.size_bytes + size_bytes > MAX_ROUND_BYTES or len(taken.class_of) + len(pods) > MAX_UNITS
         if full and taken.class_of:
-            state.queue.retry_group(key, state.now, failed=False)
+            self._together.retry(key)
             return False
-        shortfall, work = self._together.shortfall(pods, lacking)
-        taken.work += work
-        if shortfall is not None:
-            self._together.park(key, pods, shortfall)
-            return True
         entries = state.queue.entries
         units = [Unit(self.number(), (pod,), entries[pod.uid].able_since) for pod in pods]
         for unit, one in zip(units, judged, strict=True):
             self._add(unit, one, taken)
-        taken.order.append(Together(key, self.number(), units, lacking))
+        taken.order.append(Together(key, self.number(), units, outlook.nodes))
         taken.together += 1
         return True
 
@@ -161,6 +167,18 @@ class Taker:
         key = variants.key(pod, template, candidate=candidate) if candidate or looks else template
         return _Judged(self.classes.of(pod.pod_class, key), template is not None, candidate, looks)
 
+    def _judge_member(self, pod: Pod, nodes: Mapping[str, str]) -> _Judged:
+        """A member's class; where it is to go to one of certain nodes, a class of its group's own."""
+        template = self._state.constraints.template(pod)
+        if not nodes:
+            return self._judge(pod, template)
+        judged = self._judge(pod, (pod.group, template or pod.pod_class))
+        table = self._state.cache.table
+        rows: BoolArray = np.zeros(table.rows, np.bool_)
+        rows[[table.row_of[name] for name in nodes.values() if name in table.row_of]] = True
+        judged.rows = rows
+        return judged
+
     def _add(self, unit: Unit, judged: _Judged, taken: Taken) -> bool:
         """Into the group of its class; False: the offer has no room for the class."""
         pod, known = unit.pod, judged.known
@@ -170,6 +188,9 @@ class Taker:
                 return False
             taken.size_bytes += known.size_bytes
             guidance = self._state.constraints.judge(pod) if judged.guided else None
+            if guidance is not None and judged.rows is not None:
+                mask = self._state.feasibility.of(pod.pod_class).mask if guidance.mask is None else guidance.mask
+                guidance = replace(guidance, mask=mask & judged.rows)
             group = taken.groups[known.id] = Group(
                 pod.pod_class, known, guidance=guidance, candidate=judged.candidate,
                 workload=pod.workload if judged.looks else "",

@@ -7,8 +7,8 @@ at least what it lacks was placed --> the rest waits where it was, until those a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_ROUND_BYTES
@@ -21,8 +21,8 @@ from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.cycle.room import room_for
 from shared.scheduling.places import ClusterEvent
 
-WORK_PER_CLASS = 10
-"""Of one class of members that is judged on all nodes, in the units of ``taking.py``."""
+NODES_PER_WORK = 5_000
+"""Nodes that an attempt looks at in the time of one unit of a turn's work (``taking.py``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,19 @@ class Shortfall:
     plugins: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What the coordinator's own accounting says of a group. ``pods``: the order in which its minimum is reached;
+    ``domain``: value of the topology label that holds it, None for any; ``nodes``: where exactly, by uid, where the
+    choice is not left to agents; ``short``: why it is not reached; ``work``: what it took to find out."""
+
+    pods: Sequence[Pod]
+    work: int = 1
+    domain: str | None = None
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    short: Shortfall | None = None
+
+
 class GroupFailures:
     """One term's."""
 
@@ -44,36 +57,34 @@ class GroupFailures:
         self._reporter = reporter
         self._requeuer = requeuer
 
-    def shortfall(self, pods: Sequence[Pod], lacking: int) -> tuple[Shortfall | None, int]:
-        """What keeps ``lacking`` of the pods from being placed together now, None if nothing is known to; and the
-        work it was to find out."""
-        constraints = self._state.constraints
-        alike: dict[Hashable, list[Pod]] = {}
-        for pod in pods:
-            template = constraints.template(pod)
-            alike.setdefault(pod.pod_class if template is None else template, []).append(pod)
-        placed, short = 0, None
-        for same in alike.values():
-            room = self._room(same[0], guided=constraints.template(same[0]) is not None)
-            placed += min(room, len(same))
-            if room < len(same):
-                short = short or same[0]
-        work = WORK_PER_CLASS * len(alike)
-        if placed >= lacking or short is None:
-            return None, work
-        diagnosis = constraints.diagnosis(short)
-        return Shortfall(lacking, placed, failure_message(diagnosis), diagnosis.plugins), work
+    def examine(self, key: str, pods: Sequence[Pod]) -> Outlook:
+        """Whether so many of the pods as the group lacks can be placed together as things stand.
 
-    def _room(self, pod: Pod, *, guided: bool) -> int:
-        state = self._state
-        mask = None
-        if guided:
-            guidance = state.constraints.judge(pod)
-            if guidance.rejection is not None:
-                return 0
-            mask = guidance.mask
-        mask = state.feasibility.of(pod.pod_class).mask if mask is None else mask
-        return room_for(state.cache.table, pod.pod_class, mask)
+        A gang of copies that only their nodes decide about is counted. Others are tried on a fork of the accounting;
+        one that lost its nodes before goes exactly where that puts it, since agents do not know of each other.
+        """
+        state, lost = self._state, key in self._conflicts.races
+        group, lacking = state.groups.group(key), state.groups.lacking(key)
+        if group is None:
+            return Outlook(pods)
+        if not lost and group.topology is None and self._alike(pods):
+            mask = state.feasibility.of(pods[0].pod_class).mask
+            if room_for(state.cache.table, pods[0].pod_class, mask) >= lacking:
+                return Outlook(pods)
+        attempt = state.domains.attempt(group, pods)
+        work = 1 + attempt.work // NODES_PER_WORK
+        if not attempt.reached:
+            reason = next((failure_message(diagnosis) for diagnosis in attempt.rejected.values()), "")
+            return Outlook(pods, work, short=Shortfall(lacking, len(attempt.nodes), reason, attempt.plugins))
+        if attempt.reordered:
+            by_uid = {pod.uid: pod for pod in pods}
+            others = [pod for pod in pods if pod.uid not in attempt.nodes]
+            pods = [*(by_uid[uid] for uid in attempt.nodes), *others]
+        return Outlook(pods, work, attempt.domain or None, attempt.nodes if lost else {})
+
+    def _alike(self, pods: Sequence[Pod]) -> bool:
+        first, template = pods[0].pod_class, self._state.constraints.template
+        return all(pod.pod_class == first for pod in pods) and all(template(pod) is None for pod in pods)
 
     def park(self, key: str, pods: Sequence[Pod], short: Shortfall) -> None:
         """There is no room for so many: the group sleeps until what it lacks may be there."""
@@ -83,6 +94,9 @@ class GroupFailures:
             f"minCount ({minimum}) cannot be satisfied: {bound + short.placed} scheduled, 0 remaining. {short.reason}"
         )
         state.stats.gangs_refused += 1
+        queued = state.queue.groups.get(key)
+        if queued is not None:
+            state.stats.gang_attempts_s.append(("unschedulable", max(0.0, state.now - queued.since)))
         state.stats.parked += len(pods)
         state.log("group_unschedulable", level="debug", group=key, members=len(pods), lacking=short.lacking,
                   plugins=",".join(sorted(short.plugins)))  # fmt: skip
@@ -97,9 +111,9 @@ class GroupFailures:
         nodes, where nobody else did."""
         state = self._state
         standing = [state.queue.entries[pod.uid].pod for pod in pods if pod.uid in state.queue.entries]
-        short, _ = self.shortfall(standing, state.groups.lacking(key))
-        if short is not None:
-            self.park(key, standing, short)
+        outlook = self.examine(key, standing) if standing else Outlook(standing)
+        if outlook.short is not None:
+            self.park(key, standing, outlook.short)
         elif silent:
             self._back_off(key, standing, f"nodes that would take its members are not answered for: {silent}.")
         else:
@@ -111,6 +125,7 @@ class GroupFailures:
 
     def retry(self, key: str) -> None:
         """Nothing is wrong with the group: it is tried again at once."""
+        self._state.domains.chosen.pop(key, None)
         self._state.queue.retry_group(key, self._state.now, failed=False)
         self._state.groups.touch(key)
 
@@ -123,6 +138,7 @@ class GroupFailures:
         """At least what the group lacks is assumed and goes into a plan; the others wait for those to be bound."""
         state = self._state
         state.stats.gangs_placed += 1
+        state.domains.chosen.pop(key, None)
         self._conflicts.forget(key)
         state.queue.disband(key, state.now, ClusterEvent.POD_ADDED)
         for pod in pods:
@@ -139,6 +155,7 @@ class GroupFailures:
 
     def _gone_back(self, key: str, pods: Sequence[Pod], text: str, *, reason: str = "Unschedulable") -> None:
         entries = self._state.queue.entries
+        self._state.domains.chosen.pop(key, None)
         self._reporter.unplaced(key, [entries[pod.uid].pod for pod in pods], text, reason=reason)
         for pod in pods:
             self._requeuer.attempt_ended(pod.uid)

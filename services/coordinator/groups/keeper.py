@@ -11,10 +11,11 @@ from __future__ import annotations
 import heapq
 
 from services.coordinator.core.state import State
+from services.coordinator.groups.breaking import Breaker
 from services.coordinator.status.groups import GroupReporter
 from shared.model.pod_group import MAX_MEMBERS
 from shared.scheduling.places import Place
-from shared.scheduling.pod_groups import Members, Standing, Touch
+from shared.scheduling.pod_groups import ON_THEIR_WAY, Members, Standing, Touch
 
 TOLD_AFTER_S = 5.0
 """Members of a group that is not complete are told so after so long: most groups are complete within a second."""
@@ -23,9 +24,10 @@ TOLD_AFTER_S = 5.0
 class GroupKeeper:
     """One term's."""
 
-    def __init__(self, state: State, reporter: GroupReporter) -> None:
+    def __init__(self, state: State, reporter: GroupReporter, breaker: Breaker) -> None:
         self._state = state
         self._reporter = reporter
+        self._breaker = breaker
         self._due: list[tuple[float, str]] = []
         self._due_at: dict[str, float] = {}
 
@@ -37,20 +39,25 @@ class GroupKeeper:
                 members = state.groups.members.get(key)
                 if members is not None:
                     self._look(key, members, touch)
+                    self._breaker.look(key, members)
         while self._due and self._due[0][0] <= state.now:
             at, key = heapq.heappop(self._due)
             if self._due_at.get(key) == at:
                 del self._due_at[key]
                 self._tell(key)
+        self._breaker.step()
 
     def wake_at(self) -> float | None:
-        """When somebody is to be told that its group is not complete."""
-        return self._due[0][0] if self._due else None
+        """When somebody is to be told that its group is not complete, or a group's time is over."""
+        times = [self._due[0][0]] if self._due else []
+        over = self._breaker.wake_at()
+        return min(times if over is None else [*times, over], default=None)
 
     def _look(self, key: str, members: Members, touch: Touch) -> None:
         state, queue = self._state, self._state.queue
         queued = queue.groups.get(key)
         if queued is not None and queued.place is Place.IN_FLIGHT:
+            members.standing, members.why = Standing.GATED, ON_THEIR_WAY  # all are looked at when it is back
             return
         standing, why = state.groups.standing(key)
         changed = (standing, why) != (members.standing, members.why)
@@ -75,16 +82,22 @@ class GroupKeeper:
             queue.gate(uid, state.now)
         if changed:
             members.since = state.now
+        if uids:
             self._later(key, state.now + TOLD_AFTER_S)
 
     def _tell(self, key: str) -> None:
         """The members that are gated still, for the reason for which they were so long ago."""
         members, now = self._state.groups.members.get(key), self._state.now
-        if members is None or members.standing is not Standing.GATED or now < members.since + TOLD_AFTER_S:
+        if members is None or members.standing is not Standing.GATED:
+            return
+        if now < members.since + TOLD_AFTER_S:
+            self._later(key, members.since + TOLD_AFTER_S)
             return
         self._reporter.waits(key, members, members.why)
         self._later(key, now + self._state.settings.notice_repeat_s)
 
     def _later(self, key: str, at: float) -> None:
-        self._due_at[key] = at
-        heapq.heappush(self._due, (at, key))
+        """At that time, or when it is to be told anyway."""
+        if at < self._due_at.get(key, at + 1):
+            self._due_at[key] = at
+            heapq.heappush(self._due, (at, key))

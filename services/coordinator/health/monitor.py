@@ -143,7 +143,7 @@ class Vitals:
         known, rounded = bool(self.throughput.latencies_s), bool(self.throughput.rounds_s)
         return {
             **{f"pending_{place.value}": float(count) for place, count in counts.items()},
-            "pending_gated": float(len(core.state.gated)),
+            "pending_gated": float(core.state.gated_count),
             "latency_p50_ms": latency.p50 if known else NAN,
             "latency_p99_ms": latency.p99 if known else NAN,
             "round_p50_ms": rounds.p50 if rounded else NAN,

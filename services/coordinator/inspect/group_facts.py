@@ -7,17 +7,19 @@ Pure: it reads the core and changes nothing. One group costs as its members.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from services.coordinator.binding.plans import Placed
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.overview import in_flight, unit_in_flight
-from services.coordinator.inspect.pending import reason_of
+from services.coordinator.inspect.pending import OF_GROUP, reason_of
 from services.coordinator.inspect.queue_facts import Places, queue_of
 from services.coordinator.inspect.units import (
     BOUND,
     GroupFacts,
     MemberFacts,
+    UnitCounts,
     UnitShown,
     VictimFacts,
     WallOf,
@@ -28,9 +30,6 @@ from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key, group_name
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
-
-GATED = "Gated"
-"""Why members wait that the scheduling queue may not try: their group lacks something."""
 
 
 def group_keys(core: Core) -> Iterator[str]:
@@ -89,9 +88,7 @@ def find_group(core: Core, namespace: str, name: str) -> GroupFacts | None:
 def lone_units(core: Core) -> dict[str, Pod | Placed]:
     """The pods on their way that are in no group, by uid."""
     key_of = core.state.groups.key_of
-    return {
-        uid: found for uid, found in in_flight(core).items() if uid not in key_of or _lone_job(core, key_of[uid])
-    }
+    return {uid: found for uid, found in in_flight(core).items() if uid not in key_of or _lone_job(core, key_of[uid])}
 
 
 def lone_unit(
@@ -108,10 +105,9 @@ def lone_unit(
     )  # fmt: skip
 
 
-def phases(core: Core) -> dict[str, int]:
+def phases(core: Core) -> UnitCounts:
     """Pod groups by what they do. Costs as all groups, not as their members."""
-    state = core.state
-    counts = {"waiting": 0, "placing": 0, "running": 0, "broken": 0}
+    state, counts = core.state, Counter[str]()
     for key in group_keys(core):
         members, queued = state.groups.members.get(key), state.queue.groups.get(key)
         if members is None:
@@ -122,7 +118,7 @@ def phases(core: Core) -> dict[str, int]:
             counts["waiting"] += 1
         else:
             counts["broken" if state.groups.lacking(key) else "running"] += 1
-    return counts
+    return UnitCounts(**counts)
 
 
 def _lone_job(core: Core, key: str) -> bool:
@@ -163,7 +159,7 @@ def _why(core: Core, entries: list[Entry], gated: str) -> tuple[str, str]:
         return "", ""
     first = min(entries, key=lambda entry: (-entry.pod.priority, entry.arrival))
     if first.place is Place.GATED:
-        return GATED, gated or first.pod.condition[2]
+        return OF_GROUP, gated or first.pod.condition[2]
     return reason_of(core, first), first.pod.condition[2]
 
 

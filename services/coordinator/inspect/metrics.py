@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from services.coordinator.core.core import Core
 from services.coordinator.core.counters import Stats
+from services.coordinator.inspect.group_metrics import GroupMetrics
 from shared.runtime.observe.metrics import Metrics
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 
@@ -42,6 +43,8 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     OwnEvent.TIMEOUT: "UnschedulableTimeout",
     OwnEvent.ROUSED: "ForceActivate",
     OwnEvent.RACE_LOST: "ConclaveRaceLost",
+    OwnEvent.GATED: "ConclavePodGroupIncomplete",
+    OwnEvent.JOINED: "ConclavePodGroupJoined",
     ClusterEvent.NODE_ADDED: "NodeAdd",
     ClusterEvent.NODE_ALLOCATABLE: "NodeUpdateNodeAllocatable",
     ClusterEvent.NODE_LABELS: "NodeUpdateNodeLabel",
@@ -57,6 +60,9 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     ClusterEvent.CSI_NODE_CHANGED: "CSINodeUpdate",
     ClusterEvent.NAMESPACE_LABELS: "NamespaceUpdate",
     ClusterEvent.AGENT_JOINED: "ConclaveAgentJoined",
+    ClusterEvent.MEMBER_ADDED: "UnscheduledPodAdd",
+    ClusterEvent.POD_GROUP_ADDED: "PodGroupAdd",
+    ClusterEvent.POD_GROUP_CHANGED: "PodGroupUpdate",
 }
 """kube-scheduler's labels of its events; where it has none, ours begin with ``Conclave``."""
 
@@ -93,6 +99,7 @@ class SchedulerMetrics:
         self._sli_of: dict[int, Histogram] = {}
         self._results: Counter[str] = Counter()
         registry.register(_CoreCollector(core, profile, self._results))
+        self._groups = GroupMetrics(metrics, profile=profile, core=core)
 
     def observe(self, stats: Stats, rounds_s: Iterable[float]) -> None:
         """Take over what happened since the last turn."""
@@ -112,6 +119,7 @@ class SchedulerMetrics:
             self._victims.observe(count)
         for round_s in rounds_s:
             self._round.observe(round_s)
+        self._groups.observe(stats)
 
 
 class _CoreCollector(Collector):
@@ -150,7 +158,7 @@ class _CoreCollector(Collector):
         counts = core.state.queue.count() if core is not None else {}
         for place in QUEUES:
             pending.add_metric([place.value], counts.get(place, 0))
-        pending.add_metric(["gated"], len(core.state.gated) if core is not None else 0)
+        pending.add_metric(["gated"], core.state.gated_count if core is not None else 0)
         yield pending
         yield GaugeMetricFamily(
             "conclave_pods_in_flight", "Pods taken off the queue, until they are bound or come back",

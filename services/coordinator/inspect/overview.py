@@ -85,8 +85,8 @@ class DecisionShown(Struct, frozen=True, kw_only=True):
 
 
 class Queue(Struct, frozen=True, kw_only=True):
-    """Pending pods by place; ``gated``: those that wait for their scheduling gates; ``unsupported``: those that are not
-    tried at all, since they cannot be read or ask for what is not supported."""
+    """Pending pods by place; ``gated``: those that wait for their scheduling gates or their pod group; ``unsupported``:
+    those that are not tried at all, since they cannot be read or ask for what is not supported."""
 
     active: int
     backoff: int
@@ -198,7 +198,7 @@ def overview(core: Core, throughput: Throughput, now: float) -> Overview:
             backoff=counts[Place.BACKOFF],
             unschedulable=counts[Place.UNSCHEDULABLE],
             in_flight=counts[Place.IN_FLIGHT] + len(core.takeover.held),
-            gated=len(state.gated),
+            gated=state.gated_count,
             unsupported=len(state.untried),
         ),
         bound=stats.bound,

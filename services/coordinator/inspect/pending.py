@@ -43,9 +43,11 @@ T = TypeVar("T")
 UNTRIED = "unsupported"
 """Where pods are that are never tried: in no queue."""
 
-IN_TURN, BACKING_OFF, IN_FLIGHT, PAUSED, NO_NODES, NO_AGENTS = (
-    "InTurn", "Backoff", "InFlight", "Paused", "NoNodes", "NoAgents",
+IN_TURN, BACKING_OFF, IN_FLIGHT, PAUSED, NO_NODES, NO_AGENTS, OF_GROUP, NO_ROOM = (
+    "InTurn", "Backoff", "InFlight", "Paused", "NoNodes", "NoAgents", "PodGroup", "NoRoomForGroup",
 )  # fmt: skip
+UNJUDGED = frozenset({IN_TURN, IN_FLIGHT, OF_GROUP})
+"""Reasons that are not about nodes: none was asked, or their pod group must not be tried."""
 
 
 RESUME = Help("resume_scheduling", "", "resume scheduling", None)
@@ -139,7 +141,7 @@ class _Group:
     since: float
     oldest: str
     message: str = ""
-    """Of pods that are never tried."""
+    """Of pods that are never tried, and of members of a group that must not be."""
     places: Counter[str] = field(default_factory=Counter)
 
 
@@ -193,7 +195,7 @@ def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[Non
         one.judged = judge(one.pod, one.refused)
         yield
     pods = sum(one.pods for one in classes)
-    picture = Picture(now, pods, len(core.state.gated), len(classes), max(0, len(refused) - MOST_CLASSES))
+    picture = Picture(now, pods, core.state.gated_count, len(classes), max(0, len(refused) - MOST_CLASSES))
     for place, group in enumerate(grouping.groups.values()):
         picture.groups.append(_shown(group, now))
         if place % GROUPED == GROUPED - 1:
@@ -217,7 +219,10 @@ class _Grouping:
         group = self._group(entry.pod, entry.first_seen, reason_of(self._core, entry))
         if entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF):
             group.plugins = entry.plugins
-        group.of.refused += group.reason not in (IN_TURN, IN_FLIGHT)
+        if entry.place is Place.GATED:
+            members = self._core.state.groups.members.get(entry.pod.group)
+            group.message = members.why if members is not None else ""
+        group.of.refused += group.reason not in UNJUDGED
         group.places[entry.place.value] += 1
 
     def add_untried(self, pod: Pod, since: float) -> None:
@@ -250,10 +255,14 @@ def reason_of(core: Core, entry: Entry) -> str:
         return IN_FLIGHT
     if entry.place is Place.ACTIVE:
         return IN_TURN if core.state.paused is None else PAUSED
+    if entry.place is Place.GATED:
+        return OF_GROUP
     if entry.plugins:
         return "+".join(sorted(entry.plugins))
     if entry.place is Place.BACKOFF:
         return BACKING_OFF
+    if entry.group is not None:  # each member finds a node, so many of them do not
+        return NO_ROOM
     return NO_AGENTS if core.state.cache.table.row_of else NO_NODES
 
 
@@ -264,7 +273,7 @@ def class_name(pod: Pod) -> str:
 
 def _shown(group: _Group, now: float) -> PendingGroup:
     pods = group.places.total()
-    judged = None if group.reason in (IN_TURN, IN_FLIGHT) or group.message else group.of.judged
+    judged = None if group.reason in UNJUDGED or group.message else group.of.judged
     helps = [_help(one, pods) for one in judged.helps[:MOST_HELPS]] if judged is not None else []
     if group.reason == PAUSED and (judged is None or judged.helps == [RESUME]):
         judged, helps = None, [_help(RESUME, pods)]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.pending import reason_of
-from services.coordinator.inspect.queues import UNITS_SHOWN, QueueFacts, UnitFacts
+from services.coordinator.inspect.queues import UNITS_SHOWN, QueueCounts, QueueFacts, UnitFacts
 from services.coordinator.inspect.simulation import Displaced, Job, Simulated, summary_of
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
@@ -60,6 +60,19 @@ def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> Qu
         problem=node.problem,
         warnings=[message for _, message in tree.structure.warnings.get(name, ())],
         pending=[_unit(core, tree, unit, now) for unit in in_turn(node.own)[:UNITS_SHOWN]] if units else (),
+    )
+
+
+def queue_totals(core: Core) -> QueueCounts:
+    """All queues at a glance. Costs as queues and the shapes that are held."""
+    tree = tree_of(core)
+    structure = tree.structure
+    nodes = [node for name, node in structure.nodes.items() if name]
+    return QueueCounts(
+        total=len(nodes),
+        waiting_units=len(tree.units),
+        blocked_units=sum(_held(node.own) for node in structure.nodes.values()),
+        problems=sum(bool(node.problem or structure.warnings.get(node.name)) for node in nodes),
     )
 
 

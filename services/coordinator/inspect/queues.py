@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec import Struct
 
@@ -69,8 +70,8 @@ class ResourceUse(Struct, frozen=True, kw_only=True):
 
 class QueueShown(Struct, frozen=True, kw_only=True):
     """One queue. ``path``: its parents from the top, and itself; ``share``: the largest of its resources' shares of the
-    cluster, ``dominant``: of which; ``blocked_units``: those that a quota holds back; ``problem``: why it cannot be used
-    as it is written, and what to do; ``warnings``: what should be corrected, though it is used."""
+    cluster, ``dominant``: of which; ``blocked_units``: those that a quota holds back; ``problem``: why it cannot be
+    used as it is written, and what to do; ``warnings``: what should be corrected, though it is used."""
 
     name: str
     parent: str
@@ -122,6 +123,16 @@ class QueueWhole(QueueShown, frozen=True, kw_only=True):
     units: list[UnitPlace]
 
 
+class QueueCounts(Struct, frozen=True, kw_only=True):
+    """``total``: Queues; ``waiting_units``: in queues and in none; ``blocked_units``: those that a quota holds back;
+    ``problems``: Queues that should be corrected."""
+
+    total: int
+    waiting_units: int
+    blocked_units: int
+    problems: int
+
+
 def shown(facts: QueueFacts, capacity: Mapping[str, int]) -> QueueShown:
     """A queue as a row of the list. ``capacity``: of all nodes, by resource."""
     return QueueShown(**_row(facts, capacity))
@@ -167,7 +178,7 @@ def rank(name: str) -> tuple[int, str]:
     return (list(NAMES).index(name) if name in NAMES else len(NAMES)), name
 
 
-def _row(facts: QueueFacts, capacity: Mapping[str, int]) -> dict[str, object]:
+def _row(facts: QueueFacts, capacity: Mapping[str, int]) -> dict[str, Any]:
     queue, resources = facts.queue, _resources(facts, capacity)
     most = max(resources, key=lambda one: one.share or 0, default=None)
     return {

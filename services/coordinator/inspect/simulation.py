@@ -1,7 +1,7 @@
 """When a job that does not exist would start, and whom it would displace, in words and numbers for people. Pure.
 
-The queues are played forward on a copy (``shared/scheduling/queues/simulate.py``), with all nodes as one pool; beside it
-``fits`` says how many of the members the nodes would really take as they are now.
+The queues are played forward on a copy (``shared/scheduling/queues/simulate.py``), with all nodes as one pool; beside
+it ``fits`` says how many of the members the nodes would really take as they are now.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Displaced(Struct, frozen=True, kw_only=True):
 
 class Simulated(Struct, frozen=True, kw_only=True):
     """``starts_in_s``: 0: at once; None: nobody knows, ``reason`` says why. ``ahead``: units that go before it;
-    ``fits``: members that the nodes would take as they are; ``blocked``: the limit that holds it back now; ``displaced``:
-    who would be evicted for it. As things stand: what is free now may be taken a moment later."""
+    ``fits``: members that the nodes would take as they are; ``blocked``: the limit that holds it back now;
+    ``displaced``: who would be evicted for it. As things stand: what is free may be taken a moment later."""
 
     queue: str
     starts_in_s: float | None
@@ -59,7 +59,7 @@ class Simulated(Struct, frozen=True, kw_only=True):
 
 
 def requests_of(text: str) -> Amounts:
-    """``cpu=2,memory=4Gi`` as amounts, sorted. Raises ``ValueError`` that names what is wrong, and how it is written."""
+    """``cpu=2,memory=4Gi`` as amounts, sorted. Raises ``ValueError`` that names what is wrong and how it is written."""
     found: dict[str, int] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, quantity = pair.partition("=")

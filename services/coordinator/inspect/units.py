@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec import Struct
 
@@ -103,9 +104,9 @@ class GroupFacts:
 
 
 class UnitShown(UnitInFlight, frozen=True, kw_only=True):
-    """One unit. ``source``: pod, podgroup, x-podgroup or job; ``phase``: waiting, placing, running or broken (fewer than
-    its minimum are left on nodes); ``place``: of its members in the scheduling queue; ``members``: those that are there,
-    ``bound`` of them on nodes; ``position``: in its queue, 1 goes next; ``reason``, ``message``: why it waits.
+    """One unit. ``source``: pod, podgroup, x-podgroup or job; ``phase``: waiting, placing, running or broken (fewer
+    than its minimum are left on nodes); ``place``: of its members in the scheduling queue; ``members``: those that are
+    there, ``bound`` of them on nodes; ``position``: in its queue, 1 goes next; ``reason``, ``message``: why it waits.
     ``state``: of a unit on its way offered, planned, placed or intent, else empty; ``pods``: the first eight members.
     """
 
@@ -186,6 +187,15 @@ class UnitWhole(UnitShown, frozen=True, kw_only=True):
     victims: list[VictimShown]
 
 
+class UnitCounts(Struct, frozen=True, kw_only=True):
+    """Pod groups by what they do."""
+
+    waiting: int = 0
+    placing: int = 0
+    running: int = 0
+    broken: int = 0
+
+
 def phase_of(facts: GroupFacts) -> str:
     """What a group is doing, from its members alone."""
     bound = facts.bound
@@ -262,7 +272,7 @@ def in_order(members: Sequence[MemberFacts]) -> list[MemberFacts]:
     return sorted(members, key=lambda one: (one.state == BOUND, one.state in ON_THEIR_WAY, _natural(one.name)))
 
 
-def _row(facts: GroupFacts, now: float, wall_of: WallOf) -> dict[str, object]:
+def _row(facts: GroupFacts, now: float, wall_of: WallOf) -> dict[str, Any]:
     reason, message = why(facts)
     first = min((one.first_seen for one in facts.members if one.first_seen is not None), default=None)
     states = {member.state for member in facts.members}
@@ -323,4 +333,6 @@ def _natural(name: str) -> tuple[int, str]:
 
 
 def _noun(source: str) -> str:
-    return {"podgroup": "PodGroup", "x-podgroup": "PodGroup (scheduling.x-k8s.io)", "job": "Job"}.get(source, "PodGroup")
+    return {"podgroup": "PodGroup", "x-podgroup": "PodGroup (scheduling.x-k8s.io)", "job": "Job"}.get(
+        source, "PodGroup"
+    )

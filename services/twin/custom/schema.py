@@ -116,7 +116,7 @@ def validate(value: Any, schema: Json, path: str = "") -> list[FieldError]:
     if value is None and schema.get("nullable"):
         return []
     if schema.get("x-kubernetes-int-or-string"):
-        return _int_or_string(value, path)
+        return _int_or_string(value, schema, path)
     wanted = schema.get("type")
     if wanted and not _fits(value, wanted):
         return _wrong_type(value, wanted, schema, path)
@@ -137,10 +137,10 @@ def _wrong_type(value: Any, wanted: str, schema: Json, path: str) -> list[FieldE
     return errors
 
 
-def _int_or_string(value: Any, path: str) -> list[FieldError]:
+def _int_or_string(value: Any, schema: Json, path: str) -> list[FieldError]:
     name = _type_name(value)
     if name in ("integer", "string"):
-        return []
+        return _scalar(value, schema, path)
     return [
         type_invalid(path, name, f'{path} in body must be of type integer,string: "{name}"'),
         invalid("<nil>", "", f'"{path}" must validate at least one schema (anyOf)'),
@@ -185,6 +185,8 @@ def _array(value: list[Any], schema: Json, path: str) -> list[FieldError]:
     keys = schema.get("x-kubernetes-list-map-keys")
     if schema.get("x-kubernetes-list-type") == "map" and keys:
         errors.extend(_map_duplicates(value, keys, path))
+    if schema.get("x-kubernetes-list-type") == "set":
+        errors.extend(duplicate(f"{path}[{at}]", item) for at, item in enumerate(value) if item in value[:at])
     return errors
 
 

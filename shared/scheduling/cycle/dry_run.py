@@ -38,6 +38,10 @@ class DryRun:
             self._table.add_usage(0, account.pod_class, account.devices)
         self._local = FeasibilityCache(self._table, profile=feasibility.profile.dynamic)
 
+    def holds(self, pod: Pod) -> bool:
+        """Whether the pod stands on the node now."""
+        return pod.uid in self._devices
+
     def add(self, pod: Pod) -> None:
         """As if ``pod`` came to the node."""
         devices = self._devices.get(pod.uid)

@@ -122,7 +122,8 @@ class _Cycle:
         if pod.nominated_node in {names[row] for row in rows.tolist()}:
             return pod.nominated_node
         totals = np.sum(list(score_nodes(state, pod, rows).values()), axis=0)
-        return min(names[row] for row in rows[totals == totals.max()].tolist())
+        best: list[int] = rows[totals == totals.max()].tolist()
+        return min(names[row] for row in best)
 
     def _preempted(self, prefiltered: Prefiltered, filtered: Filtered) -> str:
         state, codes = self._state, []

@@ -20,11 +20,10 @@ from shared.scheduling.preemption.preemption import (
     TERMINATING,
     Candidate,
     best_candidates,
-    by_budget,
-    importance,
     select_victims,
 )
 from shared.scheduling.preemption.resolvable import NO_VICTIMS, NOT_HELPFUL, resolvable_rows
+from shared.scheduling.preemption.units import victim_units
 from shared.scheduling.state.cluster_state import ClusterState
 
 NODES_TRIED = 64
@@ -87,28 +86,22 @@ def explain_preemption(
     prefiltered = prefilter(state, pod)
     rows = resolvable_rows(state, feasibility, prefiltered).tolist()
     found: list[Candidate] = []
-    violating: dict[str, set[str]] = {}
     reasons: Counter[str] = Counter()
     tried = protected = 0
     for row in rows[:nodes_tried]:
         tried += 1
         dry_run = DryRun(state, feasibility, prefiltered, row)
         lower = [other for other in state.index.pods_on(dry_run.node_name) if other.priority < pod.priority]
-        possible = [other for other in lower if other.preemptible]
-        protected += len(lower) - len(possible)
+        possible = victim_units(state, lower, pod.priority, lambda other: other.preemptible)
+        protected += sum(1 for other in lower if not other.preemptible)
         candidate = select_victims(dry_run, possible, state.budgets) if possible else None
         if candidate is not None:
             found.append(candidate)
-            breaking = by_budget(sorted(possible, key=importance), state.budgets)[0]
-            violating[candidate.node_name] = {other.uid for other in breaking}
         else:
             rejection = dry_run.rejection() if possible else None
             reasons.update(rejection.reasons if rejection is not None else (NO_VICTIMS,))
     allowed = [one for one in found if not (one.violations and strict_budgets)]
-    shown = tuple(
-        _shown(one, violating[one.node_name], allowed=not (one.violations and strict_budgets))
-        for one in _ordered(allowed, found)
-    )
+    shown = tuple(_shown(one, allowed=not (one.violations and strict_budgets)) for one in _ordered(allowed, found))
     if allowed:
         best = best_candidates(allowed)
         chosen, others = best[0], len(best) - 1
@@ -141,8 +134,9 @@ def _ordered(allowed: list[Candidate], found: list[Candidate]) -> list[Candidate
     return [*ordered, *forbidden[: CANDIDATES_SHOWN - len(ordered)]]
 
 
-def _shown(candidate: Candidate, violating: set[str], *, allowed: bool) -> PreemptionCandidate:
+def _shown(candidate: Candidate, *, allowed: bool) -> PreemptionCandidate:
     victims = tuple(
-        Victim(victim.key, victim.priority, victim.uid in violating) for victim in candidate.victims[:VICTIMS_SHOWN]
+        Victim(victim.key, victim.priority, victim.uid in candidate.violating)
+        for victim in candidate.victims[:VICTIMS_SHOWN]
     )
     return PreemptionCandidate(candidate.node_name, len(candidate.victims), candidate.violations, victims, allowed)

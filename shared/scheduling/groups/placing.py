@@ -128,7 +128,7 @@ class _Search:
         given = self._trial(members, allowed)
         hopeless = len(self._crew.templates) < 2 or self._needed > len(members)
         if not hopeless and len(given.nodes) < self._needed:
-            for order in self._orders(allowed):
+            for order in orders(self._crew, self._base, self._needed, allowed):
                 trial = self._trial(order, allowed)
                 if len(trial.nodes) >= self._needed:
                     return trial, True
@@ -174,41 +174,16 @@ class _Search:
         """The minimum is reached in a domain: where that is only preferred, the others go anywhere."""
         if required:
             return self.attempt(trial, reordered, offered.mask(at), offered.values[at])
-        for template, pods in _runs([p for p in self._crew.members if p.uid not in trial.nodes], self._crew):
+        for template, pods in runs([p for p in self._crew.members if p.uid not in trial.nodes], self._crew):
             trial.place(template, pods)
         return self.attempt(trial, reordered, None, offered.values[at])
 
     def _trial(self, order: Sequence[Pod], allowed: BoolArray | None) -> Trial:
         trial = self._base.fork()
-        for template, pods in _runs(order, self._crew):
+        for template, pods in runs(order, self._crew):
             trial.place(template, pods, allowed)
         self._forked += trial.work
         return trial
-
-    def _orders(self, allowed: BoolArray | None) -> Iterable[Sequence[Pod]]:
-        """Orders that may place more: the large first; the choosy first; only as many as are needed, the smallest."""
-        members, template_of = self._crew.members, self._crew.template_of
-        choice = {template: self._choice(template, allowed) for template in self._crew.templates}
-
-        def large(pod: Pod) -> tuple[float, int]:
-            return -template_of[pod.uid].size, choice[template_of[pod.uid]]
-
-        def choosy(pod: Pod) -> tuple[int, float]:
-            return choice[template_of[pod.uid]], -template_of[pod.uid].size
-
-        yield sorted(members, key=large)
-        yield sorted(members, key=choosy)
-        if self._needed < len(members):
-            hopeful = [pod for pod in members if choice[template_of[pod.uid]]]
-            chosen = sorted(hopeful, key=lambda pod: template_of[pod.uid].size)[: self._needed]
-            there = {pod.uid for pod in chosen}
-            others = [pod for pod in members if pod.uid not in there]
-            yield [*sorted(chosen, key=large), *others]
-            yield [*sorted(chosen, key=choosy), *others]
-
-    def _choice(self, template: Template, allowed: BoolArray | None) -> int:
-        """How many nodes take one of the template."""
-        return 0 if template.rejection is not None else int(self._base.mask(template, allowed).sum())
 
     def _ranked(self, offered: Domains) -> list[int]:
         """Domains that may take as many as are needed, the most promising first; the best of the others where there is
@@ -229,7 +204,32 @@ class _Search:
         return [at for at in order if enough[at]][:MAX_DOMAINS] or order[:1]
 
 
-def _runs(order: Sequence[Pod], crew: Crew) -> list[Run]:
+def orders(crew: Crew, base: Trial, needed: int, allowed: BoolArray | None) -> Iterable[Sequence[Pod]]:
+    """Orders that may place more: the large first; the choosy first; only as many as are needed, the smallest."""
+    members, template_of = crew.members, crew.template_of
+    choice = {
+        template: 0 if template.rejection is not None else int(base.mask(template, allowed).sum())
+        for template in crew.templates
+    }
+
+    def large(pod: Pod) -> tuple[float, int]:
+        return -template_of[pod.uid].size, choice[template_of[pod.uid]]
+
+    def choosy(pod: Pod) -> tuple[int, float]:
+        return choice[template_of[pod.uid]], -template_of[pod.uid].size
+
+    yield sorted(members, key=large)
+    yield sorted(members, key=choosy)
+    if needed < len(members):
+        hopeful = [pod for pod in members if choice[template_of[pod.uid]]]
+        chosen = sorted(hopeful, key=lambda pod: template_of[pod.uid].size)[:needed]
+        there = {pod.uid for pod in chosen}
+        others = [pod for pod in members if pod.uid not in there]
+        yield [*sorted(chosen, key=large), *others]
+        yield [*sorted(chosen, key=choosy), *others]
+
+
+def runs(order: Sequence[Pod], crew: Crew) -> list[Run]:
     """Members one after the other by template; put together where there would be too many runs."""
     runs: list[Run] = []
     for pod in order:

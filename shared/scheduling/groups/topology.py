@@ -30,7 +30,8 @@ class Domains:
 
     def mask(self, at: int) -> BoolArray:
         """``[rows]``: True on the nodes of the domain ``values[at]``."""
-        return self.of_row == at
+        mask: BoolArray = self.of_row == at
+        return mask
 
     def sums(self, amounts: IntArray) -> IntArray:
         """``[domains]``: the sum of ``amounts [rows]`` over each domain."""
@@ -67,4 +68,5 @@ def worth(table: NodeTable, offered: Domains, asked: Sequence[tuple[PodClass, In
         total = offered.sums(table.allocatable[column, : table.rows])
         full += np.minimum(1.0, used / np.maximum(1, total))
     placed = np.sum([counts for _, counts in asked], axis=0)
-    return 100.0 * full / max(1, len(names)) + 100.0 * placed / max(1, members)
+    value: FloatArray = 100.0 * full / max(1, len(names)) + 100.0 * placed / max(1, members)
+    return value

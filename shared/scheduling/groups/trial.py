@@ -19,6 +19,7 @@ from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 from shared.scheduling.cycle.conflicts import fits
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
+from shared.scheduling.filters.accounted import conflicts
 from shared.scheduling.framework import ClusterRule
 from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
@@ -32,16 +33,18 @@ MISSES = 16
 
 
 class Trial:
-    """``nodes``: where each member placed so far would go, by uid, in the order of placing; ``work``: nodes looked at,
-    one per node and pass."""
+    """``nodes``: where each member placed so far would go, by uid, in the order of placing, ``taken``: those nodes;
+    ``work``: nodes looked at, one per node and pass."""
 
     def __init__(self, crew: Crew, table: NodeTable, feasibility: FeasibilityCache) -> None:
         self.crew = crew
         self.nodes: dict[str, str] = {}
+        self.taken: set[str] = set()
         self.work = table.rows
         self._table = table
         self._feasibility = feasibility
-        self._placed: list[tuple[Pod, int]] = []
+        self._price: FloatArray | None = None
+        self._changes: list[tuple[Pod, int, int]] = []
         self._rules: dict[Template, tuple[list[ClusterRule], int]] = {}
 
     @classmethod
@@ -59,7 +62,8 @@ class Trial:
         table = self._table.fork()
         classes = {template.pod.pod_class for template in self.crew.templates}
         other = Trial(self.crew, table, self._feasibility.fork(table, classes))
-        other.nodes, other._placed = dict(self.nodes), list(self._placed)
+        other.nodes, other.taken = dict(self.nodes), set(self.taken)
+        other._changes, other._price = list(self._changes), self._price
         for template, (rules, seen) in self._rules.items():
             other._rules[template] = [rule.copy() for rule in rules], seen
         return other
@@ -109,6 +113,34 @@ class Trial:
         """Count a member on a node that takes it."""
         self._count(pod, row)
         self.nodes[pod.uid] = self._table.names[row]
+        self.taken.add(self._table.names[row])
+
+    def prefer(self, price: FloatArray) -> None:
+        """Take cheap nodes first from now on, the tightest of those that cost the same. ``price [rows]``."""
+        self._price = price
+
+    def leave(self, pod: Pod, row: int, devices: Sequence[int]) -> None:
+        """As if a pod that stands on the row left it, and the devices it uses."""
+        self._table.add_usage(row, pod.pod_class, devices, sign=-1)
+        self._changes.append((pod, row, -1))
+        self.work += 1
+
+    def put_back(self, gone: Sequence[tuple[Pod, int, Sequence[int]]]) -> bool:
+        """Have these pods, which left in thought, stay after all, where members that are placed keep their nodes. False
+        where that cannot be; then nothing changed."""
+        back: list[tuple[Pod, int, Sequence[int]]] = []
+        for pod, row, devices in gone:
+            self.work += 1
+            if not self._has_room(pod.pod_class, row, devices):
+                break
+            self._table.add_usage(row, pod.pod_class, devices)
+            self._changes.append((pod, row, 1))
+            back.append((pod, row, devices))
+        if len(back) == len(gone) and self._members_stay():
+            return True
+        for one in back:
+            self.leave(*one)
+        return False
 
     def places(self, template: Template, rows: IntArray) -> IntArray:
         """``[len(rows)]``: how many of the template's class fit on each of the rows, each of which takes one: at most,
@@ -146,7 +178,42 @@ class Trial:
     def _count(self, pod: Pod, row: int) -> None:
         devices = self._table.pick_devices(row, gpu_milli_of(pod.pod_class))
         self._table.add_usage(row, pod.pod_class, devices)
-        self._placed.append((pod, row))
+        self._changes.append((pod, row, 1))
+
+    def _has_room(self, pod_class: PodClass, row: int, devices: Sequence[int]) -> bool:
+        """Whether the row has for a pod that was there what it had: a row without members always has."""
+        table = self._table
+        if table.names[row] not in self.taken:
+            return True
+        if table.requested[PODS_COLUMN, row] >= table.allocatable[PODS_COLUMN, row]:
+            return False
+        for name, amount in pod_class.requests:
+            column = table.column_of[name]
+            if amount > table.allocatable[column, row] - table.requested[column, row]:
+                return False
+        share = gpu_milli_of(pod_class) // max(1, len(devices))
+        free = table.device_free[row]
+        if any(device < len(free) and free[device] < share for device in devices):
+            return False
+        return not (pod_class.host_ports and conflicts(pod_class.host_ports, table.ports[row]))
+
+    def _members_stay(self) -> bool:
+        """Whether every member placed, whose rules others decide about, could be placed where it is."""
+        if not self.crew.ruled:
+            return True
+        template_of, row_of = self.crew.template_of, self._table.row_of
+        for pod in self.crew.members:
+            if pod.uid not in self.nodes:
+                continue
+            row, rules = row_of[self.nodes[pod.uid]], self._rules_of(template_of[pod.uid])
+            self.work += len(rules)
+            for rule in rules:
+                rule.adjust(pod, row, -1)
+                verdict = rule.verdict(row)
+                rule.adjust(pod, row, 1)
+                if verdict is not None:
+                    return False
+        return True
 
     def _rules_of(self, template: Template) -> Sequence[ClusterRule]:
         """The template's rules with everything placed here."""
@@ -155,12 +222,12 @@ class Trial:
         rules, seen = self._rules.get(template, (None, 0))
         if rules is None:
             rules = [rule.copy() for rule in template.rules]
-        if seen < len(self._placed):
-            self.work += len(self._placed) - seen
-            for pod, row in self._placed[seen:]:
+        if seen < len(self._changes):
+            self.work += len(self._changes) - seen
+            for pod, row, sign in self._changes[seen:]:
                 for rule in rules:
-                    rule.adjust(pod, row, 1)
-        self._rules[template] = rules, len(self._placed)
+                    rule.adjust(pod, row, sign)
+        self._rules[template] = rules, len(self._changes)
         return rules
 
     def _fill(self, pod_class: PodClass, pods: Sequence[Pod], mask: BoolArray) -> list[Pod]:
@@ -180,10 +247,11 @@ class Trial:
                 table.add_usage(row, pod_class, table.pick_devices(row, milli))
         else:
             table.add_copies(rows, taken, pod_class)
-        self._placed += placed
         names = table.names
         for pod, row in placed:
+            self._changes.append((pod, row, 1))
             self.nodes[pod.uid] = names[row]
+            self.taken.add(names[row])
         return list(pods[len(placed) :])
 
     def _one_by_one(self, template: Template, pods: Sequence[Pod], allowed: BoolArray | None) -> list[Pod]:
@@ -213,7 +281,9 @@ class Trial:
             if column is not None and len(rows):
                 free = table.allocatable[column, rows] - table.requested[column, rows]
                 room += free / max(1, int(table.allocatable[column, : table.rows].max()))
-        return rows[np.argsort(room, kind="stable")]
+        if self._price is None:
+            return rows[np.argsort(room, kind="stable")]
+        return rows[np.lexsort((room, self._price[rows]))]
 
 
 def places(table: NodeTable, pod_class: PodClass, rows: IntArray, *, singly: bool = False) -> IntArray:
@@ -221,7 +291,7 @@ def places(table: NodeTable, pod_class: PodClass, rows: IntArray, *, singly: boo
 
     Of shares of a device at most so many. ``singly``: never more than one.
     """
-    count = table.allocatable[PODS_COLUMN, rows] - table.requested[PODS_COLUMN, rows]
+    count: IntArray = table.allocatable[PODS_COLUMN, rows] - table.requested[PODS_COLUMN, rows]
     for name, amount in pod_class.requests:
         column = table.column_of.get(name)
         if column is None:
@@ -231,7 +301,8 @@ def places(table: NodeTable, pod_class: PodClass, rows: IntArray, *, singly: boo
             np.minimum(count, table.device_whole[rows] // (amount // MILLI_PER_DEVICE), out=count)
     if pod_class.host_ports or singly:
         np.minimum(count, 1, out=count)
-    return np.maximum(count, 0)
+    np.maximum(count, 0, out=count)
+    return count
 
 
 def _shares(table: NodeTable, milli: int, rows: IntArray, most: IntArray, wanted: int) -> IntArray:

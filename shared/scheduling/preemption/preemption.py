@@ -16,6 +16,7 @@ from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.prefilter import Prefiltered
 from shared.scheduling.framework import Code
+from shared.scheduling.preemption.units import NOT_STARTED, VictimUnit, importance, victim_units
 from shared.scheduling.state.cluster_state import ClusterState
 
 NEVER = "not eligible due to preemptionPolicy=Never."
@@ -23,20 +24,19 @@ TERMINATING = "not eligible due to a terminating pod on the nominated node."
 NO_NODE = "no node where preemption could help (all UnschedulableAndUnresolvable)"
 NO_CANDIDATE = "no preemption candidate"
 
-NOT_STARTED = "~"
-"""Sorts after every start time: kube-scheduler takes "now" for a pod that has not started."""
-
 PRIORITY_OFFSET = 2**31
 """Makes every priority count positive in a sum, so that fewer victims are better than more of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """``victims`` of one node, most important first; ``violations``: of those, how many break a budget."""
+    """``victims`` of one node, and members of groups that leave whole with them, most important first; ``violations``:
+    how many of those break a budget, ``violating``: their uids."""
 
     node_name: str
     victims: tuple[Pod, ...]
     violations: int
+    violating: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ def plan_preemption(
     found = []
     for row in rows:
         dry_run = DryRun(state, feasibility, prefiltered, row)
-        victims = [p for p in state.index.pods_on(dry_run.node_name) if p.priority < pod.priority and may_evict(p)]
-        candidate = select_victims(dry_run, victims, state.budgets)
+        units = victim_units(state, state.index.pods_on(dry_run.node_name), pod.priority, may_evict)
+        candidate = select_victims(dry_run, units, state.budgets)
         if candidate is not None:
             found.append(candidate)
             if limit is not None and enough(found, limit):
@@ -89,30 +89,33 @@ def enough(found: Sequence[Candidate], limit: int) -> bool:
     return len(found) >= limit and any(not candidate.violations for candidate in found)
 
 
-def select_victims(dry_run: DryRun, lower: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> Candidate | None:
-    """Who of the pods of ``lower`` priority must leave the node; None when all of them do not suffice, or none must."""
-    possible = sorted(lower, key=importance)
-    for pod in possible:
-        dry_run.remove(pod)
+def select_victims(
+    dry_run: DryRun, lower: Iterable[VictimUnit], budgets: Sequence[DisruptionBudget]
+) -> Candidate | None:
+    """Who of the units of ``lower`` priority must leave the node; None when all of them do not suffice, or none must.
+
+    Of a unit that leaves whole all members are victims, also on other nodes; it is put back whole or not at all.
+    """
+    possible = sorted(lower, key=lambda unit: unit.importance)
+    here = {unit: [pod for pod in unit.pods if dry_run.holds(pod)] for unit in possible}
+    for unit in possible:
+        for pod in here[unit]:
+            dry_run.remove(pod)
     if not possible or not dry_run.takes_beside_nominated():
         return None
-    violating, others = by_budget(possible, budgets)
-    victims, violations = [], 0
-    for group in (violating, others):
-        for pod in group:
+    violating = {pod.uid for pod in by_budget((pod for unit in possible for pod in unit.pods), budgets)[0]}
+    victims: list[Pod] = []
+    for unit in sorted(possible, key=lambda unit: all(pod.uid not in violating for pod in unit.pods)):
+        for pod in here[unit]:
             dry_run.add(pod)
-            if not dry_run.takes_beside_nominated():
+        if not dry_run.takes_beside_nominated():
+            for pod in here[unit]:
                 dry_run.remove(pod)
-                victims.append(pod)
-                violations += group is violating
+            victims += unit.pods
     if not victims:
         return None
-    return Candidate(dry_run.node_name, tuple(sorted(victims, key=importance)), violations)
-
-
-def importance(pod: Pod) -> tuple[int, str]:
-    """Sorts most important first: by priority, then by who runs longest."""
-    return -pod.priority, pod.start_time or NOT_STARTED
+    forced = frozenset(pod.uid for pod in victims if pod.uid in violating)
+    return Candidate(dry_run.node_name, tuple(sorted(victims, key=importance)), len(forced), forced)
 
 
 def by_budget(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> tuple[list[Pod], list[Pod]]:

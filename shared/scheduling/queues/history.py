@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from math import isqrt
 
 from shared.scheduling.queues.nodes import Node
+from shared.wire.records import QueueHistoryRecord
 
 SCALE = 1000
 """Past amounts are kept in thousandths."""
@@ -56,7 +57,7 @@ class History:
         self._moved_at: dict[str, float] = {}
 
     def advance(self, nodes: Mapping[str, Node], now: float) -> bool:
-        """Move on the queues whose step is due, as if they had used since the last what they use now. True: some did."""
+        """Move on the queues whose step is due, as if what they use now was used since the last. True: some did."""
         moved = False
         for name, node in nodes.items():
             half_life_s = node.queue.half_life_s
@@ -88,6 +89,17 @@ class History:
         for name, amounts in past.items():
             self.past[name] = dict(amounts)
             self._moved_at[name] = now
+
+    def record(self, term: int, time: int) -> QueueHistoryRecord:
+        """What a later leader goes on with. ``time``: seconds since 1970."""
+        return QueueHistoryRecord(time=time, past={name: dict(past) for name, past in self.past.items()}, term=term)
+
+    def resume(self, record: QueueHistoryRecord, half_lives: Mapping[str, float], time: int, now: float) -> None:
+        """Go on from what an earlier leader wrote. In the time between, nobody counted: it only fades. Queues that
+        count no past any more (``half_lives``, in seconds by name) are left out."""
+        for name, amounts in record.past.items():
+            if (half_life_s := half_lives.get(name)) is not None:
+                self.load({name: decayed(amounts, max(0, time - record.time), half_life_s)}, now)
 
     def count_in(self, nodes: Mapping[str, Node]) -> None:
         """Tell each queue what its past counts as, in the resource's units."""

@@ -1,8 +1,8 @@
 """The parts of the tree: queues (``Node``), each with a line of its own units (``Line``), and why a unit is held back.
 
 Units of one line that ask for the same amounts are one ``Shape``: a quota admits or holds them alike, so it is asked
-once per shape. A queue's own line takes part in the order among its children as a child of weight 1: so units of a queue
-that has children, and units without any queue (the root's own line), need no rule of their own.
+once per shape. A queue's own line takes part in the order among its children as a child of weight 1: so units of a
+queue that has children, and units without any queue (the root's own line), need no rule of their own.
 
 Per resource, a queue keeps two sums: ``used``, and ``inner``, which also counts what queues below keep for themselves
 and do not use (``kept``: guaranteed and not lent). Limits hold for ``inner``, so nobody takes what is not lent.

@@ -97,7 +97,9 @@ class _Trial:
         used = self.used(of)
         return any(used.get(name, 0) > of.guaranteed.get(name, 0) for name in names)
 
-    def share(self, of: Contender, plus: Mapping[str, int] | None = None, minus: Mapping[str, int] | None = None) -> Fraction:
+    def share(
+        self, of: Contender, plus: Mapping[str, int] | None = None, minus: Mapping[str, int] | None = None
+    ) -> Fraction:
         """Its share among its siblings, with and without these amounts."""
         node = of.parent
         assert node is not None
@@ -127,8 +129,7 @@ def items_of(line: Line, now: float, *, protect: bool = True) -> list[Item]:
         least = max(pod.least for pod in pods)
         spare = max(0, len(pods) - least) if least > 1 else 0
         surplus = movable[:spare]
-        for pod in surplus:
-            found.append((_order(pod, whole=False), Item((pod,), line)))
+        found.extend((_order(pod, whole=False), Item((pod,), line)) for pod in surplus)
         rest = [pod for pod in pods if pod not in surplus]
         if rest and all(pod in movable for pod in rest):
             found.append((_order(rest[0], whole=least > 1), Item(tuple(rest), line, least > 1)))
@@ -222,7 +223,9 @@ def _others(
             if not allowed:
                 break
             proportional = test is _s1
-            line = max(allowed, key=lambda line: _offence(trial, line, short, initial, chain, proportional=proportional))
+            line = max(
+                allowed, key=lambda line: _offence(trial, line, short, initial, chain, proportional=proportional)
+            )
             item = stacks[line].pop(0)
             trial.add(item)
             if done(trial):
@@ -232,7 +235,7 @@ def _others(
     return False
 
 
-_Test = Callable[[_Trial, Line, Item, "list[Contender]", Mapping[str, int], Mapping[str, int]], bool]
+_Test = Callable[[_Trial, Line, Item, list[Node], Mapping[str, int], Mapping[str, int]], bool]
 
 
 def _chain(line: Line) -> list[Node]:
@@ -255,7 +258,9 @@ def _sides(line: Line, chain: list[Node]) -> tuple[list[Contender], list[Contend
     return theirs, ours
 
 
-def _s1(trial: _Trial, line: Line, item: Item, chain: list[Node], asked: Mapping[str, int], short: Mapping[str, int]) -> bool:
+def _s1(
+    trial: _Trial, line: Line, item: Item, chain: list[Node], asked: Mapping[str, int], short: Mapping[str, int]
+) -> bool:
     theirs, ours = _sides(line, chain)
     if not ours or not short.keys() & item.amounts.keys():
         return False
@@ -267,7 +272,9 @@ def _s1(trial: _Trial, line: Line, item: Item, chain: list[Node], asked: Mapping
     return bool(over)
 
 
-def _s2a(trial: _Trial, line: Line, item: Item, chain: list[Node], asked: Mapping[str, int], short: Mapping[str, int]) -> bool:
+def _s2a(
+    trial: _Trial, line: Line, item: Item, chain: list[Node], asked: Mapping[str, int], short: Mapping[str, int]
+) -> bool:
     if not short.keys() & item.amounts.keys():
         return False
     theirs, ours = _sides(line, chain)
@@ -275,7 +282,9 @@ def _s2a(trial: _Trial, line: Line, item: Item, chain: list[Node], asked: Mappin
     return trial.share(theirs[-1], minus=item.amounts) >= mine
 
 
-def _s2b(trial: _Trial, line: Line, item: Item, chain: list[Node], asked: Mapping[str, int], short: Mapping[str, int]) -> bool:
+def _s2b(
+    trial: _Trial, line: Line, item: Item, chain: list[Node], asked: Mapping[str, int], short: Mapping[str, int]
+) -> bool:
     if not short.keys() & item.amounts.keys():
         return False
     theirs, ours = _sides(line, chain)

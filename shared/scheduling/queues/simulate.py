@@ -63,7 +63,12 @@ def copy_of(tree: QueueTree) -> QueueTree:
 
 
 def simulate(
-    tree: QueueTree, question: Question, *, now: float, ends_at: Mapping[str, float], runs_s: Mapping[str, float] | None = None
+    tree: QueueTree,
+    question: Question,
+    *,
+    now: float,
+    ends_at: Mapping[str, float],
+    runs_s: Mapping[str, float] | None = None,
 ) -> Answer:
     """``ends_at``: when running pods end, by uid, in seconds of the same clock as ``now``; others never do. ``runs_s``:
     how long waiting units run once they go, by key."""
@@ -77,7 +82,9 @@ def simulate(
         return Answer(name, None, reason=first.text(), blocked=first.text())
     if lacks := _lacks(trial.capacity, {}, question.amounts):
         return Answer(name, None, reason=f"the whole cluster has too little {lacks}")
-    play = _Play(trial, dict(runs_s or {}), [(max(at, now), uid) for uid, at in ends_at.items() if uid in trial.charges])
+    play = _Play(
+        trial, dict(runs_s or {}), [(max(at, now), uid) for uid, at in ends_at.items() if uid in trial.charges]
+    )
     blocked = first.text() if first is not None else ""
     victims = _victims(trial, unit, now, first)
     answer = play.until(unit, now)
@@ -88,7 +95,9 @@ def simulate(
         delay = queue.reclaim_after_s if queue is not None else 0.0
         starts = delay if answer is None else min(delay, answer - now)
         evicted = tuple(victims.uids) if starts == delay else ()
-        return Answer(name, starts, play.ahead, evicted, "after the pods it evicts have ended" if evicted else "", blocked)
+        return Answer(
+            name, starts, play.ahead, evicted, "after the pods it evicts have ended" if evicted else "", blocked
+        )
     return Answer(name, None, play.ahead, reason=play.why(unit), blocked=blocked)
 
 

@@ -1,8 +1,8 @@
 """The tree out of the Queue objects: who stands below whom, which limits hold, and what is wrong with each.
 
 A queue that cannot be used as it is written keeps its place (its pods go on to count) and has a ``problem``: its units,
-and those below it, wait and are told. A name that is used and has no Queue object (deleted while in use, or never there)
-gets a place too, for the same reason. Everything else goes on.
+and those below it, wait and are told. A name that is used and has no Queue object (deleted while in use, or never
+there) gets a place too, for the same reason. Everything else goes on.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def _promises(found: Structure) -> None:
                 found.warn(
                     node.name,
                     "PromisesTooMuch",
-                    f"spec.guaranteed[{name}]: {children} are guaranteed {amount_text(name, given)} together, the queue "
-                    f"itself {amount_text(name, has)}; guarantee the queue more, or them less",
+                    f"spec.guaranteed[{name}]: {children} are guaranteed {amount_text(name, given)} together, the "
+                    f"queue itself {amount_text(name, has)}; guarantee the queue more, or them less",
                 )
 
 
@@ -188,8 +188,7 @@ def _rescale(root: Node, capacity: dict[str, int]) -> None:
             scale = Scale.of(node.totals, (contender.weight for contender in contenders))
             for contender in contenders:
                 contender.factors = scale.factors(contender.weight)
-            for child in node.children.values():
-                below.append((child, _reach(child, lendable)))
+            below.extend((child, _reach(child, lendable)) for child in node.children.values())
         level = below
 
 

@@ -9,10 +9,8 @@ from shared.kube import cluster_objects as kube
 from shared.kube import objects as api
 from shared.kube.cluster_objects import ClusterObjects
 from shared.kube.convert import node_from_api, owner_of, pod_class_of, pod_from_api
-from shared.kube.convert_demands import unsupported_fields
 from shared.kube.convert_relations import images_of, node_images
 from shared.model.pod import Pod
-from shared.model.pod_group import Source, group_key
 from shared.scheduling.state.cluster_state import ClusterState
 
 
@@ -39,16 +37,7 @@ def load_cluster(dump: ClusterObjects) -> ClusterState:
 
 def load_pods(objects: ClusterObjects) -> list[Pod]:
     """All pods of the dump with the group that each names, in the order given. Raises ``ObjectError``."""
-    return [_member(raw) for raw in objects.pods or ()]
-
-
-def _member(raw: api.Pod) -> Pod:
-    pod = _with_uid(pod_from_api(raw)) if raw.spec.node_name else incoming_pod(raw)
-    named = raw.spec.scheduling_group
-    if named is None or not named.pod_group_name:
-        return pod
-    rest = unsupported_fields(replace(raw.spec, scheduling_group=None))
-    return replace(pod, group=group_key(Source.NATIVE, pod.namespace, named.pod_group_name), unsupported=rest)
+    return [_with_uid(pod_from_api(raw)) if raw.spec.node_name else incoming_pod(raw) for raw in objects.pods or ()]
 
 
 def incoming_pod(raw: api.Pod) -> Pod:

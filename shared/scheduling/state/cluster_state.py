@@ -67,10 +67,10 @@ class Workloads:
 
 
 class ClusterState:
-    """The cluster as known here. ``namespaces``: labels by name; ``pod_groups``: by
-    their keys; ``queues``: by name; ``objects_version`` counts changes of what rules read
-    beside nodes and pods that stand: volumes, workloads, nominations; ``nominated``: pods by node and uid,
-    ``nominated_to``: nodes by uid; ``given_up``: nodes where a nominated pod left room, by going elsewhere or away."""
+    """The cluster as known here. ``namespaces``: labels by name; ``pod_groups``: by their keys; ``queues``: by name;
+    ``objects_version`` counts changes of what rules read beside nodes and pods that stand: volumes, workloads,
+    nominations; ``nominated``: pods by node and uid, ``nominated_to``: nodes by uid; ``members``: uids of pods that
+    stand, by pod group; ``given_up``: nodes where a nominated pod left room, by going elsewhere or away."""
 
     def __init__(self) -> None:
         self.cache = ClusterCache()
@@ -86,6 +86,7 @@ class ClusterState:
         self.objects_version = 0
         self.nominated: dict[str, dict[str, Pod]] = {}
         self.nominated_to: dict[str, str] = {}
+        self.members: dict[str, set[str]] = {}
         self.given_up: set[str] = set()
 
     def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
@@ -107,7 +108,7 @@ class ClusterState:
             self.cache.confirm(pod)
             if pod.uid in self.nominated_to:
                 self.withdraw_nomination(pod.uid, stays_on=pod.node_name)
-            self.index.place(pod, pod.node_name)
+            self._place(pod, pod.node_name)
         else:
             self.nominate(pod)
 
@@ -115,12 +116,17 @@ class ClusterState:
         """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it."""
         if pod.uid in self.nominated_to:
             self.withdraw_nomination(pod.uid, stays_on=node_name)
-        self.index.place(pod, node_name, assumed=True)
+        self._place(pod, node_name, assumed=True)
         return self.cache.assume(pod.uid, node_name, pod.pod_class, now, devices=devices)
 
     def forget(self, uid: str) -> Account | None:
         """The pod is gone, or was assumed in vain. Returns what it held."""
         self.withdraw_nomination(uid)
+        known = self.index.get(uid)
+        if known is not None and known.group:
+            self.members[known.group].discard(uid)
+            if not self.members[known.group]:
+                del self.members[known.group]
         self.index.drop(uid)
         return self.cache.forget(uid)
 
@@ -157,6 +163,11 @@ class ClusterState:
     def nominated_below(self, node_name: str, priority: int) -> list[Pod]:
         """Pods nominated to a node that a preemptor of ``priority`` displaces."""
         return [other for other in self.nominated.get(node_name, {}).values() if other.priority < priority]
+
+    def _place(self, pod: Pod, node_name: str, *, assumed: bool = False) -> None:
+        self.index.place(pod, node_name, assumed=assumed)
+        if pod.group:
+            self.members.setdefault(pod.group, set()).add(pod.uid)
 
     def validate(self) -> Iterator[str]:
         """What is broken in cache and nominations; nothing while all is well."""

@@ -103,6 +103,7 @@ def _kept(pod: Pod, group: _Group) -> Pod:
         preempted=pod.preempted,
         preemptible=pod.preemptible,
         workload=pod.workload,
+        group=pod.group,
     )
 
 

@@ -13,9 +13,13 @@ from services.coordinator.http.desk import Desk
 from services.coordinator.http.routes.health import health_of
 from services.coordinator.http.routes.members import read_members
 from services.coordinator.http.routes.queue import SchedulingAnswer, answer_of
+from services.coordinator.inspect.group_facts import phases
 from services.coordinator.inspect.nodes import ResourceTotal
 from services.coordinator.inspect.overview import Nodes, Queue, overview
+from services.coordinator.inspect.queue_facts import queue_totals
+from services.coordinator.inspect.queues import QueueCounts
 from services.coordinator.inspect.throughput import Quantiles, Rates
+from services.coordinator.inspect.units import UnitCounts
 from shared.runtime.http.callers import Role
 from shared.runtime.http.routes import Answer, Ask, row
 
@@ -89,6 +93,8 @@ class OverviewAnswer(Answer, frozen=True, kw_only=True):
     policy: Policy
     cluster: Cluster
     health: Health
+    units: UnitCounts
+    queues: QueueCounts
 
 
 class Glance:
@@ -143,6 +149,8 @@ def _overview(desk: Desk, now: float, members: Members) -> OverviewAnswer:
         members=members,
         cluster=Cluster(name=name, uid=cluster.uid, named_by=named_by),
         health=health_of(desk),
+        units=phases(core),
+        queues=queue_totals(core),
         policy=Policy(
             active=policies.get("active", ""),
             candidate=policies.get("candidate", ""),

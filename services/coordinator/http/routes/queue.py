@@ -29,7 +29,7 @@ class QueueQuery(NumberedPageQuery, frozen=True, kw_only=True):
     """``place``: only pods there; ``namespace``: only that one's; ``selector``: only pods with these labels, as
     ``kubectl -l`` writes it. All by default."""
 
-    place: Literal["", "active", "backoff", "unschedulable", "in_flight"] = ""
+    place: Literal["", "active", "backoff", "unschedulable", "gated", "in_flight"] = ""
     namespace: Annotated[str, msgspec.Meta(max_length=63)] = ""
     selector: Selector = ""
 

@@ -29,7 +29,7 @@ class QueuesAnswer(Page, frozen=True, kw_only=True):
     items: list[QueueShown]
 
 
-class QueueAnswer(QueueWhole, Answer, frozen=True, kw_only=True):
+class OneQueueAnswer(QueueWhole, Answer, frozen=True, kw_only=True):
     """One queue and its units."""
 
 
@@ -64,10 +64,10 @@ async def listed(desk: Desk, ask: Ask[PageQuery, Any]) -> QueuesAnswer:
     )
 
 
-async def one(desk: Desk, ask: Ask[Any, Any]) -> QueueAnswer:
+async def one(desk: Desk, ask: Ask[Any, Any]) -> OneQueueAnswer:
     """One queue. Refused: 404 ``queue_unknown``."""
     found = whole(_facts(desk, ask.path["name"]), capacity_of(desk.core))
-    return QueueAnswer(**{name: getattr(found, name) for name in QueueWhole.__struct_fields__})
+    return OneQueueAnswer(**{name: getattr(found, name) for name in QueueWhole.__struct_fields__})
 
 
 async def simulation(desk: Desk, ask: Ask[SimulateQuery, Any]) -> SimulateAnswer:
@@ -76,7 +76,8 @@ async def simulation(desk: Desk, ask: Ask[SimulateQuery, Any]) -> SimulateAnswer
     _facts(desk, name)
     least = query.min_count or query.members
     if least > query.members:
-        raise Refused(f"minCount: {least} of {query.members} members; ask for fewer, or more members", code="invalid_value")
+        text = f"minCount: {least} of {query.members} members; ask for fewer, or for more members"
+        raise Refused(text, code="invalid_value")
     try:
         requests = requests_of(query.requests)
     except ValueError as error:

@@ -10,7 +10,7 @@ import msgspec
 from services.coordinator.http.desk import Desk
 from services.coordinator.inspect.group_facts import find_group, group_facts, group_keys, lone_unit, lone_units
 from services.coordinator.inspect.queue_facts import Places
-from services.coordinator.inspect.units import UnitShown, UnitWhole, shown, whole
+from services.coordinator.inspect.units import GroupFacts, UnitShown, UnitWhole, shown, whole
 from shared.kube.label_selectors import LabelSelector
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, Selector, key_token, selector_of, token_key
@@ -74,12 +74,14 @@ def _units(
             yield key, 1, lone_unit(core, key, alone[key], now, desk.wall_of, selector)
             continue
         facts = group_facts(core, key, places)
-        if facts is None or query.namespace not in ("", facts.namespace):
-            yield key, 1, None
-        elif selector is not None and not selector.matches(facts.group.labels if facts.group is not None else {}):
+        if facts is None or query.namespace not in ("", facts.namespace) or not _selected(facts, selector):
             yield key, 1, None
         else:
             yield key, max(1, len(facts.members)), shown(facts, now, desk.wall_of)
+
+
+def _selected(facts: GroupFacts, selector: LabelSelector | None) -> bool:
+    return selector is None or selector.matches(facts.group.labels if facts.group is not None else {})
 
 
 def _asked_for(unit: UnitShown, query: UnitsQuery) -> bool:

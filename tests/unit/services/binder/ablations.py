@@ -9,10 +9,12 @@ import pytest
 
 from services.binder.core import core
 from services.binder.core.events import LookedUp
+from services.binder.core.gangs import GangStage, InFlightGang
 from services.binder.core.in_flight import InFlightBinding
 from services.binder.cycle import binding_cycle, check
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Batch, Committer, Diagnosis
+from services.binder.cycle.gang_cycle import GangCycle
 from shared.ports import Compare
 from shared.wire.messages import Outcome
 
@@ -58,6 +60,35 @@ def without_the_check(patch: pytest.MonkeyPatch) -> None:
     """Every node takes every pod."""
     patch.setattr(check, "check_node", lambda *_: None)
     patch.setattr(binding_cycle, "in_vain", lambda *_: "")
+
+
+def without_gangs(patch: pytest.MonkeyPatch) -> None:
+    """Members are committed one by one, as by a binder that knows no gangs."""
+    patch.setattr(GangCycle, "open", lambda _, plan: [(placement, "") for placement in plan.placements])
+
+
+def without_waiting_for_the_others(patch: pytest.MonkeyPatch) -> None:
+    """A member that is refused ends at once, though its gang cannot do without it."""
+    patch.setattr(InFlightGang, "needs", lambda *_: False)
+
+
+def with_the_head_first(patch: pytest.MonkeyPatch) -> None:
+    """The values of a large gang are written in the wrong order."""
+
+    def commit(cycle: GangCycle, gang: InFlightGang) -> None:
+        gang.divide(cycle._committer.size)
+        cycle._move(gang, GangStage.COMMITTING)
+        for number, key in enumerate(gang.keys):
+            cycle._committer.put(key, gang.intent(number, cycle._state.term))
+
+    patch.setattr(GangCycle, "_commit", commit)
+
+
+def without_the_minimum(patch: pytest.MonkeyPatch) -> None:
+    """A successor takes each member of a gang's intent for a pod of its own."""
+    patch.setattr(InFlightGang, "short", property(lambda _: False))
+    patch.setattr(InFlightGang, "needs", lambda *_: False)
+    patch.setattr(GangCycle, "_enough", lambda *_: True)
 
 
 def without_marking(patch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,8 @@ def check_i4(commitments: Iterable[Commitment]) -> list[str]:
 
 
 def check_i5(world: World, *, broken: bool = False) -> list[str]:
-    """Of a gang that was ever committed, none or at least its minimum stands now: bound, or named by its intent.
+    """Of each gang none or at least its minimum stands now: bound, or named by a live intent (its own, or any for a
+    gang that is known from its plan).
 
     A member that was deleted is not counted as missing. ``broken``: members may have been lost since the first was
     bound (nodes that changed, Bindings refused); then only gangs of which nobody is bound are looked at.
@@ -93,17 +94,18 @@ def check_i5(world: World, *, broken: bool = False) -> list[str]:
     intents = world.intents()
     violations = []
     for key, gang in world.gangs.items():
-        head = intents.get(key)
-        links = range(1, head.links + 1) if head is not None else ()
-        values = [head, *(intents.get(f"{key}:{link}") for link in links)]
-        wanted = (
-            {pod.uid for value in values if value is not None for pod in value.pods} if None not in values else set()
-        )
-        standing = (gang.members & bound) | (wanted & pods.keys())
+        own = {name: intent for name, intent in intents.items() if gang.planned or gang_of(name) == key}
+        standing = gang.members & (bound | (named(own).keys() & pods.keys()))
         gone = gang.members - pods.keys()
         if (standing and len(standing | gone) < gang.min_count) and not (broken and standing & bound):
             violations.append(f"I5: {len(standing)} of {key} stand, {len(gone)} are gone, {gang.min_count} must")
     return violations
+
+
+def gang_of(key: str) -> str:
+    """The gang whose intent a key is a value of; "" for a lone pod's."""
+    part = gang_part(key)
+    return part[0] if part is not None else ""
 
 
 def check_told(kube: FakeKube) -> list[str]:

@@ -64,11 +64,12 @@ class Commitment:
 
 
 @dataclass
-class CommittedGang:
-    """What transactions have written of one gang: its minimum, and everybody who was ever a member."""
+class KnownGang:
+    """One gang: its minimum, and its members. ``planned``: as a plan names it, else as transactions wrote it."""
 
     min_count: int
     members: set[str] = field(default_factory=set)
+    planned: bool = False
 
 
 @dataclass
@@ -97,7 +98,7 @@ class World:
         self.etcd = MemoryEtcd(clock=lambda: self.now)
         self.kube = FakeKube(check_preconditions=check_preconditions)
         self.commitments: list[Commitment] = []
-        self.gangs: dict[str, CommittedGang] = {}
+        self.gangs: dict[str, KnownGang] = {}
         self.api, self.store = AsyncKube(self.kube), RecordingStore(self)
         self._heard: list[Event] = []
         log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -337,7 +338,7 @@ class RecordingStore(MemoryStore):
                 world.commitments.append(Commitment(result.revision, intent, replaced, *leaders))
                 part = gang_part(KEYS.last_part(op.key))
                 if part is not None:
-                    gang = world.gangs.setdefault(part[0], CommittedGang(intent.min_count))
+                    gang = world.gangs.setdefault(part[0], KnownGang(intent.min_count))
                     gang.members |= {pod.uid for pod in intent.pods}
         if self.fault == "drop_reply":
             raise StoreUnknown("the connection was cut")

@@ -6,8 +6,9 @@ import pytest
 
 from services.binder.core.instructions import Bind, Commit, LookUp, MarkPod, ReadPod
 from shared.wire.messages import Outcome
+from tests.unit.services.binder.ablations import without_the_fence
 from tests.unit.services.binder.binder_checks import at_rest, outcome
-from tests.unit.services.binder.binder_world import make_world
+from tests.unit.services.binder.binder_world import Binder, World, make_world
 
 
 @pytest.mark.parametrize("fault", ["drop_reply", "drop_request"])
@@ -33,7 +34,8 @@ def test_a_transaction_without_an_answer_is_read_back(fault: str) -> None:
     assert [r.outcome for r in binder.answers[request].results] == [Outcome.BOUND, Outcome.BOUND]
 
 
-def test_a_transaction_that_comes_late_does_not_commit_twice() -> None:
+def late_transaction() -> tuple[World, Binder]:
+    """A commit gets no answer and is made again, the pod is bound and its intent cleared; then the first one comes."""
     world = make_world()
     binder = world.start_binder()
     request = world.send(binder, world.plan(("p0", "n0")))
@@ -42,6 +44,19 @@ def test_a_transaction_that_comes_late_does_not_commit_twice() -> None:
     assert outcome(binder, request).outcome == Outcome.BOUND
     world.carry_out(world.late.pop())
     assert len(world.kube.bound) == 1
+    return world, binder
+
+
+def test_a_transaction_that_comes_late_is_refused() -> None:
+    world, binder = late_transaction()
+    assert world.intents() == {}
+    at_rest(world, binder)
+
+
+def test_ablation_without_the_fence_it_leaves_an_intent_which_the_sweep_clears(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_the_fence(monkeypatch)
+    world, binder = late_transaction()
+    assert len(world.intents()) == 1
     for _ in range(2):
         world.pass_time(binder, 31)
         world.settle(binder)

@@ -10,6 +10,7 @@ import pytest
 
 from services.binder.core.core import BinderCore
 from services.binder.core.events import Tick
+from services.binder.core.gangs import GangStage, InFlightGang
 from services.binder.core.in_flight import Stage
 from services.binder.core.instructions import Commit
 from services.binder.core.state import CoreSettings
@@ -88,6 +89,60 @@ def move_an_account(core: BinderCore, uid: str) -> None:
 def swap_rows(core: BinderCore, uid: str) -> None:
     rows = core.state.cache.table.row_of
     rows["n0"], rows["n1"] = rows["n1"], rows["n0"]
+
+
+def in_a_gang() -> tuple[World, BinderCore]:
+    """A binder with a committed gang whose first member is being bound."""
+    world = make_world(pods=3, settings=CoreSettings())
+    binder = world.start_binder()
+    world.send(binder, world.gang(("p0", "n0"), ("p1", "n1"), ("p2", "n2"), at_least=3))
+    world.run(binder, Commit)
+    return world, binder.core
+
+
+def member_back_to_checked(gang: InFlightGang) -> None:
+    gang.members[next(iter(gang.members))].stage = Stage.CHECKED
+
+
+def gang_back_to_committing(gang: InFlightGang) -> None:
+    gang.stage = GangStage.COMMITTING
+
+
+def miscount_leaving(gang: InFlightGang) -> None:
+    gang.leaving = 1
+
+
+def raise_the_minimum(gang: InFlightGang) -> None:
+    gang.min_count = 4
+
+
+def close_the_gate(gang: InFlightGang) -> None:
+    gang.stage = GangStage.COMMITTED
+    for member in gang.members.values():
+        member.stage = Stage.COMMITTED
+
+
+def lose_a_member(gang: InFlightGang) -> None:
+    gang.members.popitem()
+
+
+GANGS_BROKEN: list[tuple[str, Callable[[InFlightGang], None]]] = [
+    ("gang-atomic", member_back_to_checked),
+    ("gang-atomic", gang_back_to_committing),
+    ("gang-counts", miscount_leaving),
+    ("gang-minimum", raise_the_minimum),
+    ("gang-goes-on", close_the_gate),
+    ("gang-members", lose_a_member),
+]
+
+
+@pytest.mark.parametrize(("name", "harm"), GANGS_BROKEN, ids=[f"{name}-{harm.__name__}" for name, harm in GANGS_BROKEN])
+def test_what_is_broken_in_a_gang_is_named(name: str, harm: Callable[[InFlightGang], None]) -> None:
+    _, core = in_a_gang()
+    assert core.validate() == []
+    [gang] = core.state.gangs.values()
+    harm(gang)
+    assert name in {problem.partition(":")[0] for problem in core.validate()}
 
 
 BROKEN: list[tuple[str, Callable[[BinderCore, str], None]]] = [

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from services.binder.core.core import BinderCore
 from services.binder.core.events import Evicted, IntentsListed, PlanReceived
@@ -136,3 +137,31 @@ def test_a_plan_without_an_end_is_answered_in_time() -> None:
     (answer,) = core.handle_all((), 2.2)
     assert isinstance(answer, Answer)
     assert answer.result.evictions[0].outcome == EvictionOutcome.UNKNOWN
+
+
+def test_a_thousand_victims_are_asked_to_leave_some_at_a_time_and_each_plans_in_turn() -> None:
+    core = BinderCore(5, CoreSettings(max_evictions=8, answer_after_s=2.0), Keys("/c"))
+    core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
+    many = [replace(victim(), uid=f"uid-{number}") for number in range(1000)]
+    asked = [i for i in core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [], many)), 0.1) if isinstance(i, Evict)]
+    assert len(asked) == 8
+    core.handle(PlanReceived(2, Plan(VERSION, 2, 0, 3, 2, [], [victim()])), 0.2)
+    seen = list(asked)
+    while asked:
+        done = asked.pop(0)
+        result = EvictionResult(done.eviction.uid, EvictionOutcome.EVICTED)
+        asked += (more := [i for i in core.handle(Evicted(done.plan, result), 3.0) if isinstance(i, Evict)])
+        seen += more
+        assert len(asked) <= 8
+    assert len({evict.eviction.uid for evict in seen}) == len(seen) == 1001
+    assert victim().uid in [evict.eviction.uid for evict in seen[:11]], "the second plan did not wait for the first"
+
+
+def test_victims_of_a_coordinator_that_leads_no_more_are_not_asked_any_more() -> None:
+    core = BinderCore(5, CoreSettings(max_evictions=1), Keys("/c"))
+    core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
+    two = [replace(victim(), uid=f"uid-{number}") for number in range(2)]
+    [first] = [i for i in core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [], two)), 0.1) if isinstance(i, Evict)]
+    core.handle(PlanReceived(2, Plan(VERSION, 2, 0, 4, 1, [])), 0.2)
+    result = EvictionResult(first.eviction.uid, EvictionOutcome.EVICTED)
+    assert not [i for i in core.handle(Evicted(first.plan, result), 0.3) if isinstance(i, Evict)]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec.structs import replace
 
+from services.coordinator.core.events import PlanAnswered
 from services.coordinator.core.instructions import PatchCondition, TellPodGroup
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import PodGroup, Source, group_key
-from shared.scheduling.pod_groups import MIXED, TOO_FEW
+from shared.model.pod_group import Broken, PodGroup, Source, Topology, group_key
+from shared.scheduling.groups.quorum import TOO_FEW
+from shared.scheduling.pod_groups import MIXED
+from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
@@ -116,3 +121,173 @@ def test_leftovers_wait_and_go_alone_once_the_minimum_runs() -> None:
     scene.run(batch=100, until_s=5.0)
     assert len(scene.bindings) == 3
     assert not scene.plans[-1].gangs
+
+
+def test_members_of_unequal_size_are_placed_though_the_agents_order_fails() -> None:
+    """Small members spread over all nodes would leave none for the large one."""
+    scene = scene_with(nodes=2, cpu="4")
+    tell_group(scene, 3)
+    for number, cpu in enumerate(["2", "2", "4"]):
+        scene.add_pod(replace(make_pod(f"m{number}").cpu(cpu).pod(), group=KEY))
+    scene.run(batch=100, until_s=10.0)
+    assert len(scene.bindings) == 3
+    assert scene.core.state.stats.gangs_partial == 0
+
+
+def test_all_members_go_to_one_rack_and_late_ones_follow() -> None:
+    scene = Scene()
+    for number in range(8):
+        scene.add_node(make_node(f"n{number}").label(rack=f"r{number // 2}").allocatable(cpu="4").node())
+    scene.begin()
+    scene.run()
+    scene.add_pod(make_pod("blocker").cpu("4").pod())
+    scene.run(batch=100)
+    tell_group(scene, 3, topology=Topology("rack"))
+    add_members(scene, 3)
+    scene.run(batch=100, until_s=1.0)
+    racks = {int(node[1:]) // 2 for uid, node in scene.bindings if uid != "uid-blocker"}
+    assert len(scene.bindings) == 4
+    assert len(racks) == 1
+    add_members(scene, 2, start=3)
+    scene.run(batch=100, until_s=1.0)
+    assert {int(node[1:]) // 2 for uid, node in scene.bindings if uid != "uid-blocker"} == racks
+    assert len(scene.bindings) == 5
+    assert place_of(scene, "m4") == ["unschedulable"]
+    assert "outside the topology domain" in scene.pods["uid-m4"].condition[2]
+
+
+def test_a_gang_that_no_rack_holds_waits() -> None:
+    scene = Scene()
+    for number in range(4):
+        scene.add_node(make_node(f"n{number}").label(rack=f"r{number}").allocatable(cpu="4").node())
+    scene.begin()
+    tell_group(scene, 3, topology=Topology("rack"))
+    add_members(scene, 3)
+    scene.run(batch=100, until_s=30.0)
+    assert scene.bindings == []
+    tell_group(scene, 3, topology=Topology("rack", required=False))
+    scene.run(batch=100, until_s=30.0)
+    assert len(scene.bindings) == 3
+
+
+def refused(scene: Scene, *uids: str) -> None:
+    """The binder answers the last plan: these are refused, the others bound."""
+    plan = scene.held_plans.pop()
+    results = []
+    for placement in plan.placements:
+        if placement.uid in uids:
+            results.append(PlacementResult(placement.unit, Outcome.REFUSED, reason="denied by a webhook"))
+        else:
+            scene.change_pod(placement.uid, node_name=placement.node)
+            scene.bindings.append((placement.uid, placement.node))
+            results.append(PlacementResult(placement.unit, Outcome.BOUND, placement.node))
+    answer = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results)
+    scene.inbox.append(PlanAnswered(plan.plan_id, answer))
+
+
+def test_a_broken_gang_keeps_what_runs_and_tries_the_rest_with_it_counted() -> None:
+    scene = scene_with()
+    scene.hold_plans = True
+    tell_group(scene, 3)
+    add_members(scene, 3)
+    scene.run(batch=100)
+    refused(scene, "uid-m1")
+    scene.run(batch=100)
+    assert place_of(scene, "m1") == ["backoff"]
+    scene.hold_plans = False
+    scene.run(batch=100, until_s=3.0)
+    assert len(scene.bindings) == 3
+    assert scene.core.state.stats.gangs_partial == 1
+
+
+def test_a_broken_gang_is_evicted_after_its_time_where_it_says_so() -> None:
+    scene = scene_with(nodes=1)
+    scene.hold_plans = True
+    tell_group(scene, 2, broken=Broken.EVICT, timeout_s=20.0)
+    add_members(scene, 2)
+    scene.run(batch=100)
+    refused(scene, "uid-m1")
+    scene.hold_plans = False
+    scene.run(batch=100)
+    scene.delete_pod("uid-m1")
+    scene.run(batch=100, until_s=19.0)
+    assert scene.evicted == []
+    scene.run(batch=100, until_s=2.0)
+    assert scene.evicted == ["uid-m0"]
+
+
+def test_a_gang_whose_members_finish_one_by_one_is_not_broken() -> None:
+    scene = scene_with()
+    tell_group(scene, 3, broken=Broken.EVICT, timeout_s=5.0)
+    add_members(scene, 3)
+    scene.run(batch=100)
+    for name in ("m0", "m1"):
+        scene.change_pod(f"uid-{name}", phase="Succeeded")
+    scene.run(batch=100, until_s=60.0)
+    assert scene.evicted == []
+
+
+def test_nobody_joins_a_gang_whose_plan_is_not_answered() -> None:
+    """Bound alone it would be half a gang, if the binder gave the others back."""
+    scene = scene_with()
+    scene.hold_plans = True
+    tell_group(scene, 3)
+    add_members(scene, 3)
+    scene.run(batch=100)
+    add_members(scene, 1, start=3)
+    scene.run(batch=100)
+    assert place_of(scene, "m3") == ["gated"]
+    assert len(scene.held_plans) == 1
+    plan = scene.held_plans.pop()
+    results = [PlacementResult(p.unit, Outcome.CONFLICT, reason="full") for p in plan.placements]
+    answer = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results)
+    scene.hold_plans = False
+    scene.inbox.append(PlanAnswered(plan.plan_id, answer))
+    scene.run(batch=100, until_s=2.0)
+    assert len(scene.plans[-1].gangs[0].members) == 4
+    assert len(scene.bindings) == 4
+
+
+def test_a_new_leader_waits_for_a_gangs_open_intent() -> None:
+    scene = scene_with()
+    scene.hold_plans = True
+    tell_group(scene, 3)
+    add_members(scene, 4)
+    scene.run(batch=100)
+    scene.replace_leader(committed={0})
+    scene.hold_plans = False
+    tell_group(scene, 3)
+    scene.run(batch=100)
+    assert scene.bindings == []
+    for number in range(3):
+        scene.end_intent(f"uid-m{number}", bind=True)
+    scene.run(batch=100)
+    assert place_of(scene, "m3") == ["intent"]
+    scene.end_intent("uid-m3", bind=False)
+    scene.run(batch=100, until_s=1.0)
+    assert len(scene.bindings) == 4
+
+
+def test_a_gang_of_many_is_in_one_cycle() -> None:
+    scene = scene_with(nodes=30, cpu="8")
+    tell_group(scene, 100)
+    add_members(scene, 100)
+    scene.run(batch=300)
+    assert len(scene.bindings) == 100
+    assert [len(plan.placements) for plan in scene.plans] == [100]
+
+
+def test_gangs_that_race_for_room_never_leave_a_part() -> None:
+    """Interleaved arrivals of four gangs with room for two: two run whole, two wait whole."""
+    scene = scene_with(nodes=4, cpu="4")
+    keys = [group_key(Source.NATIVE, "default", f"g{number}") for number in range(4)]
+    for number, key in enumerate(keys):
+        group = PodGroup(key, Source.NATIVE, "default", f"g{number}", gang=True, min_count=4)
+        scene.inbox.append(ObjectChanged("podgroups", f"default/g{number}", group))
+    for member in range(4):
+        for number, key in enumerate(keys):
+            scene.add_pod(replace(make_pod(f"g{number}-{member}").cpu("2").pod(), group=key))
+            scene.run()
+    scene.run(until_s=30.0)
+    bound = Counter(uid.split("-")[1] for uid, _ in scene.bindings)
+    assert sorted(bound.values()) == [4, 4]

@@ -177,6 +177,7 @@ def test_a_job_that_asks_badly_is_told(asked: dict[str, str], problem: str) -> N
     group = job_group(job(asked))
     assert group is not None
     assert problem in group.problem
+    assert group.gang  # its pods wait, rather than be placed one by one
 
 
 def test_a_job_that_is_not_indexed_is_no_group_and_is_told_so_if_it_asks() -> None:

@@ -13,6 +13,7 @@ from shared.scheduling.framework import Code
 from shared.scheduling.parked_groups import Waiting, group_key
 from shared.scheduling.preemption.preemption import select_victims
 from shared.scheduling.preemption.resolvable import openable, resolvable_rows
+from shared.scheduling.preemption.units import victim_units
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.removable import MAX_LEVELS
 from tests.builders import PodBuilder, make_node, make_pod
@@ -114,7 +115,7 @@ def test_no_node_that_a_dry_run_would_open_is_left_out() -> None:
         found = openable(state, feasibility, prefiltered)
         for row in resolvable_rows(state, feasibility, prefiltered).tolist():
             dry_run = DryRun(state, feasibility, prefiltered, row)
-            lower = [other for other in state.index.pods_on(dry_run.node_name) if other.priority < pod.priority]
+            lower = victim_units(state, state.index.pods_on(dry_run.node_name), pod.priority, lambda _: True)
             if select_victims(dry_run, lower, ()) is not None:
                 assert row in found.rows, seed
                 opened += 1

@@ -29,8 +29,8 @@ VISION: dict[str, Any] = {
     "deleting": False, "namespaces": ["vision"], "children": [], "borrowing": {"cpu_millis": 8000}, "lending": None,
     "reclaim": True, "reclaim_after_s": 60.0, "min_run_s": 300.0, "half_life_s": None, "past": {},
     "units": [
-        {"position": 1, "key": "podgroup:v/train", "namespace": "v", "name": "train", "source": "podgroup", "priority": 5,
-         "members": 8, "waiting_s": 30.0, "requests": {}, "blocked": "", "reason": "NodeResourcesFit"},
+        {"position": 1, "key": "podgroup:v/train", "namespace": "v", "name": "train", "source": "podgroup",
+         "priority": 5, "members": 8, "waiting_s": 30.0, "requests": {}, "blocked": "", "reason": "NodeResourcesFit"},
     ],
 }  # fmt: skip
 
@@ -68,7 +68,7 @@ def test_one_queue_is_told_with_its_units_in_turn() -> None:
     assert "  weight     2; share 25.0% by cpu_millis" in lines
     assert "  waiting    3 units, 1 of them held by quota" in lines
     assert "  borrowing  at most cpu 8" in lines
-    assert "  reclaim    what it lent is taken back after 60s, from pods that have run for 5m" in lines
+    assert "  reclaim    what it lent is taken back after 60s; what it borrows runs for 5m at least" in lines
     assert [line.split() for line in lines if line.startswith("cpu ")] == [["cpu", "12", "8", "16", "4", "25.0%"]]
     assert lines[-1].split() == ["1", "v", "train", "podgroup", "8", "5", "30s", "NodeResourcesFit", "-"]
     assert queue_lines(VISION | {"units": []})[-1] == "nothing waits in it"

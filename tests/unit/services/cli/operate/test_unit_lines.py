@@ -83,5 +83,5 @@ def test_a_unit_is_named_as_kubectl_names_it(unit: str, namespace: str, expected
 
 @pytest.mark.parametrize(("unit", "namespace"), [("a/b/c", ""), ("/train", ""), ("a/", ""), ("a/train", "b")])
 def test_a_unit_named_in_no_way_is_refused(unit: str, namespace: str) -> None:
-    with pytest.raises(ConfigError, match="train|NAMESPACE"):
+    with pytest.raises(ConfigError, match=r"train|NAMESPACE"):
         named_unit(unit, namespace)

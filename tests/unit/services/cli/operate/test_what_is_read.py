@@ -96,7 +96,7 @@ def test_the_queue_shows_counts_then_who_waits_for_what() -> None:
     counts = {"active": 0, "backoff": 1, "unschedulable": 0, "in_flight": 0}
     wanted = Wanted(kind=QUEUED_PODS)
     lines = wanted.text(Found([item], {"counts": counts}), counts_lines)
-    assert lines[0] == "active 0  backoff 1  unschedulable 0  in_flight 0"
+    assert lines[0] == "active 0  backoff 1  unschedulable 0  gated 0  in_flight 0"
     assert lines[3].split() == ["d", "big", "backoff", "0", "3", "12s", "3.5s", "NodeResourcesFit"]
     assert wanted.text(Found([], {"counts": counts}), counts_lines) == lines[:1]
 
@@ -108,7 +108,7 @@ def test_status_tells_what_is_not_tried_units_and_queues() -> None:
         "queues": {"total": 4, "waiting_units": 3, "blocked_units": 2, "problems": 1},
     }
     assert overview_lines(newer)[2:5] == [
-        "queue       active 4, backoff 1, unschedulable 2, in flight 3, gated 2, unsupported 5",
+        "queue       active 4, backoff 1, unschedulable 2, gated 2, in flight 3, unsupported 5",
         "units       waiting 3, placing 0, running 7, broken 1",
         "queues      4, units waiting 3, held by quota 2, with a problem 1",
     ]

@@ -12,14 +12,14 @@ import pytest
 
 from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
-from services.coordinator.cycle import cycle as scheduling_cycle
-from services.coordinator.cycle.assign import assign_guided
+from services.coordinator.cycle.assign import GuidedSeats
 from services.coordinator.cycle.constraints import Constraints
 from shared.kube.cluster_objects import ClusterDump
 from shared.kube.convert import node_from_api
 from shared.kube.convert_relations import node_images
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
+from shared.model.unit import Unit
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
@@ -79,13 +79,14 @@ def test_pods_that_keep_apart_never_share_a_node_however_many_are_in_flight() ->
 
 def test_answers_taken_by_the_rules_of_the_offer_alone_break_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation of judging each unit anew."""
+    take = GuidedSeats.take
 
-    def by_the_offer(state, conflicts, offered, units, lists):  # type: ignore[no-untyped-def]
+    def by_the_offer(seats: GuidedSeats, unit: Unit, only: str = "") -> bool:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Constraints, "judge", lambda self, pod: offered)
-            return assign_guided(state, conflicts, offered, units, lists)
+            patch.setattr(Constraints, "judge", lambda self, pod: seats._offered)
+            return take(seats, unit, only)
 
-    monkeypatch.setattr(scheduling_cycle, "assign_guided", by_the_offer)
+    monkeypatch.setattr(GuidedSeats, "take", by_the_offer)
     scene = zoned(10)
     for number in range(20):
         scene.add_pod(apart(f"p{number}").pod())

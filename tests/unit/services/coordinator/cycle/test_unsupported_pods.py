@@ -13,7 +13,6 @@ from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
 
 CLAIM: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
-GROUP: dict[str, Any] = {"schedulingGroup": {"podGroupName": "train"}}
 DEVICE = "deviceclass.resource.kubernetes.io/gpu"
 
 
@@ -35,7 +34,6 @@ def cluster() -> Scene:
     ("pod", "field"),
     [
         pytest.param(asking("p", **CLAIM), "spec.resourceClaims", id="claims"),
-        pytest.param(asking("p", **GROUP), "spec.schedulingGroup", id="group"),
         pytest.param(make_pod("p").request(**{DEVICE: "1"}), "deviceclass.resource.kubernetes.io", id="device class"),
     ],
 )
@@ -64,7 +62,7 @@ def test_every_line_of_the_table_has_a_case_here() -> None:
 
 def test_it_is_placed_as_soon_as_it_asks_no_more() -> None:
     scene = cluster()
-    scene.add_pod(asking("p", **GROUP).set(resourceVersion="1").pod())
+    scene.add_pod(asking("p", **CLAIM).set(resourceVersion="1").pod())
     scene.run(until_s=2)
     assert not scene.bindings
     scene.add_pod(asking("p").set(resourceVersion="2").pod())

@@ -17,6 +17,8 @@ from services.coordinator.http.peer_routes import Admin
 from services.coordinator.http.table import ROUTES
 from services.coordinator.settings import CoordinatorSettings
 from shared.election.record import LeaderRecord
+from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.queue import Queue
 from shared.runtime.http import admin
 from shared.runtime.http.limits import Lag, LoopLag
 from shared.runtime.http.routes import Route
@@ -26,6 +28,11 @@ from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.test_shell import KEYS, World
 
 TOKENS = {role: f"{role}-token-0123456789" for role in ("viewer", "operator", "admin")}
+
+
+GROUP = PodGroup(
+    group_key(Source.NATIVE, "default", "train"), Source.NATIVE, "default", "train", gang=True, min_count=2
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,8 @@ class PunctualLoop(LoopLag):
 
 
 class ApiWorld(World):
-    """``leader`` and ``standby``: their admin listeners. Three nodes, a few pods bound."""
+    """``leader`` and ``standby``: their admin listeners. Three nodes, a few pods bound, a pod group without members, a
+    queue."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -119,6 +127,8 @@ class ApiWorld(World):
         core = self.admin.core
         assert core is not None
         await self.until(lambda: not core.ledger.placed)
+        core.state.cluster.pod_groups[GROUP.key] = GROUP
+        core.state.queues.put_queue(Queue("research", guaranteed={"cpu": 4000}))
 
     async def ask(
         self, method: str, path: str, role: str | None = "admin", *, at: str = "c0", **options: Any

@@ -35,7 +35,7 @@ BODIES = {
 
 def place_of(route: Route) -> str:
     """A path of the route that leads somewhere."""
-    name = {"pods": "p0", "policies": "fgd"}.get(route.path.split("/")[2], "n0")
+    name = {"pods": "p0", "policies": "fgd", "units": "train", "queues": "research"}.get(route.path.split("/")[2], "n0")
     return route.path.replace("{name}", name).replace("{namespace}", "default")
 
 

@@ -27,7 +27,7 @@ DOCUMENT = openapi.document(ROUTES, version="0")
 UNLIMITED = Rate(per_s=1e9, burst=1e9)
 
 texts = st.text(max_size=40) | st.sampled_from(
-    ["n0", "p0", "default", "fgd", "0", "-1", "500", "active", "%00", "../x"]
+    ["n0", "p0", "default", "fgd", "train", "research", "0", "-1", "500", "active", "%00", "../x"]
 )
 scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | texts
 documents = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3))

@@ -62,7 +62,7 @@ def test_the_queue_is_paged_in_order_of_arrival_and_by_place() -> None:
     assert (first[1].priority, first[1].attempts, first[1].waiting_s) == (1, 1, 2.0)
     assert first[1].retry_in_s == pytest.approx(298.0)
     assert queue_page(scene.core, scene.now, place=Place.ACTIVE) == ([], None)
-    counts = {"active": 0, "backoff": 0, "unschedulable": 5, "in_flight": 0, "unsupported": 0}
+    counts = {"active": 0, "backoff": 0, "unschedulable": 5, "in_flight": 0, "gated": 0, "unsupported": 0}
     assert queue_counts(scene.core) == counts
 
 

@@ -100,9 +100,8 @@ def test_members_that_wait_come_first_and_are_counted_by_state_and_node() -> Non
 
 def test_everything_that_decides_about_a_group_is_told() -> None:
     told = ("PodGroupInitiallyScheduled", "False", "Unschedulable", "no room")
-    of = group(
-        topology=Topology("rack", required=False), whole=True, broken=Broken.EVICT, timeout_s=60.0, condition=told
-    )
+    rack = Topology("rack", required=False)
+    of = group(topology=rack, whole=True, broken=Broken.EVICT, timeout_s=60.0, condition=told)
     victims = [VictimFacts("d/low", "n1", 0, "evicted", 95.0)]
     found = whole(facts("gated", of=of, domain="r7", victims=victims), 100.0, wall_of)
     assert found.topology is not None

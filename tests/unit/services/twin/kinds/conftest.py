@@ -21,9 +21,9 @@ NOW_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 class Cluster:
     """Requests by name, as a client would send them; refusals are raised as ApiError."""
 
-    def __init__(self) -> None:
+    def __init__(self, kubernetes: str = "1.36") -> None:
         self.now_s = NOW_S
-        self.registry: TwinRegistry = make_registry(clock=lambda: self.now_s, rng=Random(7))
+        self.registry: TwinRegistry = make_registry(clock=lambda: self.now_s, rng=Random(7), kubernetes=kubernetes)
         self.warnings: list[str] = []
         self.create("namespaces", {"metadata": {"name": "ns"}}, namespace="")
 

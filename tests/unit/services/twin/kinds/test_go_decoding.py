@@ -9,6 +9,7 @@ import pytest
 from services.twin.kinds import all_strategies
 from services.twin.kinds.rules.codec import TYPES, DecodeError
 from services.twin.kinds.rules.typed import TypedStrategy
+from services.twin.kinds.workload.pod_groups import pod_group_strategies
 
 
 def decode(kind: str, obj: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def test_merge_keys_come_from_the_same_table() -> None:
 
 @pytest.mark.parametrize(
     "strategy",
-    [s for s in all_strategies() if isinstance(s, TypedStrategy)],
+    [s for s in (*all_strategies(), *pod_group_strategies("1.37")) if isinstance(s, TypedStrategy)],
     ids=lambda s: s.info.api_version + s.info.kind,
 )
 def test_decoding_again_changes_nothing(strategy: TypedStrategy) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from shared.errors import KubeExpired, KubeUnknown
+from shared.errors import KubeExpired, KubeRejected, KubeUnknown
 from shared.kube.objects import ObjectMeta, Pod
-from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Upserted
+from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Resource, Upserted
 from shared.runtime.kube.reflector import BATCH, Reflector, Synced
 
 
@@ -140,3 +140,108 @@ async def test_closing_the_consumer_closes_the_watch():
     port = ScriptedPort([ObjectList((), "0")], [[[Upserted(pod("a", 1))]]])
     await take(reflector_of(port), 2)
     assert port.closed == 1
+
+
+# --- kinds that not every server has, and their versions ------------------------------------------------------------
+
+NEW, OLD = (
+    Resource("Pod", "example.com", version, "pods", True, Pod) for version in ("v2", "v1")
+)  # fmt: skip
+ABSENT = KubeRejected("not served", status=404)
+
+
+class VersionedPort:
+    """Serves ``served`` of the versions; a change of it ends the watch, as an upgrade of the server does."""
+
+    def __init__(self, *served: str) -> None:
+        self.served, self.items = set(served), [pod("a", 1)]
+        self.lists: list[str] = []
+        self.upgraded, self.refused_often = asyncio.Event(), asyncio.Event()
+
+    async def list(self, resource: Any, *, timeout_s: float = 60.0) -> ObjectList[Any]:
+        self.lists.append(resource.version)
+        if resource.version not in self.served:
+            if self.lists[-4:].count(resource.version) == 2:
+                self.refused_often.set()
+            raise ABSENT
+        return ObjectList(tuple(self.items), "10")
+
+    async def watch_batches(self, resource: Any, *, resource_version: str) -> AsyncGenerator[Sequence[Any], None]:
+        await self.upgraded.wait()
+        self.upgraded.clear()
+        if resource.version not in self.served:
+            raise ABSENT
+        yield [Upserted(pod("late", 20))]
+
+
+def versioned(port: VersionedPort, **options: Any) -> Reflector[Pod]:
+    reflector: Reflector[Pod] = Reflector(
+        port, NEW, older=(OLD,), optional=True, rng=random.Random(1), backoff_s=0.001, **options  # type: ignore[arg-type]
+    )  # fmt: skip
+    return reflector
+
+
+async def test_the_newest_served_version_is_followed() -> None:
+    port = VersionedPort("v1", "v2")
+    assert await take(versioned(port), 2) == [[Upserted(pod("a", 1))], [Synced("10")]]
+    assert port.lists == ["v2"]
+    port = VersionedPort("v1")
+    assert await take(versioned(port), 2) == [[Upserted(pod("a", 1))], [Synced("10")]]
+    assert port.lists == ["v2", "v1"]
+
+
+async def test_an_upgrade_tells_every_object_anew_and_deletes_only_what_is_gone() -> None:
+    port = VersionedPort("v1")
+    port.items.append(pod("b", 2))
+    reflector = versioned(port)
+    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+        await anext(batches)
+        await anext(batches)
+        port.served, port.items = {"v2"}, [pod("a", 1)]
+        port.upgraded.set()
+        events = await anext(batches)
+    gone, kept = events
+    assert isinstance(gone, Deleted)
+    assert (gone.object.metadata.uid, kept) == ("uid-b", Upserted(pod("a", 1)))
+    assert port.lists[-1] == "v2"
+
+
+async def test_without_doubt_a_kept_object_would_be_known_by_its_old_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ablation of the test above."""
+    from shared.kube.known import KnownObjects
+
+    monkeypatch.setattr(KnownObjects, "doubt", lambda self: None)
+    port = VersionedPort("v1")
+    reflector = versioned(port)
+    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+        await anext(batches)
+        await anext(batches)
+        port.served, port.items = {"v2"}, [pod("a", 1), pod("c", 3)]
+        port.upgraded.set()
+        assert await anext(batches) == [Upserted(pod("c", 3))]
+
+
+async def test_nothing_is_forgotten_while_no_version_is_served() -> None:
+    port = VersionedPort("v1")
+    reflector = versioned(port, unserved_retry_s=0.001)
+    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+        await anext(batches)
+        await anext(batches)
+        port.served = set()
+        port.upgraded.set()
+        told = asyncio.ensure_future(anext(batches))
+        await port.refused_often.wait()
+        assert not told.done()
+        port.served = {"v2"}
+        assert await told == [Upserted(pod("a", 1))]
+
+
+async def test_a_kind_that_is_not_served_counts_as_empty_and_is_picked_up_when_it_is() -> None:
+    port = VersionedPort()
+    reflector = versioned(port, unserved_retry_s=0.001)
+    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+        assert await anext(batches) == [Synced("")]
+        told = asyncio.ensure_future(anext(batches))
+        await asyncio.sleep(0)
+        port.served = {"v2"}
+        assert await told == [Upserted(pod("a", 1))]

@@ -87,7 +87,7 @@ def test_as_many_small_members_as_are_needed_go_where_one_large_one_would_take_a
 
 def test_without_other_orders_such_a_gang_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation: the other orders are what places it."""
-    monkeypatch.setattr(placing._Search, "_orders", lambda self, allowed: ())
+    monkeypatch.setattr(placing, "orders", lambda *_: ())
     pods = [member("large", 3000, priority=9), member("s0", 1500), member("s1", 1500), member("s2", 1500)]
     assert not attempt(cpus(a=3000), gang(2), pods).reached
 

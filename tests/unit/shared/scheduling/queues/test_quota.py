@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 from shared.model.queue import Order
+from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 
 def why(world: World, key: str) -> str:
@@ -71,8 +71,10 @@ def test_what_a_queue_does_not_lend_nobody_takes():
     world.wait("b", 10, cpu=1)
     [last] = world.wait("b", cpu=2)
     assert len(world.all()) == 6
-    assert why(world, last) == "cluster: cpu 6m of 10m is used and 4m is kept for queues that do not lend it; " \
-        "it asks for 2m and waits until pods there end or nodes are added"  # fmt: skip
+    assert why(world, last) == (
+        "cluster: cpu 6m of 10m is used and 4m is kept for queues that do not lend it; "
+        "it asks for 2m and waits until pods there end or nodes are added"
+    )
     keys = world.wait("a", 4, cpu=1)
     assert world.all()[:4] == keys  # from then on nothing is kept: the nodes decide
 
@@ -124,7 +126,7 @@ def test_what_fits_behind_the_first_goes():
 
 
 def test_strict_fifo_waits_behind_the_first_and_blocks_no_other_queue():
-    # Kueue: "StrictFIFO doesn't block other CQ"
+    # as Kueue says: "StrictFIFO doesn't block other CQ"
     world = World(queue("a", maximum={"cpu": 4}, order=Order.FIFO), queue("b"), cpu=100)
     [big] = world.wait("a", cpu=5)
     [small] = world.wait("a", cpu=1)

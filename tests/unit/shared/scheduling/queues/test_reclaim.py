@@ -198,7 +198,7 @@ def test_the_worst_offender_gives_first():
     assert names(ask(world, key)) == {"c": 2}
 
 
-# --- it ends -----------------------------------------------------------------------------------------------------------
+# --- it ends ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("facts", [{"guaranteed": {"cpu": 6}, "reclaim": True}, FAIR], ids=["S1", "S2"])
@@ -241,13 +241,14 @@ def test_order_is_preserved_after_reclaim():
     assert world.next() == key
 
 
-# --- what users complained about ---------------------------------------------------------------------------------------
+# --- what users complained about --------------------------------------------------------------------------------------
 
 
 def test_complaint_1_reclaim_starts_though_a_limit_refuses_the_unit_first():
     # volcano#4679: the parent is full of what the sibling borrowed; the limit is the parent's
     world = World(
-        queue("top", maximum={"cpu": 10}, guaranteed={"cpu": 10}), queue("a", "top", guaranteed={"cpu": 5}, reclaim=True),
+        queue("top", maximum={"cpu": 10}, guaranteed={"cpu": 10}),
+        queue("a", "top", guaranteed={"cpu": 5}, reclaim=True),
         queue("b", "top", guaranteed={"cpu": 5}), cpu=100,
     )  # fmt: skip
     world.run("b", 10, cpu=1)
@@ -294,7 +295,8 @@ def test_complaint_4_preemption_is_issued_exactly_once():
 def test_complaint_4_nobody_steals_quota_while_several_evictions_are_awaited():
     # kueue#13797: the unit counts from when it takes back, so what leaves early is not there for others
     world = World(
-        queue("top", maximum={"cpu": 10}, guaranteed={"cpu": 10}), queue("a", "top", guaranteed={"cpu": 6}, reclaim=True),
+        queue("top", maximum={"cpu": 10}, guaranteed={"cpu": 10}),
+        queue("a", "top", guaranteed={"cpu": 6}, reclaim=True),
         queue("b", "top"), queue("thief", "top", weight=100), cpu=100,
     )  # fmt: skip
     world.run("b", 10, cpu=1)
@@ -327,7 +329,7 @@ def test_complaint_13_pods_of_the_same_priority_stay():
     assert ask(world, key).uids == []
 
 
-# --- a quota that falls below the use ----------------------------------------------------------------------------------
+# --- a quota that falls below the use ---------------------------------------------------------------------------------
 
 
 def test_a_lowered_limit_takes_in_proportion_to_what_is_beyond_the_guarantee():

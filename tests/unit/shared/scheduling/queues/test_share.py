@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction as F
+from fractions import Fraction
 
 import pytest
 
@@ -21,16 +21,16 @@ CLUSTER = {"cpu": 9, "memory": 18}
 
 def test_dominant_shares_of_the_drf_papers_first_example():
     # user A: 3 tasks of <1 CPU, 4 GB>, user B: 2 tasks of <3 CPUs, 1 GB>
-    assert dominant_share({"cpu": 3, "memory": 12}, CLUSTER) == F(2, 3)
-    assert dominant_share({"cpu": 6, "memory": 2}, CLUSTER) == F(2, 3)
+    assert dominant_share({"cpu": 3, "memory": 12}, CLUSTER) == Fraction(2, 3)
+    assert dominant_share({"cpu": 6, "memory": 2}, CLUSTER) == Fraction(2, 3)
 
 
 def test_a_weight_of_two_halves_the_share():
-    assert dominant_share({"cpu": 3}, CLUSTER, F(2)) == F(1, 6)
+    assert dominant_share({"cpu": 3}, CLUSTER, Fraction(2)) == Fraction(1, 6)
 
 
 def test_a_resource_that_nobody_has_does_not_count():
-    assert dominant_share({"gpu": 5, "cpu": 3}, CLUSTER) == F(1, 3)
+    assert dominant_share({"gpu": 5, "cpu": 3}, CLUSTER) == Fraction(1, 3)
 
 
 def test_what_is_borrowed_is_what_is_above_the_guarantee():
@@ -41,17 +41,17 @@ def test_what_is_borrowed_is_what_is_above_the_guarantee():
     ("used", "nominal", "lendable", "weight", "expected"),
     [
         # kueue pkg/cache, dominant resource share: no borrowing is a share of zero
-        ({"cpu": 1, "gpu": 2}, {"cpu": 2, "gpu": 5}, {"cpu": 2, "gpu": 5}, 1, F(0)),
+        ({"cpu": 1, "gpu": 2}, {"cpu": 2, "gpu": 5}, {"cpu": 2, "gpu": 5}, 1, Fraction(0)),
         # the larger ratio of what is borrowed decides
-        ({"cpu": 3, "gpu": 7}, {"cpu": 2, "gpu": 5}, {"cpu": 10, "gpu": 10}, 1, F(2, 10)),
+        ({"cpu": 3, "gpu": 7}, {"cpu": 2, "gpu": 5}, {"cpu": 10, "gpu": 10}, 1, Fraction(2, 10)),
         # half the weight doubles it
-        ({"cpu": 3, "gpu": 7}, {"cpu": 2, "gpu": 5}, {"cpu": 10, "gpu": 10}, F(1, 2), F(4, 10)),
+        ({"cpu": 3, "gpu": 7}, {"cpu": 2, "gpu": 5}, {"cpu": 10, "gpu": 10}, Fraction(1, 2), Fraction(4, 10)),
         # nothing to be lent of it: it does not count
-        ({"cpu": 3}, {"cpu": 2}, {"cpu": 0}, 1, F(0)),
+        ({"cpu": 3}, {"cpu": 2}, {"cpu": 0}, 1, Fraction(0)),
     ],
 )
 def test_the_share_of_the_borrowed_is_over_what_can_be_lent(used, nominal, lendable, weight, expected):
-    assert borrowed_share(used, nominal, lendable, F(weight)) == expected
+    assert borrowed_share(used, nominal, lendable, Fraction(weight)) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,11 @@ def test_the_share_of_the_borrowed_is_over_what_can_be_lent(used, nominal, lenda
         # weight does not take what is guaranteed to others
         (6, {"a": (4, 1, 4), "b": (1, 100, 9)}, {"a": 4, "b": 2}),
         # thirds are exact
-        (10, {"a": (0, 1, 10), "b": (0, 1, 10), "c": (0, 1, 10)}, {"a": F(10, 3), "b": F(10, 3), "c": F(10, 3)}),
+        (
+            10,
+            {"a": (0, 1, 10), "b": (0, 1, 10), "c": (0, 1, 10)},
+            {"a": Fraction(10, 3), "b": Fraction(10, 3), "c": Fraction(10, 3)},
+        ),
         # more is guaranteed than there is (nodes were lost): cut in proportion
         (6, {"a": (8, 1, 8), "b": (4, 1, 8)}, {"a": 4, "b": 2}),
         # nobody wants anything
@@ -74,29 +78,31 @@ def test_the_share_of_the_borrowed_is_over_what_can_be_lent(used, nominal, lenda
     ],
 )
 def test_fair_shares_are_the_guarantee_and_rounds_by_weight(total, claims, expected):
-    made = {name: Claim(guaranteed, F(weight), request) for name, (guaranteed, weight, request) in claims.items()}
+    made = {
+        name: Claim(guaranteed, Fraction(weight), request) for name, (guaranteed, weight, request) in claims.items()
+    }
     assert fair_shares(total, made) == expected
 
 
 def test_a_maximum_caps_the_fair_share():
-    claims = {"a": Claim(0, F(1), 9, maximum=3), "b": Claim(0, F(1), 9)}
+    claims = {"a": Claim(0, Fraction(1), 9, maximum=3), "b": Claim(0, Fraction(1), 9)}
     assert fair_shares(10, claims) == {"a": 3, "b": 7}
 
 
 def test_saturation_is_the_largest_ratio_of_used_to_fair():
-    assert saturation({"cpu": 3, "gpu": 1}, {"cpu": F(4), "gpu": F(4)}) == F(3, 4)
+    assert saturation({"cpu": 3, "gpu": 1}, {"cpu": Fraction(4), "gpu": Fraction(4)}) == Fraction(3, 4)
     assert saturation({"cpu": 3}, {}) == 0
 
 
 def test_scaled_shares_are_the_fractions_over_one_denominator():
-    weights = [F(1), F(2), F(5, 3), F("0.25")]
+    weights = [Fraction(1), Fraction(2), Fraction(5, 3), Fraction("0.25")]
     scale = Scale.of(CLUSTER, weights)
     for weight in weights:
         for used in ({"cpu": 3, "memory": 5}, {"memory": 1}):
             factors = scale.factors(weight)
             scaled = max(amount * factors[name] for name, amount in used.items())
-            assert F(scaled, scale.denominator) == dominant_share(used, CLUSTER, weight)
+            assert Fraction(scaled, scale.denominator) == dominant_share(used, CLUSTER, weight)
 
 
 def test_a_scale_without_totals_has_no_factors():
-    assert Scale.of({"gpu": 0}, []).factors(F(1)) == {}
+    assert Scale.of({"gpu": 0}, []).factors(Fraction(1)) == {}

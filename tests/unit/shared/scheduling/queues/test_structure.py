@@ -67,7 +67,8 @@ def test_children_that_are_promised_more_than_their_parent_has():
     )  # fmt: skip
     assert reasons(world, "top") == ["PromisesTooMuch"]
     assert world.tree.structure.warnings["top"][0][1] == (
-        "spec.guaranteed[cpu]: a, b are guaranteed 11 together, the queue itself 10; guarantee the queue more, or them less"
+        "spec.guaranteed[cpu]: a, b are guaranteed 11 together, the queue itself 10; "
+        "guarantee the queue more, or them less"
     )
     assert goes(world, "a")
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from fractions import Fraction as F
+from fractions import Fraction
 from random import Random
 
 import pytest
-from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 from shared.model.queue import Order, Strategy
 from shared.scheduling.queues.share import Claim, dominant_share, fair_shares
+from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 
 def test_progressive_filling_of_the_drf_papers_example():
@@ -123,7 +123,7 @@ def test_what_ends_lowers_the_share():
 def test_shares_are_within_two_percent_of_the_exact_allocation_after_1000_units(seed):
     rng = Random(seed)
     names = [f"q{number}" for number in range(8)]
-    weights = {name: F(rng.randint(1, 9), rng.randint(1, 3)) for name in names}
+    weights = {name: Fraction(rng.randint(1, 9), rng.randint(1, 3)) for name in names}
     world = World(*(queue(name, weight=str(float(weights[name]))) for name in names), cpu=1000, memory=10**6)
     weights = {name: world.tree.queues[name].weight for name in names}
     asked = {name: rng.randint(1, 1000) for name in names}
@@ -141,7 +141,7 @@ def test_with_several_resources_the_order_is_that_of_the_paper(seed):
     rng = Random(seed)
     names = ["a", "b", "c", "d"]
     demand = {name: {"cpu": rng.randint(1, 9), "memory": rng.randint(1, 9)} for name in names}
-    weight = {name: F(rng.randint(1, 4)) for name in names}
+    weight = {name: Fraction(rng.randint(1, 4)) for name in names}
     world = World(*(queue(name, weight=weight[name]) for name in names), cpu=3000, memory=3000)
     for name in names:
         world.wait(name, 100, **demand[name])

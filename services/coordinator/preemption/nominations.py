@@ -1,0 +1,287 @@
+"""Room that is being made: members nominated to nodes first, victims asked to leave then, all of it over at once.
+
+    made --every nominatedNodeName is stored--> EVICTING (the binder evicts) --the last victim has left--> woken
+
+One lone pod, or members of a pod group over many nodes: the same. A nomination is in the pod's status before anybody is
+evicted, so a crash in between leaves either no victim touched or nominations that the next leader reads back. While a
+victim is still there, or a pod of lower priority leaves a nominated node, no second one is chosen. The nominations are
+the reservation: nobody of the same or lower priority takes that room (``ClusterState.nominated_on``).
+
+A victim is asked once. One that is only assumed where it was to be may yet go elsewhere: it is asked when the watch
+shows it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from services.coordinator.binding.plans import Ledger
+from services.coordinator.core.instructions import EmitEvent
+from services.coordinator.core.state import State
+from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
+from services.coordinator.status.reporter import UNSCHEDULABLE, StatusReporter
+from shared.model.pod import Pod
+from shared.scheduling.cycle.filtering import rejection_of, run_filters
+from shared.scheduling.framework import Code
+from shared.scheduling.places import ClusterEvent, Place
+from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
+
+OUTCOMES: dict[int, str] = {
+    EvictionOutcome.EVICTED: EVICTED, EvictionOutcome.GONE: GONE, EvictionOutcome.UNKNOWN: UNKNOWN,
+}  # fmt: skip
+"""As people are told; all others: refused."""
+
+
+@dataclass(slots=True, eq=False)
+class Making:
+    """Room for ``pods``, by uid, each nominated to its node, that ``victims`` leave, by uid with where each stands.
+
+    ``group``: the pod group whose members they are; "": there is one, and it is alone. ``forced``: victims whose budget
+    is broken. ``stored``: those whose nomination the API server has, ``shown``: those that the watch has shown with it.
+    ``unsure``: victims of which the binder could not say whether they were asked. ``until``: when it is given up.
+    """
+
+    pods: dict[str, Pod]
+    victims: dict[str, tuple[Pod, str]]
+    forced: frozenset[str]
+    group: str = ""
+    until: float | None = None
+    stored: set[str] = field(default_factory=set)
+    shown: set[str] = field(default_factory=set)
+    unsure: set[str] = field(default_factory=set)
+    evicting: bool = False
+
+
+class Nominations:
+    """Those of one term by the nominated pod's uid; ``landing``: victims not seen bound yet."""
+
+    def __init__(self, state: State, ledger: Ledger, reporter: StatusReporter) -> None:
+        self._state = state
+        self._ledger = ledger
+        self._reporter = reporter
+        self.made: dict[str, Making] = {}
+        self.landing: dict[str, str] = {}
+
+    # --- made ---------------------------------------------------------------------------------------------------
+
+    def make(
+        self,
+        nodes: Mapping[str, str],
+        victims: Iterable[Pod],
+        forced: frozenset[str],
+        message: str,
+        *,
+        group: str = "",
+        until: float | None = None,
+    ) -> None:
+        """Nominate the waiting pods ``nodes`` names, by uid, each to its node; the victims are asked once all of that
+        is stored. Pods of lower priority that are nominated there have to look elsewhere."""
+        state = self._state
+        accounts = state.cluster.cache.accounts
+        leaving = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
+        making = Making({}, leaving, forced, group, until)
+        for uid, node in nodes.items():
+            pod = replace(state.queue.entries[uid].pod, nominated_node=node)
+            for other in state.cluster.nominated_below(node, pod.priority):
+                self._displace(other)
+            making.pods[uid] = pod
+            self.made[uid] = making
+            state.queue.renominate(uid, pod)
+            state.cluster.nominate(pod)
+            state.log("pod_nominated", pod_uid=uid, node=node, victims=len(leaving))
+            self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=node)
+        state.stats.preemptions += 1
+        state.stats.victims_s.append(len(leaving))
+
+    def _displace(self, other: Pod) -> None:
+        """It would wait for room that is taken now (kube-scheduler clears these too)."""
+        known, state = self.made.get(other.uid), self._state
+        if known is not None and known.group:
+            self._end(known)
+            return
+        self.made.pop(other.uid, None)
+        state.cluster.withdraw_nomination(other.uid)
+        self._reporter.clear_nomination(other)
+        state.queue.renominate(other.uid, replace(other, nominated_node=""))
+        state.queue.rouse(other.uid, state.now)
+
+    def stored(self, uid: str, node: str) -> None:
+        """The API server has a nomination; once it has all of them the victims may go."""
+        known = self.made.get(uid)
+        if known is None or known.evicting or known.pods[uid].nominated_node != node:
+            return
+        known.stored.add(uid)
+        if len(known.stored) < len(known.pods):
+            return
+        state = self._state
+        entries = [state.queue.entries.get(one) for one in known.pods]
+        waiting = all(e is not None and e.place in (Place.UNSCHEDULABLE, Place.BACKOFF) for e in entries)
+        if not waiting or (not known.group and self._finds_room(known.pods[uid])):
+            for one in known.pods:  # they go somewhere else, perhaps; parked again, they are considered again
+                self.made.pop(one, None)
+                state.queue.rouse(one, state.now, ClusterEvent.POD_DELETED)
+            return
+        known.evicting = True
+        self._evict(known, known.victims)
+
+    # --- victims ------------------------------------------------------------------------------------------------
+
+    def _evict(self, known: Making, victims: Iterable[str]) -> None:
+        """Ask those of the victims to leave that still stand where they were, and were not asked yet."""
+        state, cluster = self._state, self._state.cluster
+        evictions = []
+        for uid in victims:
+            pod, node = known.victims[uid]
+            account, seen = cluster.cache.accounts.get(uid), cluster.index.get(uid)
+            if account is None or seen is None or account.node_name != node or seen.terminating:
+                continue
+            preemptor = self._leaves_for(known, node)
+            if account.assumed_at is not None:
+                self.landing[uid] = preemptor.uid
+                continue
+            past = state.evicted.of(uid)
+            if past is not None and past.outcome in (ASKED, EVICTED):
+                continue  # it is on its way out already, for somebody before
+            evictions.append(Eviction(uid, pod.namespace, pod.name, preemptor.uid, node, uid in known.forced))
+            state.evicted.asked(
+                PastEviction(
+                    state.now, uid, pod.namespace, pod.name, pod.priority, node, preemptor.uid, preemptor.key,
+                    preemptor.priority,
+                )
+            )  # fmt: skip
+        if evictions:
+            self._ledger.evict(evictions)
+
+    @staticmethod
+    def _leaves_for(known: Making, node: str) -> Pod:
+        """The nominated pod for which a victim on the node is told to leave: one that comes there, else the first."""
+        pods = known.pods.values()
+        return next((pod for pod in pods if pod.nominated_node == node), next(iter(pods)))
+
+    def landed(self, pod: Pod) -> None:
+        """The watch shows a pod bound that was only assumed: if it is a victim where it is now, it is to leave."""
+        known = self.made.get(self.landing.pop(pod.uid, ""))
+        if known is not None and pod.uid in known.victims:
+            self._evict(known, (pod.uid,))
+
+    def insist(self, uid: str) -> None:
+        """Ask those victims again of which nobody knows whether they were asked; to be evicted twice is once."""
+        known = self.made.get(uid)
+        if known is not None and known.unsure:
+            unsure, known.unsure = known.unsure, set()
+            self._evict(known, unsure)
+
+    def evicted(self, eviction: Eviction, result: EvictionResult) -> None:
+        """What became of one victim, by the binder; that it is gone only the watch says."""
+        state, known = self._state, self.made.get(eviction.preemptor)
+        current = known if known is not None and eviction.uid in known.victims else None
+        state.evicted.became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
+        match result.outcome:
+            case EvictionOutcome.EVICTED:
+                state.stats.victims += 1
+                note = f"Preempted by pod {eviction.preemptor} on node {eviction.node}"
+                state.out.append(
+                    EmitEvent(
+                        eviction.uid, eviction.namespace, eviction.name, "", "Normal", "Preempted", "Preempting", note
+                    )
+                )  # fmt: skip
+            case EvictionOutcome.GONE:
+                pass  # the watch tells when it left
+            case EvictionOutcome.UNKNOWN:
+                if current is not None:
+                    current.unsure.add(eviction.uid)
+                    state.queue.rouse(eviction.preemptor, state.now)
+            case _:
+                level, facts = "warning", {"pod_uid": eviction.uid, "reason": result.reason}
+                state.log("eviction_failed", level=level, preemptor=eviction.preemptor, **facts)
+                if current is not None:
+                    self.failed(eviction.preemptor)
+
+    def not_asked(self, eviction: Eviction) -> None:
+        """The plan that carried the request was refused: nobody was asked to leave by it."""
+        self._state.evicted.became(eviction.uid, REFUSED)
+        self.failed(eviction.preemptor)
+
+    # --- waited for -----------------------------------------------------------------------------------------------
+
+    def waits(self, pod: Pod) -> bool:
+        """Whether somebody is already leaving for the pod, or the others of its group that are nominated with it: on
+        its nominated node, or asked to in this term.
+
+        Any pod of lower priority counts that is terminating there: the API server's eviction replaces the reason
+        by which kube-scheduler knows its own victims.
+        """
+        index, known = self._state.cluster.index, self.made.get(pod.uid)
+        node = known.pods[pod.uid].nominated_node if known is not None else pod.nominated_node
+        if not node or self._hopeless(pod, node):
+            return False
+        if known is not None and any(uid in index.uids_on(there) for uid, (_, there) in known.victims.items()):
+            return True
+        return any(other.terminating and other.priority < pod.priority for other in index.pods_on(node))
+
+    def _hopeless(self, pod: Pod, node: str) -> bool:
+        """Whether the node would not take the pod even when it were empty: cordoned since, tainted, gone."""
+        cluster, feasibility = self._state.cluster, self._state.feasibility
+        row = cluster.table.row_of.get(node)
+        if row is None:
+            return True
+        prefiltered = self._state.constraints.judge(pod).prefiltered
+        found = rejection_of(feasibility, prefiltered, run_filters(cluster, feasibility, prefiltered), row)
+        return found is not None and found[0].code is Code.UNRESOLVABLE
+
+    def _finds_room(self, pod: Pod) -> bool:
+        """Whether some node takes the pod by now: nobody has to leave for it."""
+        return not self._state.constraints.fits_nowhere(pod)
+
+    # --- over -----------------------------------------------------------------------------------------------------
+
+    def failed(self, uid: str) -> None:
+        """A nomination was not written, or victims do not go: the pods are tried again after their backoff."""
+        known = self.made.get(uid)
+        if known is not None:
+            self._end(known)
+
+    def _end(self, known: Making) -> None:
+        """All of it is given up."""
+        state = self._state
+        for uid in known.pods:
+            if self.made.get(uid) is known:
+                del self.made[uid]
+            state.cluster.withdraw_nomination(uid)
+            entry = state.queue.entries.get(uid)
+            if entry is not None:
+                if uid in known.stored:
+                    self._reporter.clear_nomination(entry.pod)
+                state.queue.renominate(uid, replace(entry.pod, nominated_node=""))
+                state.queue.rouse(uid, state.now)
+
+    def unstored(self, uid: str) -> None:
+        """The patch of a pod's condition failed; if it carried the nomination, there is none."""
+        known = self.made.get(uid)
+        if known is not None and uid not in known.stored:
+            self._end(known)
+
+    def as_nominated(self, pod: Pod) -> Pod:
+        """The pod with the nomination that is on its way to the API server, until the watch shows that one."""
+        known = self.made.get(pod.uid)
+        if known is None or pod.uid in known.shown:
+            return pod
+        node = known.pods[pod.uid].nominated_node
+        if pod.nominated_node == node:
+            known.shown.add(pod.uid)
+            return pod
+        return replace(pod, nominated_node=node)
+
+    def forget(self, uid: str) -> None:
+        """The pod is placed or gone."""
+        self.landing.pop(uid, None)
+        known = self.made.pop(uid, None)
+        if known is None:
+            return
+        del known.pods[uid]
+        known.stored.discard(uid)
+        if known.pods and not known.evicting:
+            self._end(known)  # one of them is gone before anybody was asked: the choice was made for all

@@ -1,0 +1,379 @@
+"""Whom to evict, over the whole cluster, so that a gang reaches its minimum: one decision for all its members.
+
+Semantics: KEP-5710. What may leave is a pod, or a group as a whole where that is preempted whole (``victim_unit``); who
+is as important as the group, or opted out, stays. First members go where there is room as it is. For those still
+missing units leave in steps, each step together with those before it, until the minimum fits:
+
+    who breaks no budget before who does; of those the lowest priority first; of one priority pods, and members of gangs
+    beyond their minimum, before gangs are broken; gangs one after the other, the youngest first
+
+Then everybody who is not in the way stays after all, the most important first. Victims are fewest in that sense, not
+in number. Work comes in parts (``search_group`` yields what each was), so that a turn can end between two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shared.model.pod import Pod
+from shared.model.pod_group import PodGroup
+from shared.model.resources import PODS
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.groups.crew import Crew, Template
+from shared.scheduling.groups.placing import orders, runs
+from shared.scheduling.groups.topology import domains
+from shared.scheduling.groups.trial import Trial
+from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE, by_budget
+from shared.scheduling.preemption.units import (
+    NOT_STARTED,
+    VictimUnit,
+    importance,
+    preempting_priority,
+    victim_units,
+)
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray
+from shared.scheduling.state.removable import FloatArray
+
+ROWS_AT_ONCE = 64
+"""Nodes whose pods are looked at in one part of the work."""
+
+FEWEST_ROWS = 256
+"""Nodes from which victims are taken: at least so many where there are, and twice what the missing members need."""
+
+DOMAINS_TRIED = 8
+
+Work = Generator[int, None, "GroupPreemption | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPreemption:
+    """``nodes``: by uid where members are to go, as many as make the minimum; ``victims``: who has to leave before, the
+    most important first; ``violating``: uids of those whose budget that breaks; ``broken``: keys of gangs that fall
+    below their minimum. ``reason``: why preemption does not help, in kube-scheduler's words; then all else is empty."""
+
+    nodes: dict[str, str] = field(default_factory=dict)
+    victims: tuple[Pod, ...] = ()
+    violating: frozenset[str] = frozenset()
+    broken: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Step:
+    """Units that leave together. ``rank``: in which order steps are taken; ``breaks``: the gang that is broken."""
+
+    rank: tuple[bool, int, bool, int]
+    units: list[VictimUnit]
+    breaks: str = ""
+
+
+def search_group(
+    cluster: ClusterState,
+    feasibility: FeasibilityCache,
+    group: PodGroup,
+    members: Sequence[Pod],
+    bound: Sequence[Pod] = (),
+    *,
+    may_evict: Callable[[Pod], bool] = lambda pod: pod.preemptible,
+    strict: bool = False,
+) -> Generator[int, None, GroupPreemption]:
+    """The search; nothing is changed. It yields its work after each part, and reads the cluster as it is then: what it
+    returns is to be checked again (``still_helps``). ``strict``: no budget may be broken."""
+    hunt = _Hunt(cluster, feasibility, group, members, bound)
+    hunt.may_evict, hunt.strict = lambda pod: pod.group != group.key and may_evict(pod), strict
+    return hunt.search()
+
+
+def preempt_group(
+    cluster: ClusterState,
+    feasibility: FeasibilityCache,
+    group: PodGroup,
+    members: Sequence[Pod],
+    bound: Sequence[Pod] = (),
+    *,
+    strict: bool = False,
+) -> GroupPreemption:
+    """The same in one go."""
+    search = search_group(cluster, feasibility, group, members, bound, strict=strict)
+    while True:
+        try:
+            next(search)
+        except StopIteration as end:
+            found: GroupPreemption = end.value
+            return found
+
+
+def still_helps(
+    cluster: ClusterState,
+    feasibility: FeasibilityCache,
+    group: PodGroup,
+    members: Sequence[Pod],
+    found: GroupPreemption,
+) -> bool:
+    """Whether, once the victims that still stand are gone, every member still fits where it is to go; and whether they
+    are still less important than the group."""
+    there = [pod for pod in members if pod.uid in found.nodes]
+    if len(there) < len(found.nodes):
+        return False
+    crew = Crew(cluster, there)
+    trial = Trial.of(crew, feasibility)
+    below = preempting_priority(group, members)
+    for victim in found.victims:
+        pod = cluster.index.get(victim.uid)
+        if pod is not None:
+            if pod.priority >= below or not pod.preemptible:
+                return False
+            for gone in _standing(cluster, (pod,)):
+                trial.leave(*gone)
+    for pod in there:
+        row = cluster.table.row_of.get(found.nodes[pod.uid])
+        template = crew.template_of[pod.uid]
+        if row is None or template.rejection is not None or not trial.takes(template, row):
+            return False
+        trial.put(pod, row)
+    return True
+
+
+class _Hunt:
+    """One search. ``needed``: members still missing at the minimum."""
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        feasibility: FeasibilityCache,
+        group: PodGroup,
+        members: Sequence[Pod],
+        bound: Sequence[Pod],
+    ) -> None:
+        self.cluster = cluster
+        self.feasibility = feasibility
+        self.group = group
+        self.members = members
+        self.bound = bound
+        self.needed = max(1, group.min_count - len(bound))
+        self.below = preempting_priority(group, members)
+        self.may_evict: Callable[[Pod], bool] = lambda pod: pod.preemptible
+        self.strict = False
+
+    def search(self) -> Generator[int, None, GroupPreemption]:
+        """The whole search."""
+        if self.group.never_preempts or all(pod.never_preempts for pod in self.members):
+            return GroupPreemption(reason=NEVER)
+        least = min(self.cluster.index.priorities, default=self.below)
+        if least >= self.below or len(self.members) < self.needed:
+            return GroupPreemption(reason=NO_CANDIDATE)
+        crew = Crew(self.cluster, self.members)
+        base = Trial.of(crew, self.feasibility)
+        yield base.work
+        for allowed in self._places(base):
+            found = yield from self._within(base, allowed)
+            if found is not None:
+                return found
+        return GroupPreemption(reason=NO_CANDIDATE)
+
+    # --- where --------------------------------------------------------------------------------------------------
+
+    def _places(self, base: Trial) -> Iterable[BoolArray | None]:
+        """The nodes among which all members are to be, the most promising first; None: all."""
+        topology = self.group.topology
+        if topology is None:
+            return [None]
+        accounts = self.cluster.cache.accounts
+        occupied = (accounts[pod.uid].node_name for pod in self.bound if pod.uid in accounts)
+        offered = domains(self.cluster, topology.key, occupied)
+        templates = base.crew.templates
+        now = np.sum([offered.sums(self._most(base, template)) for template in templates], axis=0)
+        then = np.sum([offered.sums(self._most_emptied(base, template)) for template in templates], axis=0)
+        order = [at for at in np.lexsort((then, -now)).tolist() if then[at] >= self.needed][:DOMAINS_TRIED]
+        found: list[BoolArray | None] = [offered.mask(at) for at in order]
+        return found if topology.required else [*found, None]
+
+    def _most(self, base: Trial, template: Template) -> IntArray:
+        """``[rows]``: how many of the template fit as things stand."""
+        rows = np.flatnonzero(base.mask(template))
+        most: IntArray = np.zeros(self.cluster.table.rows, np.int64)
+        most[rows] = base.places(template, rows)
+        return most
+
+    def _most_emptied(self, base: Trial, template: Template) -> IntArray:
+        """``[rows]``: how many of the template would fit if every pod of lower priority left: never too few."""
+        table, removable = self.cluster.table, self.cluster.index.removable
+        pod_class, count = template.pod.pod_class, table.rows
+        free = table.allocatable[PODS_COLUMN, :count] - table.requested[PODS_COLUMN, :count]
+        most = free + removable.below(self.below, PODS)
+        for name, amount in pod_class.requests:
+            column = table.column_of.get(name)
+            if column is None:
+                return np.zeros(count, np.int64)
+            room = table.allocatable[column, :count] - table.requested[column, :count]
+            most = np.minimum(most, (room + removable.below(self.below, name)) // amount)
+        if pod_class.host_ports:
+            most = np.minimum(most, 1)
+        static = self.feasibility.static_verdict(pod_class).mask
+        base.work += count
+        return np.where(static & (most > 0), most, 0)
+
+    # --- who ----------------------------------------------------------------------------------------------------
+
+    def _within(self, base: Trial, allowed: BoolArray | None) -> Work:
+        """The victims among these nodes; None where all that may leave do not make room."""
+        now = base.fork()
+        self._place(now, self.members, allowed)
+        rows, price = self._rows(base, allowed, self.needed - len(now.nodes))
+        yield now.work
+        if len(now.nodes) >= self.needed:
+            return GroupPreemption(dict(now.nodes))
+        units: list[VictimUnit] = []
+        seen: set[str] = set()
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            part = rows[start : start + ROWS_AT_ONCE]
+            names = [self.cluster.table.names[row] for row in part]
+            pods = (pod for name in names for pod in self.cluster.index.pods_on(name) if pod.uid not in seen)
+            more = victim_units(self.cluster, pods, self.below, self.may_evict)
+            seen.update(pod.uid for unit in more for pod in unit.pods)
+            units += more
+            yield ROWS_AT_ONCE + 8 * len(more)
+        steps, violating = self._steps(units)
+        if not steps:
+            return None
+        now.prefer(price)
+        for begun, order in self._beginnings(base, now, price, steps, allowed):
+            whole = self._after(begun, steps, order, allowed)
+            yield whole.work
+            if len(whole.nodes) < self.needed:
+                continue
+            enough, too_few = len(steps), 0
+            while enough - too_few > 1:
+                middle = (enough + too_few) // 2
+                trial = self._after(begun, steps[:middle], order, allowed)
+                yield trial.work
+                if len(trial.nodes) >= self.needed:
+                    enough, whole = middle, trial
+                else:
+                    too_few = middle
+            return (yield from self._reprieved(whole, steps[:enough], violating))
+        return None
+
+    def _rows(self, base: Trial, allowed: BoolArray | None, missing: int) -> tuple[list[int], FloatArray]:
+        """Nodes to take victims from, the cheapest first, and what each costs ``[rows]``: enough for twice the
+        missing."""
+        templates = base.crew.templates
+        most = np.max([self._most_emptied(base, template) for template in templates], axis=0)
+        if allowed is not None:
+            most = np.where(allowed, most, 0)
+        largest = max(templates, key=lambda template: template.size)
+        price = np.array(self.cluster.index.removable.least_price(largest.pod), np.float64)
+        rows = np.flatnonzero((most > 0) & (self.cluster.index.removable.below(self.below, PODS) > 0))
+        rows = rows[np.argsort(price[rows], kind="stable")]
+        if base.crew.ruled:
+            return rows.tolist(), price
+        wanted = max(FEWEST_ROWS, int(np.searchsorted(np.cumsum(most[rows]), 2 * max(1, missing))) + 1)
+        return rows[:wanted].tolist(), price
+
+    def _beginnings(
+        self, base: Trial, now: Trial, price: FloatArray, steps: list[_Step], allowed: BoolArray | None
+    ) -> Iterable[tuple[Trial, Sequence[Pod]]]:
+        """What to go on from, and in which order: first with those placed who need nobody to leave, then from none."""
+        yield now, [pod for pod in self.members if pod.uid not in now.nodes]
+        fresh = base.fork()
+        fresh.prefer(price)
+        yield fresh, self.members
+        if len(base.crew.templates) > 1:
+            emptied = self._after(fresh, steps, (), allowed)
+            for order in orders(base.crew, emptied, self.needed, allowed):
+                yield fresh, order
+
+    def _after(self, start: Trial, steps: Iterable[_Step], order: Sequence[Pod], allowed: BoolArray | None) -> Trial:
+        """What fits once the units of these steps have left."""
+        trial = start.fork()
+        for step in steps:
+            for unit in step.units:
+                for gone in _standing(self.cluster, unit.pods):
+                    trial.leave(*gone)
+        self._place(trial, order, allowed)
+        return trial
+
+    def _place(self, trial: Trial, order: Sequence[Pod], allowed: BoolArray | None) -> None:
+        """Members in order, no more than make the minimum."""
+        for template, pods in runs(order, trial.crew):
+            trial.place(template, pods[: self.needed - len(trial.nodes)], allowed)
+
+    def _steps(self, units: list[VictimUnit]) -> tuple[list[_Step], set[str]]:
+        """The units in the order in which they leave, and the uids of pods whose budget that breaks."""
+        ordered = sorted(units, key=lambda unit: unit.importance)
+        violating = {pod.uid for pod in by_budget((p for u in ordered for p in u.pods), self.cluster.budgets)[0]}
+        if self.strict:
+            units = [unit for unit in units if not any(pod.uid in violating for pod in unit.pods)]
+        spare: dict[str, int] = {}
+        age: dict[str, str] = {}
+        steps: dict[tuple[bool, int, bool, str], list[VictimUnit]] = {}
+        for unit in units:
+            key = unit.pods[0].group
+            if key and key not in spare:
+                spare[key] = self._spare(key)
+            breaks = unit.whole or (bool(key) and spare[key] <= 0)
+            if key:
+                spare[key] -= len(unit.pods)
+                age[key] = min(age.get(key, NOT_STARTED), unit.importance[2])
+            forced = any(pod.uid in violating for pod in unit.pods)
+            steps.setdefault((forced, unit.priority, breaks, key if breaks else ""), []).append(unit)
+        youngest = {key: at for at, key in enumerate(sorted(age, key=lambda one: (age[one], one), reverse=True))}
+        found = [
+            _Step((forced, priority, breaks, youngest.get(key, 0)), there, key)
+            for (forced, priority, breaks, key), there in steps.items()
+        ]
+        return sorted(found, key=lambda step: step.rank), violating
+
+    def _spare(self, key: str) -> int:
+        """How many members of a group may leave before it is broken: all of one that is no gang, or broken already."""
+        group, standing = self.cluster.pod_groups.get(key), self.cluster.members.get(key, ())
+        pods = [self.cluster.index.get(uid) for uid in standing]
+        running = sum(1 for pod in pods if pod is not None and not pod.terminating)
+        if group is None or not group.gang or running < group.min_count:
+            return len(pods)
+        return running - group.min_count
+
+    def _reprieved(self, trial: Trial, steps: Sequence[_Step], violating: set[str]) -> Work:
+        """Everybody who is not in the way stays: who breaks a budget first, then by importance, gangs before pods."""
+        leaving = [(step, unit) for step in steps for unit in step.units]
+        leaving.sort(
+            key=lambda one: (
+                all(pod.uid not in violating for pod in one[1].pods),
+                -one[1].priority,
+                not one[0].breaks,
+                -one[0].rank[3],
+                one[1].importance,
+            )
+        )
+        victims: list[Pod] = []
+        for _, unit in leaving:
+            before = trial.work
+            if not trial.put_back(_standing(self.cluster, unit.pods)):
+                victims += unit.pods
+            yield trial.work - before
+        lost: dict[str, int] = {}
+        for pod in victims:
+            if pod.group:
+                lost[pod.group] = lost.get(pod.group, 0) + 1
+        broken = sorted(key for key, count in lost.items() if count > self._spare(key))
+        return GroupPreemption(
+            dict(trial.nodes),
+            tuple(sorted(victims, key=importance)),
+            frozenset(pod.uid for pod in victims if pod.uid in violating),
+            tuple(broken),
+        )
+
+
+def _standing(cluster: ClusterState, pods: Iterable[Pod]) -> list[tuple[Pod, int, tuple[int, ...]]]:
+    """Each pod with its row and devices; those on nodes that are gone are left out."""
+    found = []
+    for pod in pods:
+        account = cluster.cache.accounts.get(pod.uid)
+        row = cluster.table.row_of.get(account.node_name) if account is not None else None
+        if account is not None and row is not None:
+            found.append((pod, row, account.devices))
+    return found

@@ -1,0 +1,71 @@
+"""What leaves together when room is made: one pod, or every member of a group that is preempted whole.
+
+A member's priority is its group's, where that says one; a pod of its own priority above the preemptor's is never taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from shared.model.pod import Pod
+from shared.model.pod_group import PodGroup
+from shared.scheduling.state.cluster_state import ClusterState
+
+NOT_STARTED = "~"
+"""Sorts after every start time: kube-scheduler takes "now" for a pod that has not started."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VictimUnit:
+    """``pods``, the most important first; ``whole``: all members of a group, which leave together or not at all."""
+
+    pods: tuple[Pod, ...]
+    priority: int
+    whole: bool = False
+
+    @property
+    def importance(self) -> tuple[int, bool, str]:
+        """Sorts most important first: by priority, groups before single pods, then by who runs longest."""
+        return -self.priority, not self.whole, min(pod.start_time or NOT_STARTED for pod in self.pods)
+
+
+def victim_unit(cluster: ClusterState, pod: Pod, below: int, may_evict: Callable[[Pod], bool]) -> VictimUnit | None:
+    """What has to leave for ``pod``, which stands, to leave for a preemptor of priority ``below``; None: it stays."""
+    group = cluster.pod_groups.get(pod.group) if pod.group else None
+    pods: tuple[Pod, ...] = (pod,)
+    whole = group is not None and group.whole
+    if whole:
+        fellows = (cluster.index.get(uid) for uid in cluster.members.get(pod.group, ()))
+        pods = tuple(sorted((one for one in fellows if one is not None), key=importance)) or pods
+    priority = max(one.priority for one in pods)
+    if group is not None and group.priority is not None:
+        priority = max(priority, group.priority)
+    if priority >= below or not all(may_evict(one) for one in pods):
+        return None
+    return VictimUnit(pods, priority, whole)
+
+
+def victim_units(
+    cluster: ClusterState, pods: Iterable[Pod], below: int, may_evict: Callable[[Pod], bool]
+) -> list[VictimUnit]:
+    """What may leave of these pods for a preemptor of priority ``below``, each once."""
+    units, seen = [], set[str]()
+    for pod in pods:
+        if pod.uid in seen or pod.priority >= below:
+            continue
+        unit = victim_unit(cluster, pod, below, may_evict)
+        if unit is not None:
+            units.append(unit)
+            seen.update(one.uid for one in unit.pods)
+    return units
+
+
+def preempting_priority(group: PodGroup, members: Iterable[Pod]) -> int:
+    """The priority at which a group preempts: its own, or that of its least important member."""
+    return group.priority if group.priority is not None else min((pod.priority for pod in members), default=0)
+
+
+def importance(pod: Pod) -> tuple[int, str]:
+    """Sorts pods most important first: by priority, then by who runs longest."""
+    return -pod.priority, pod.start_time or NOT_STARTED

@@ -1,0 +1,204 @@
+"""What a leader knows of pod groups and queues, out of a whole coordinator: members in every state, and queues."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from msgspec.structs import replace
+
+from services.coordinator.inspect.group_facts import find_group, group_facts, group_keys, lone_units, phases
+from services.coordinator.inspect.queue_facts import Places, queue_facts, queue_names, queue_of, simulated, tree_of
+from services.coordinator.inspect.simulation import Job
+from services.coordinator.inspect.units import UnitCounts, phase_of, shown, whole, why
+from shared.model.cluster_events import ObjectChanged
+from shared.model.pod_group import PodGroup, Source, Topology, group_key
+from shared.model.queue import QUEUE_LABEL, Order, Queue
+from shared.scheduling.queues.nodes import Charge, Waiting
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.scene import Scene
+
+KEY = group_key(Source.NATIVE, "default", "train")
+
+
+def wall_of(at: float) -> str:
+    return f"t{at:g}"
+
+
+def scene_with(nodes: int = 1, **labels: str) -> Scene:
+    scene = Scene()
+    for number in range(nodes):
+        scene.add_node(make_node(f"n{number}").allocatable(cpu="4").label(**labels).node())
+    scene.begin()
+    scene.run()
+    return scene
+
+
+def tell_group(scene: Scene, minimum: int = 3, **changes: object) -> None:
+    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=minimum)
+    scene.inbox.append(ObjectChanged("podgroups", "default/train", replace(group, **changes)))
+
+
+def add_members(scene: Scene, count: int, *, start: int = 0) -> None:
+    for number in range(start, start + count):
+        scene.add_pod(replace(make_pod(f"m{number}").cpu("2").pod(), group=KEY))
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_is_followed_from_nothing_to_running() -> None:
+    scene = scene_with(2, rack="r1")
+    assert list(group_keys(scene.core)) == []
+    add_members(scene, 2)
+    scene.run(batch=100)
+    facts = group_facts(scene.core, KEY)
+    assert facts is not None
+    assert (phase_of(facts), why(facts)[0], facts.place) == ("waiting", "GroupMissing", "gated")
+    tell_group(scene, topology=Topology("rack"))
+    scene.run(batch=100)
+    facts = group_facts(scene.core, KEY)
+    assert facts is not None
+    assert why(facts) == ("Incomplete", "2 of at least 3 members exist; 1 more must be created")
+    scene.hold_plans = True
+    add_members(scene, 2, start=2)
+    scene.run(batch=100)
+    facts = group_facts(scene.core, KEY)
+    assert facts is not None
+    assert (phase_of(facts), {one.state for one in facts.members}) == ("placing", {"planned"})
+    assert phases(scene.core) == UnitCounts(placing=1)
+    assert shown(facts, scene.now, wall_of).state == "planned"
+    scene.hold_plans = False
+    scene.deliver(scene.bind(scene.held_plans[0]))
+    scene.run(batch=100)
+    facts = group_facts(scene.core, KEY)
+    assert facts is not None
+    assert (phase_of(facts), facts.bound, facts.domain) == ("running", 4, "r1")
+    assert sorted(one.name for one in facts.members) == ["m0", "m1", "m2", "m3"]
+    assert whole(facts, scene.now, wall_of).nodes == {"n0": 2, "n1": 2}
+    assert phases(scene.core) == UnitCounts(running=1)
+
+
+def test_a_gang_that_does_not_fit_tells_the_rule_and_the_sentence() -> None:
+    scene = scene_with(1)
+    tell_group(scene)
+    add_members(scene, 3)
+    scene.run(batch=100)
+    facts = find_group(scene.core, "default", "train")
+    assert facts is not None
+    reason, message = why(facts)
+    assert reason == "NodeResourcesFit"
+    assert "minCount (3) cannot be satisfied" in message
+    assert facts.place == "unschedulable"
+
+
+def test_a_broken_gang_is_told_as_broken() -> None:
+    scene = scene_with(2)
+    tell_group(scene, 3)
+    add_members(scene, 3)
+    scene.run(batch=100)
+    for name in ("m0", "m1"):
+        scene.delete_pod(f"uid-{name}")
+    scene.run(batch=100)
+    facts = group_facts(scene.core, KEY)
+    assert facts is not None
+    assert phase_of(facts) == "broken"
+    assert phases(scene.core) == UnitCounts(broken=1)
+
+
+def test_pods_of_a_job_that_is_no_gang_are_lone_pods() -> None:
+    scene = scene_with(1)
+    key = group_key(Source.JOB, "default", "sweep")
+    scene.inbox.append(ObjectChanged("jobs", "default/sweep", PodGroup(key, Source.JOB, "default", "sweep")))
+    scene.hold_plans = True
+    scene.add_pod(replace(make_pod("s0").pod(), group=key))
+    scene.run(batch=100)
+    assert list(group_keys(scene.core)) == []
+    assert group_facts(scene.core, key) is None
+    assert set(lone_units(scene.core)) == {"uid-s0"}
+
+
+def test_a_name_is_looked_for_in_the_order_of_the_sources() -> None:
+    scene = scene_with(1)
+    other = group_key(Source.PLUGINS, "default", "train")
+    scene.inbox.append(
+        ObjectChanged("xpodgroups", "default/train", PodGroup(other, Source.PLUGINS, "default", "train", gang=True))
+    )
+    scene.run()
+    found = find_group(scene.core, "default", "train")
+    assert found is not None
+    assert found.key == other
+    tell_group(scene)
+    scene.run()
+    found = find_group(scene.core, "default", "train")
+    assert found is not None
+    assert found.key == KEY
+    assert find_group(scene.core, "default", "none") is None
+
+
+# --- queues ---------------------------------------------------------------------------------------------------------
+
+
+def with_queues() -> Scene:
+    """research (cpu 8 guaranteed) over vision and speech; a unit in each, vision's held by its maximum."""
+    scene = scene_with(2)
+    tree = tree_of(scene.core)
+    tree.set_capacity({"cpu": 8000})
+    for queue in (
+        Queue("research", guaranteed={"cpu": 4000}, namespaces=("lab",)),
+        Queue("vision", parent="research", maximum={"cpu": 2000}, weight=Fraction(2)),
+        Queue("speech", parent="research", order=Order.FIFO),
+        Queue("lost", parent="nobody"),
+    ):
+        tree.put_queue(queue)
+    tree.charge(Charge("uid-a", "lab", "vision", (("cpu", 1000),), "uid-a"))
+    tree.add(Waiting("uid-v", "lab", "vision", 5, 1, (("cpu", 1500),)))
+    tree.add(Waiting("uid-w", "lab", "vision", 0, 2, (("cpu", 500),)))
+    tree.add(Waiting("uid-s", "lab", "speech", 0, 3, (("cpu", 500),)))
+    for unit in iter(tree.front, None):
+        tree.take(unit)
+    return scene
+
+
+def test_the_tree_is_told_from_the_top_with_what_is_wrong_in_it() -> None:
+    scene = with_queues()
+    names = queue_names(scene.core)
+    assert names.index("research") < names.index("speech") < names.index("vision")
+    lost = queue_facts(scene.core, "lost", scene.now)
+    assert lost is not None
+    assert "there is no Queue nobody" in lost.problem
+    research = queue_facts(scene.core, "research", scene.now)
+    assert research is not None
+    assert sorted(research.children) == ["speech", "vision"]
+    assert queue_facts(scene.core, "", scene.now) is None
+    assert queue_facts(scene.core, "none", scene.now) is None
+
+
+def test_a_unit_that_its_quota_holds_back_is_counted_placed_last_and_told_why() -> None:
+    scene = with_queues()
+    vision = queue_facts(scene.core, "vision", scene.now, units=True)
+    assert vision is not None
+    assert vision.path == ["research", "vision"]
+    assert [one.key for one in vision.pending] == ["uid-v"]
+    assert vision.blocked_units == 1
+    assert "maximum" in vision.pending[0].blocked
+    assert Places(scene.core).of("uid-v") == 1
+    assert Places(scene.core).of("uid-none") is None
+
+
+def test_the_queue_of_a_pod_is_its_label_or_its_namespaces() -> None:
+    scene = with_queues()
+    assert queue_of(scene.core, "lab", {}) == "research"
+    assert queue_of(scene.core, "lab", {QUEUE_LABEL: "speech"}) == "speech"
+    assert queue_of(scene.core, "elsewhere", {}) == ""
+
+
+def test_a_simulation_changes_nothing_and_says_what_the_nodes_take() -> None:
+    scene = with_queues()
+    before = dict(tree_of(scene.core).units)
+    found = simulated(scene.core, Job("speech", "lab", 4, 2, (("cpu", 1000),)), scene.now)
+    assert (found.queue, found.starts_in_s, found.fits) == ("speech", 0.0, 4)
+    assert found.summary.startswith("it would start at once")
+    never = simulated(scene.core, Job("vision", "lab", 4, 4, (("cpu", 1000),)), scene.now)
+    assert never.starts_in_s is None
+    assert "never fits" in never.summary
+    assert tree_of(scene.core).units == before
