@@ -52,6 +52,7 @@ from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.groups.breaking import Breaker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.groups.keeper import GroupKeeper
+from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.rollout.evaluation import RolloutEvaluation
@@ -93,15 +94,18 @@ class Core:
         self.ledger = Ledger(state, self.reporter)
         self.nominations = Nominations(state, self.ledger, self.reporter)
         self.preemptor = Preemptor(state, self.nominations, self.reporter)
-        self.requeuer = Requeuer(state, self.preemptor)
+        group_reporter = GroupReporter(state, self.reporter)
+        self.group_preemptor = GroupPreemptor(state, self.nominations, group_reporter)
+        self.requeuer = Requeuer(state, self.preemptor, self.group_preemptor)
         self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
         self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
         self.intake = ClusterIntake(state, self.registry, self.requeuer)
         self.variants = Variants(state)
         self.evaluation = RolloutEvaluation(state, self.variants)
-        group_reporter = GroupReporter(state, self.reporter)
         self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger, self.reporter))
-        self.together = GroupFailures(state, self.failures.conflicts, group_reporter, self.requeuer)
+        self.together = GroupFailures(
+            state, self.failures.conflicts, group_reporter, self.requeuer, self.group_preemptor
+        )
         parts = Parts(self.failures, self.together, self.requeuer)
         self.cycle = Cycle(state, self.registry, self.variants, self.ledger, parts)
         self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.nominations)
@@ -226,6 +230,8 @@ class Core:
             self.groups.step()
         if self.preemptor.searches and state.paused is None:
             self.preemptor.step()
+        if state.paused is None:
+            self.group_preemptor.step()
         if self.variants.pointer is not None:
             self.evaluation.step()
         self.reporter.step()
@@ -234,7 +240,7 @@ class Core:
     def _set_timer(self) -> None:
         """One timer, at the earliest thing that happens by itself."""
         state = self.state
-        searching = self.preemptor.searches and state.paused is None
+        searching = (self.preemptor.searches or self.group_preemptor.searches) and state.paused is None
         times = [
             self._queue_swept_at + SWEEP_QUEUE_S if state.started else None,
             state.now if self._again or searching or self.requeuer.busy else None,
@@ -247,6 +253,7 @@ class Core:
             self.evaluation.wake_at() if self.variants.pointer is not None else None,
             self.reporter.wake_at(),
             self.groups.wake_at(),
+            self.group_preemptor.wake_at() if state.paused is None else None,
         ]
         at = min(time for time in times if time is not None)
         if self._timer is None or at < self._timer or self._timer <= state.now:
