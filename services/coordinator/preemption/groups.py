@@ -25,7 +25,7 @@ from shared.scheduling.parked_groups import Group as ParkedGroup
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE, TERMINATING
 
-WORK_PER_TURN = 40_000
+WORK_PER_TURN = 25_000
 """Of searches, in nodes looked at: some 10 ms."""
 
 CONCLUDED, NOMINATED = 10_000, 300

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
+from shared.model.pod_group import MAX_MEMBERS, PodGroup
 from shared.model.resources import PODS
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.groups.crew import Crew, Template
@@ -35,7 +35,7 @@ from shared.scheduling.preemption.units import (
     victim_units,
 )
 from shared.scheduling.state.cluster_state import ClusterState
-from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray
+from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.removable import FloatArray
 
 ROWS_AT_ONCE = 64
@@ -205,17 +205,16 @@ class _Hunt:
         return most
 
     def _most_emptied(self, base: Trial, template: Template) -> IntArray:
-        """``[rows]``: how many of the template would fit if every pod of lower priority left: never too few."""
-        table, removable = self.cluster.table, self.cluster.index.removable
-        pod_class, count = template.pod.pod_class, table.rows
-        free = table.allocatable[PODS_COLUMN, :count] - table.requested[PODS_COLUMN, :count]
-        most = free + removable.below(self.below, PODS)
-        for name, amount in pod_class.requests:
-            column = table.column_of.get(name)
-            if column is None:
+        """``[rows]``: how many of the template would fit if every pod of lower priority left, beside pods that members
+        must yield to: never too few."""
+        count, removable = self.cluster.table.rows, self.cluster.index.removable
+        pod_class = template.pod.pod_class
+        most = np.full(count, MAX_MEMBERS, np.int64)
+        for name, amount in ((PODS, 1), *pod_class.requests):
+            free = base.free(name)
+            if free is None:
                 return np.zeros(count, np.int64)
-            room = table.allocatable[column, :count] - table.requested[column, :count]
-            most = np.minimum(most, (room + removable.below(self.below, name)) // amount)
+            most = np.minimum(most, (free + removable.below(self.below, name)) // amount)
         if pod_class.host_ports:
             most = np.minimum(most, 1)
         static = self.feasibility.static_verdict(pod_class).mask

@@ -59,8 +59,15 @@ class Trial:
         table = crew.cluster.table.fork()
         classes = {template.pod.pod_class for template in crew.templates}
         trial = cls(crew, table, feasibility.fork(table, classes))
+        alike: dict[PodClass, list[int]] = {}
         for pod, row in crew.held:
-            trial._count(pod, row)
+            if pod.pod_class.host_ports or gpu_milli_of(pod.pod_class) or crew.ruled:
+                trial._count(pod, row)
+            else:
+                alike.setdefault(pod.pod_class, []).append(row)
+        for pod_class, rows in alike.items():
+            distinct, copies = np.unique(rows, return_counts=True)
+            table.add_copies(distinct, copies, pod_class)
         return trial
 
     def fork(self) -> Trial:
@@ -157,6 +164,15 @@ class Trial:
             return True
         self.leave(back)
         return False
+
+    def free(self, name: str) -> IntArray | None:
+        """``[rows]``: how much of a resource is left; may be negative. None: no node has it."""
+        table = self._table
+        column = PODS_COLUMN if name == PODS else table.column_of.get(name)
+        if column is None:
+            return None
+        left: IntArray = table.allocatable[column, : table.rows] - table.requested[column, : table.rows]
+        return left
 
     def places(self, template: Template, rows: IntArray) -> IntArray:
         """``[len(rows)]``: how many of the template's class fit on each of the rows, each of which takes one: at most,
