@@ -3,8 +3,8 @@
     python -m bench.queues [--units 10000] [--queues 100] [--json]
 
 Pure: the tree alone, no processes. A round takes the unit that goes next, charges it, and, as in a full cluster, ends
-one that runs and lets a new one arrive. ``--placement-us``: the CPU that a placement costs in the coordinator beside the
-tree (``python -m bench.saturation`` gives it); ``ratio_per_placement`` is taken of the sums.
+one that runs and lets a new one arrive. ``--placement-us``: the CPU that a placement costs in the coordinator beside
+the tree (``python -m bench.saturation`` gives it); ``ratio_per_placement`` is taken of the sums.
 """
 
 from __future__ import annotations

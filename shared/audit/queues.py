@@ -92,8 +92,7 @@ class Queues:
             queue.lately.append((time_s, before))
         while queue.lately and queue.lately[0][0] < time_s - GRACE_S:
             queue.lately.popleft()
-        same = before is not None and after is not None
-        if not (same and before.parent == after.parent and before.namespaces == after.namespaces):
+        if _whose(before) != _whose(after):
             self._count_again()
 
     def _count_again(self) -> None:
@@ -178,3 +177,8 @@ class Queues:
     def _borrows(queue: _Queue, pod: PodView) -> bool:
         guaranteed = dict(queue.facts.guaranteed) if queue.facts is not None else {}
         return any(queue.used.get(resource, 0) > guaranteed.get(resource, 0) for resource, _ in pod.requests)
+
+
+def _whose(facts: QueueFacts | None) -> tuple[str, tuple[str, ...]] | None:
+    """What decides whose pods count in the queue, and where its own count."""
+    return None if facts is None else (facts.parent, tuple(facts.namespaces))

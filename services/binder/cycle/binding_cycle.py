@@ -293,21 +293,17 @@ class BindingCycle:
         if binding.withdrawing is None:
             self._state.stats.intents_withdrawn += 1
             self._state.log(
-                "intent_withdrawn",
-                level="warning",
-                pod_uid=binding.uid,
-                node=binding.node,
-                cause_id=binding.cause_id,
+                "intent_withdrawn", level="warning", pod_uid=binding.uid, node=binding.node, cause_id=binding.cause_id,
                 reason=reason,
-            )
+            )  # fmt: skip
             self._give_up(binding, outcome)
         self.mark(binding, reason)
 
     def _give_up(self, binding: InFlightBinding, outcome: Outcome) -> None:
         """It is decided as what the unit ends, unless its pod turns out to be bound."""
-        if binding.withdrawing is None and binding.gang:
-            self._state.gangs[binding.gang].leaving += 1
-            self._state.touch(binding.gang)
+        if binding.withdrawing is None and (gang := self._state.gangs.get(binding.gang)) is not None:
+            gang.leaving += 1
+            self._state.touch(gang.key)
         binding.withdrawing = outcome
 
     def mark(self, binding: InFlightBinding, reason: str) -> None:
@@ -392,6 +388,8 @@ class BindingCycle:
         else:
             self._committer.clear(uid, state.now)
         self._takeover.settled(uid)
+        if outcome in LET_GO and not self._plans.waiting_for(uid):
+            self._plans.unheard((binding.coordinator_term, binding.unit), outcome, node, reason)
         self._plans.settle(uid, outcome, node=node, reason=reason, bind_us=binding.bind_us, conflicts=binding.conflicts)
 
     def validate(self) -> Iterator[str]:

@@ -7,7 +7,7 @@ waiting, against what their weights say exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
@@ -159,7 +159,7 @@ class Shares:
         return found
 
 
-def gang_rows(figures: Json) -> Sequence[tuple[str, str]]:
+def gang_rows(figures: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """Rows of the final table (name, value) from the demo's JSON."""
     took = figures["gang_bind_ms"]
     rows = [

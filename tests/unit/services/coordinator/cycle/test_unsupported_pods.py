@@ -57,12 +57,12 @@ def test_a_pod_that_asks_for_what_is_not_supported_stays_pending_and_says_so(pod
 
 
 def test_every_line_of_the_table_has_a_case_here() -> None:
-    assert len(UNSUPPORTED) == 3
+    assert len(UNSUPPORTED) == 2
 
 
 def test_it_is_placed_as_soon_as_it_asks_no_more() -> None:
     scene = cluster()
-    scene.add_pod(asking("p", **GROUP).set(resourceVersion="1").pod())
+    scene.add_pod(asking("p", **CLAIM).set(resourceVersion="1").pod())
     scene.run(until_s=2)
     assert not scene.bindings
     scene.add_pod(asking("p").set(resourceVersion="2").pod())
