@@ -35,6 +35,7 @@ from services.coordinator.core.events import (
     PlanFailed,
     PodFetched,
     PointerSeen,
+    QueueHistoryRead,
     RequestFailed,
     Tick,
     ViewAcked,
@@ -193,6 +194,8 @@ class Core:
             case ControlSeen():
                 self.takeover.listed("control")
                 self.control.seen(event)
+            case QueueHistoryRead():
+                self.queues.past.read(event.record, event.time, self.state.now)
             case NodesMeasured():
                 self.variants.measured(event.samples)
             case Tick():
