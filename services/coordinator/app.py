@@ -24,7 +24,7 @@ from services.coordinator.core.events import Event
 from services.coordinator.health.monitor import Vitals
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.inspect.metrics import SchedulerMetrics
-from services.coordinator.io import control
+from services.coordinator.io import control, queue_history
 from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.cluster_lease import ClusterLease, mesh_id
 from services.coordinator.io.kube_writes import KubeWrites
@@ -39,11 +39,12 @@ from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
 from shared.kube.resources import NAMESPACES, Upserted
-from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, SCHEDULING_KINDS
+from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, QUEUE_KIND, SCHEDULING_KINDS
 from shared.policy.observation import Need
 from shared.ports import Store
+from shared.runtime.kube.jobs import JobWatch
 from shared.runtime.kube.reflector import Batch
-from shared.runtime.kube.watches import JobWatch, Post, follow_nodes, follow_objects, follow_pods
+from shared.runtime.kube.watches import Post, follow_nodes, follow_objects, follow_pods
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.observe.hops import Hops
@@ -184,7 +185,7 @@ async def lead(
         policy=settings.policy,
         rng=Random(settings.seed),
         settings=settings.core(),
-        kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS)],
+        kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)],
     )
     store, api = outside.store, outside.api
     shell = Shell(
@@ -242,7 +243,7 @@ async def lead(
         _follow_pods(api, shell.post),
         *(
             follow_objects(api, kind, shell.post, saw=saw_namespaces if kind.resource is NAMESPACES else None)
-            for kind in (*SCHEDULING_KINDS, *GROUP_KINDS)
+            for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)
             if kind is not JOBS
         ),
         jobs.follow(api),
@@ -258,6 +259,7 @@ async def lead(
         control.note_term(store, keys, term=term, id=identity(settings), url=outside.url),
         pointer.follow(store, keys, policy=settings.policy, term=term, post=pointer_seen),
         follow_binder(store, keys, settings.shard, shell.post),
+        queue_history.keep(store, keys, term=term, post=shell.post_one, record=core.queues.past.record),
         follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
     ]
     if cluster is not None:

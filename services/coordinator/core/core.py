@@ -35,6 +35,7 @@ from services.coordinator.core.events import (
     PlanFailed,
     PodFetched,
     PointerSeen,
+    QueueHistoryRead,
     RequestFailed,
     Tick,
     ViewAcked,
@@ -52,18 +53,25 @@ from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.groups.breaking import Breaker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.groups.keeper import GroupKeeper
+from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.search import Preemptor
+from services.coordinator.queues.keeper import QueueKeeper
+from services.coordinator.queues.reclaiming import Reclaimer
+from services.coordinator.queues.status import QueueReporter
 from services.coordinator.rollout.evaluation import RolloutEvaluation
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
+from shared.model.queue import Queue
 from shared.policy.observation import Need
 from shared.scheduling.places import Place
 
 SWEEP_QUEUE_S = 30.0
+
+QUEUES = "queues"
 
 EVENTS_PER_TURN = 1000
 """Events that the shell hands over at once: more (a first list, a watch that was cut) take several turns."""
@@ -93,15 +101,20 @@ class Core:
         self.ledger = Ledger(state, self.reporter)
         self.nominations = Nominations(state, self.ledger, self.reporter)
         self.preemptor = Preemptor(state, self.nominations, self.reporter)
-        self.requeuer = Requeuer(state, self.preemptor)
+        group_reporter = GroupReporter(state, self.reporter)
+        self.group_preemptor = GroupPreemptor(state, self.nominations, group_reporter)
+        self.requeuer = Requeuer(state, self.preemptor, self.group_preemptor)
         self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
         self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
         self.intake = ClusterIntake(state, self.registry, self.requeuer)
         self.variants = Variants(state)
         self.evaluation = RolloutEvaluation(state, self.variants)
-        group_reporter = GroupReporter(state, self.reporter)
         self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger, self.reporter))
-        self.together = GroupFailures(state, self.failures.conflicts, group_reporter, self.requeuer)
+        self.together = GroupFailures(
+            state, self.failures.conflicts, group_reporter, self.requeuer, self.group_preemptor
+        )
+        reclaimer = Reclaimer(state, self.ledger, self.nominations)
+        self.queues = QueueKeeper(state, self.reporter, group_reporter, QueueReporter(state), reclaimer)
         parts = Parts(self.failures, self.together, self.requeuer)
         self.cycle = Cycle(state, self.registry, self.variants, self.ledger, parts)
         self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.nominations)
@@ -147,6 +160,8 @@ class Core:
                 self.intake.upsert_node(event.node, event.images)
             case ObjectChanged():
                 self.intake.change_object(event.kind, event.key, event.item)
+                if event.kind == QUEUES and (event.item is None or isinstance(event.item, Queue)):
+                    self.queues.change(event.key, event.item)
             case Listed():
                 self.takeover.listed(event.kind)
             case NodeDeleted():
@@ -179,6 +194,8 @@ class Core:
             case ControlSeen():
                 self.takeover.listed("control")
                 self.control.seen(event)
+            case QueueHistoryRead():
+                self.queues.past.read(event.record, event.time, self.state.now)
             case NodesMeasured():
                 self.variants.measured(event.samples)
             case Tick():
@@ -216,6 +233,7 @@ class Core:
             self._keep_groups()
         self.registry.push_views()
         self.requeuer.step()
+        self.queues.step()
         self._again = False
         for _ in range(STARTS_PER_TURN):
             if not self.cycle.start():
@@ -226,6 +244,8 @@ class Core:
             self._keep_groups()
         if self.preemptor.searches and state.paused is None:
             self.preemptor.step()
+        if state.paused is None:
+            self.group_preemptor.step()
         if self.variants.pointer is not None:
             self.evaluation.step()
         self.reporter.step()
@@ -239,7 +259,7 @@ class Core:
     def _set_timer(self) -> None:
         """One timer, at the earliest thing that happens by itself."""
         state = self.state
-        searching = self.preemptor.searches and state.paused is None
+        searching = (self.preemptor.searches or self.group_preemptor.searches) and state.paused is None
         times = [
             self._queue_swept_at + SWEEP_QUEUE_S if state.started else None,
             state.now if self._again or searching or self.requeuer.busy or state.groups.touched else None,
@@ -252,6 +272,8 @@ class Core:
             self.evaluation.wake_at() if self.variants.pointer is not None else None,
             self.reporter.wake_at(),
             self.groups.wake_at() if state.groups.members else None,
+            self.group_preemptor.wake_at() if state.paused is None else None,
+            self.queues.wake_at() if state.started else None,
         ]
         at = min(time for time in times if time is not None)
         if self._timer is None or at < self._timer or self._timer <= state.now:

@@ -13,7 +13,7 @@ shows it there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -53,6 +53,8 @@ class Making:
     shown: set[str] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
     evicting: bool = False
+    left: dict[str, None] = field(default_factory=dict)
+    """Victims that stood where they were when somebody looked last."""
 
 
 class Nominations:
@@ -76,13 +78,13 @@ class Nominations:
         *,
         group: str = "",
         until: float | None = None,
-    ) -> None:
+    ) -> Making:
         """Nominate the waiting pods ``nodes`` names, by uid, each to its node; the victims are asked once all of that
         is stored. Pods of lower priority that are nominated there have to look elsewhere."""
         state = self._state
         accounts = state.cluster.cache.accounts
         leaving = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
-        making = Making({}, leaving, forced, group, until)
+        making = Making({}, leaving, forced, group, until, left=dict.fromkeys(leaving))
         for uid, node in nodes.items():
             pod = replace(state.queue.entries[uid].pod, nominated_node=node)
             for other in state.cluster.nominated_below(node, pod.priority):
@@ -95,12 +97,13 @@ class Nominations:
             self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=node)
         state.stats.preemptions += 1
         state.stats.victims_s.append(len(leaving))
+        return making
 
     def _displace(self, other: Pod) -> None:
         """It would wait for room that is taken now (kube-scheduler clears these too)."""
         known, state = self.made.get(other.uid), self._state
         if known is not None and known.group:
-            self._end(known)
+            self.end(known)
             return
         self.made.pop(other.uid, None)
         state.cluster.withdraw_nomination(other.uid)
@@ -214,13 +217,44 @@ class Nominations:
         Any pod of lower priority counts that is terminating there: the API server's eviction replaces the reason
         by which kube-scheduler knows its own victims.
         """
-        index, known = self._state.cluster.index, self.made.get(pod.uid)
+        known, entry = self.made.get(pod.uid), self._state.queue.entries.get(pod.uid)
+        if entry is not None and entry.group is not None:
+            if known is None:  # nominated by a leader before
+                return self.waits_together([e.pod for e in entry.group.members.values() if e.pod.nominated_node])
+            return self._may_go(pod) and (self._stands(known) or self._leaves(pod, pod.nominated_node))
         node = known.pods[pod.uid].nominated_node if known is not None else pod.nominated_node
         if not node or self._hopeless(pod, node):
             return False
-        if known is not None and any(uid in index.uids_on(there) for uid, (_, there) in known.victims.items()):
-            return True
-        return any(other.terminating and other.priority < pod.priority for other in index.pods_on(node))
+        return (known is not None and self._stands(known)) or self._leaves(pod, node)
+
+    def waits_together(self, pods: Sequence[Pod]) -> bool:
+        """The same of the nominated members of a pod group that go together: whether somebody leaves for any of them,
+        while every one still may go where it is to go."""
+        if not all(self._may_go(pod) for pod in pods):
+            return False
+        known = next((self.made[pod.uid] for pod in pods if pod.uid in self.made), None)
+        return (known is not None and self._stands(known)) or any(self._leaves(pod, pod.nominated_node) for pod in pods)
+
+    def _may_go(self, pod: Pod) -> bool:
+        """Whether the nominated node is there and not closed to the pod."""
+        row = self._state.cluster.table.row_of.get(pod.nominated_node)
+        return row is not None and bool(self._state.feasibility.static_verdict(pod.pod_class).mask[row])
+
+    def _leaves(self, pod: Pod, node: str) -> bool:
+        """Whether somebody of lower priority is being deleted on the node."""
+        return any(
+            other.terminating and other.priority < pod.priority for other in self._state.cluster.index.pods_on(node)
+        )
+
+    def _stands(self, known: Making) -> bool:
+        """Whether some victim is still where it was; those that are gone are not looked at again."""
+        index = self._state.cluster.index
+        while known.left:
+            uid = next(iter(known.left))
+            if uid in index.uids_on(known.victims[uid][1]):
+                return True
+            del known.left[uid]
+        return False
 
     def _hopeless(self, pod: Pod, node: str) -> bool:
         """Whether the node would not take the pod even when it were empty: cordoned since, tainted, gone."""
@@ -238,13 +272,22 @@ class Nominations:
 
     # --- over -----------------------------------------------------------------------------------------------------
 
+    def clear(self, pod: Pod) -> None:
+        """A pod that waits is nominated nowhere any more, whoever nominated it."""
+        state = self._state
+        self.made.pop(pod.uid, None)
+        if pod.nominated_node:
+            state.cluster.withdraw_nomination(pod.uid)
+            self._reporter.clear_nomination(pod)
+            state.queue.renominate(pod.uid, replace(pod, nominated_node=""))
+
     def failed(self, uid: str) -> None:
         """A nomination was not written, or victims do not go: the pods are tried again after their backoff."""
         known = self.made.get(uid)
         if known is not None:
-            self._end(known)
+            self.end(known)
 
-    def _end(self, known: Making) -> None:
+    def end(self, known: Making) -> None:
         """All of it is given up."""
         state = self._state
         for uid in known.pods:
@@ -262,7 +305,7 @@ class Nominations:
         """The patch of a pod's condition failed; if it carried the nomination, there is none."""
         known = self.made.get(uid)
         if known is not None and uid not in known.stored:
-            self._end(known)
+            self.end(known)
 
     def as_nominated(self, pod: Pod) -> Pod:
         """The pod with the nomination that is on its way to the API server, until the watch shows that one."""
@@ -284,4 +327,4 @@ class Nominations:
         del known.pods[uid]
         known.stored.discard(uid)
         if known.pods and not known.evicting:
-            self._end(known)  # one of them is gone before anybody was asked: the choice was made for all
+            self.end(known)  # one of them is gone before anybody was asked: the choice was made for all

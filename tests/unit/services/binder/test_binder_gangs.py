@@ -9,8 +9,10 @@ from services.binder.core.gangs import GANG_TRANSITIONS, GangStage
 from services.binder.core.instructions import Bind, Commit, LookUp, MarkPod, ReadPod
 from services.binder.core.state import CoreSettings
 from shared.errors import InvalidTransition
+from shared.runtime.process.failpoints import Failpoints
 from shared.wire.messages import Gang, Outcome, PlacementResult
 from tests.builders import make_pod
+from tests.unit.services.binder.ablations import without_rewriting
 from tests.unit.services.binder.binder_checks import at_rest, check_all
 from tests.unit.services.binder.binder_world import Binder, World, make_world
 
@@ -266,6 +268,24 @@ def test_a_pod_on_its_way_with_another_plan_is_no_member() -> None:
     assert outcomes(binder, request) == [Outcome.BOUND] + [Outcome.CONFLICT] * 3
 
 
+def test_members_given_back_while_no_plan_waited_are_not_placed_alone_by_the_plan_that_asks_for_them() -> None:
+    world, binder = four()
+    plan = world.gang(*FOUR, at_least=4)
+    first = world.send(binder, plan)
+    world.run(binder, Commit)
+    world.run(binder, Bind, fault="late")
+    world.pass_time(binder, 2.5)
+    assert outcomes(binder, first) == [Outcome.UNRESOLVED] * 4
+    world.kube.change_node("n1", unschedulable=True)
+    world.watch(binder)
+    world.settle(binder)
+    again = msgspec.structs.replace(plan, plan_id=99, gangs=[])
+    request = world.send(binder, again)
+    at_rest(world, binder)
+    assert outcomes(binder, request) == [Outcome.CONFLICT] * 4
+    assert world.kube.bound == []
+
+
 # --- after the commit -------------------------------------------------------------------------------------------------
 
 
@@ -299,7 +319,8 @@ def test_a_member_refused_for_good_ends_alone_and_leaves_the_intent() -> None:
     assert outcomes(binder, request) == [Outcome.REFUSED] + [Outcome.BOUND] * 3
 
 
-def test_a_member_given_back_can_be_planned_anew_while_its_gang_goes_on() -> None:
+def planned_anew() -> list[str]:
+    """A member is refused and given back; while its gang goes on, its pod is planned alone."""
     world, binder = four()
     world.send(binder, world.gang(*FOUR, at_least=3))
     world.run(binder, Commit)
@@ -307,11 +328,22 @@ def test_a_member_given_back_can_be_planned_anew_while_its_gang_goes_on() -> Non
     world.run(binder, Bind)
     world.kube.refuse_with.clear()
     again = world.send(binder, world.plan(("p0", "n1")))
+    found: list[str] = []
     while any(isinstance(effect, Commit) for effect in binder.effects):
         world.run(binder, Commit)
-        assert check_all(world) == []
-    at_rest(world, binder)
+        found += check_all(world)
+    world.settle(binder)
     assert outcomes(binder, again) == [Outcome.BOUND]
+    return found + check_all(world, binder)
+
+
+def test_a_member_given_back_can_be_planned_anew_while_its_gang_goes_on() -> None:
+    assert planned_anew() == []
+
+
+def test_ablation_without_rewriting_the_intent_two_of_them_name_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_rewriting(monkeypatch)
+    assert planned_anew()[0].startswith("I1: two live intents name")
 
 
 def test_once_somebody_is_bound_the_others_go_on_below_the_minimum() -> None:
@@ -415,3 +447,33 @@ def test_marks_are_made_for_those_alone_whose_binding_may_be_under_way() -> None
             marked.append(effect.name)
     assert marked == ["p0"]
     at_rest(world, binder)
+
+
+class Reached(Failpoints):
+    """Notes what is reached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def reach(self, name: str) -> None:
+        self.names.append(name)
+
+
+def test_every_step_of_a_gang_has_its_failpoints() -> None:
+    world, binder = four(max_value_pods=2)
+    reached = Reached()
+    world.api_calls._failpoints = world.store_calls._failpoints = reached
+    world.send(binder, world.gang(*FOUR, at_least=4))
+    world.run(binder, Commit)
+    world.run(binder, Commit)
+    world.kube.touch_pod("p0")
+    at_rest(world, binder)
+    steps = [name for name in dict.fromkeys(reached.names) if "gang" in name]
+    assert set(steps) == {
+        f"{side}_gang_{step}"
+        for step in ("link", "head", "first_bind", "next_bind", "rewrite", "clear")
+        for side in ("before", "after")
+    }
+    assert steps[:4] == ["before_gang_link", "after_gang_link", "before_gang_head", "after_gang_head"]
+    assert steps[-2:] == ["before_gang_clear", "after_gang_clear"]
