@@ -32,7 +32,7 @@ MAX_RUNS = 64
 """Runs of one template that are tried one after the other in the caller's order; of more, templates are put together,
 each where its first member stands."""
 
-MAX_PAIRS = 2**16
+MAX_PAIRS = 2**14
 """Templates with rules times members: how often a rule follows a member, at most. A group of more is told so."""
 
 MAX_DOMAINS, REORDERED_DOMAINS = 64, 8
