@@ -228,9 +228,9 @@ class Core:
         if self.takeover.held:
             self.takeover.ask()
         self.ledger.step()
-        self.groups.step()
+        self._keep_groups()
         if self.cycle.finish():
-            self.groups.step()
+            self._keep_groups()
         self.registry.push_views()
         self.requeuer.step()
         self.queues.step()
@@ -241,7 +241,7 @@ class Core:
                 break
             if not self.cycle.finish():
                 break
-            self.groups.step()
+            self._keep_groups()
         if self.preemptor.searches and state.paused is None:
             self.preemptor.step()
         if state.paused is None:
@@ -251,13 +251,18 @@ class Core:
         self.reporter.step()
         self._set_timer()
 
+    def _keep_groups(self) -> None:
+        """Where there are pod groups: their members to where they belong."""
+        if self.state.groups.touched or self.state.groups.members:
+            self.groups.step()
+
     def _set_timer(self) -> None:
         """One timer, at the earliest thing that happens by itself."""
         state = self.state
         searching = (self.preemptor.searches or self.group_preemptor.searches) and state.paused is None
         times = [
             self._queue_swept_at + SWEEP_QUEUE_S if state.started else None,
-            state.now if self._again or searching or self.requeuer.busy else None,
+            state.now if self._again or searching or self.requeuer.busy or state.groups.touched else None,
             state.queue.next_ready_at(),
             self.ledger.wake_at(),
             self.takeover.wake_at() if self.takeover.held else None,
@@ -266,7 +271,7 @@ class Core:
             self.cycle.current.deadline if self.cycle.current is not None else None,
             self.evaluation.wake_at() if self.variants.pointer is not None else None,
             self.reporter.wake_at(),
-            self.groups.wake_at(),
+            self.groups.wake_at() if state.groups.members else None,
             self.group_preemptor.wake_at() if state.paused is None else None,
             self.queues.wake_at() if state.started else None,
         ]
