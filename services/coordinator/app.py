@@ -39,7 +39,7 @@ from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
 from shared.kube.resources import NAMESPACES, Upserted
-from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, SCHEDULING_KINDS
+from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, QUEUE_KIND, SCHEDULING_KINDS
 from shared.policy.observation import Need
 from shared.ports import Store
 from shared.runtime.kube.jobs import JobWatch
@@ -185,7 +185,7 @@ async def lead(
         policy=settings.policy,
         rng=Random(settings.seed),
         settings=settings.core(),
-        kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS)],
+        kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)],
     )
     store, api = outside.store, outside.api
     shell = Shell(
@@ -243,7 +243,7 @@ async def lead(
         _follow_pods(api, shell.post),
         *(
             follow_objects(api, kind, shell.post, saw=saw_namespaces if kind.resource is NAMESPACES else None)
-            for kind in (*SCHEDULING_KINDS, *GROUP_KINDS)
+            for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)
             if kind is not JOBS
         ),
         jobs.follow(api),

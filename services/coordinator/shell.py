@@ -23,6 +23,7 @@ from services.coordinator.core.instructions import (
     SetTimer,
     StepDown,
     TellPodGroup,
+    TellQueue,
     WritePointer,
 )
 from services.coordinator.health.pulse import Pulse
@@ -124,7 +125,7 @@ class Shell(LeaderShell[Event, Instruction]):
             case PatchCondition(nominated=str(node)) if node:
                 self._failpoints.reach("before_nominate")
                 self.writes.submit(instruction)
-            case PatchCondition() | EmitEvent() | FetchPod() | TellPodGroup():
+            case PatchCondition() | EmitEvent() | FetchPod() | TellPodGroup() | TellQueue():
                 self.writes.submit(instruction)
             case PublishPartition():
                 self._partition = instruction

@@ -180,6 +180,7 @@ def queue_from_api(item: QueueObject) -> Queue:
         deleting=meta.deletion_timestamp is not None,
         problem="; ".join(read.problems),
         written=_status(item.status),
+        times=_times(item.status),
     )
 
 
@@ -199,6 +200,12 @@ def _status(status: Any) -> QueueStatus:
         _whole(status.get("heldUnits")),
         _whole(status.get("observedGeneration")),
     )
+
+
+def _times(status: Any) -> dict[str, str]:
+    """lastTransitionTime by condition type."""
+    found = status.get("conditions") or () if isinstance(status, dict) else ()
+    return {str(c.get("type", "")): str(c.get("lastTransitionTime", "")) for c in found if isinstance(c, dict)}
 
 
 def _whole(value: Any) -> int:

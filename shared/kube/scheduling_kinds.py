@@ -12,6 +12,7 @@ from typing import Any
 from shared.kube import cluster_objects as kube
 from shared.kube import pod_groups
 from shared.kube.objects import ObjectMeta, PartialObject
+from shared.kube.queues import QUEUES, queue_from_api
 from shared.kube.resources import NAMESPACES, Resource
 
 
@@ -81,6 +82,9 @@ SCHEDULING_KINDS = (
 NATIVE_GROUPS = SchedulingKind(pod_groups.PODGROUPS, pod_groups.native_group, older=(pod_groups.PODGROUPS_V1ALPHA2,))
 PLUGINS_GROUPS = SchedulingKind(pod_groups.PLUGINS_PODGROUPS, pod_groups.plugins_group, full_name=True)
 JOBS = SchedulingKind(pod_groups.JOBS, pod_groups.job_group)
+
+QUEUE_KIND = SchedulingKind(QUEUES, queue_from_api)
+"""Queue objects: the coordinator's, where their definition was applied."""
 
 GROUP_KINDS = (NATIVE_GROUPS, PLUGINS_GROUPS, JOBS)
 """What pods are grouped by: the coordinator's too. None of them is served by every cluster."""

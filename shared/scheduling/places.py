@@ -35,6 +35,7 @@ class OwnEvent(Enum):
     TIMEOUT = "timeout"
     ROUSED = "roused"
     GATED = "gated"
+    QUOTA = "quota"
     JOINED = "joined"
 
 
@@ -73,12 +74,16 @@ _HELPED = {
 
 TRANSITIONS: Mapping[Cause, Mapping[Place, set[Place]]] = {
     OwnEvent.SEEN: {Place.ACTIVE: {Place.ACTIVE, Place.GATED}},  # a new pod begins there
-    OwnEvent.CHANGED: {place: {Place.ACTIVE} for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)},
-    None: {Place.ACTIVE: {Place.IN_FLIGHT}, Place.BACKOFF: {Place.IN_FLIGHT}},
+    OwnEvent.CHANGED: {
+        place: {Place.ACTIVE} for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE, Place.GATED)
+    },
+    # from GATED: a queue's quota held it back, and does no longer
+    None: {place: {Place.IN_FLIGHT} for place in (Place.ACTIVE, Place.BACKOFF, Place.GATED)},
     OwnEvent.ATTEMPT_FAILED: {Place.IN_FLIGHT: {Place.BACKOFF, Place.UNSCHEDULABLE}},
     OwnEvent.RACE_LOST: {Place.IN_FLIGHT: {Place.ACTIVE, Place.UNSCHEDULABLE}},
     OwnEvent.BACKOFF_COMPLETE: {Place.BACKOFF: {Place.ACTIVE}},
     OwnEvent.GATED: {place: {Place.GATED} for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)},
+    OwnEvent.QUOTA: {Place.ACTIVE: {Place.GATED}},
     # a pod that begins to move with the others of its group goes where they are going
     OwnEvent.JOINED: {
         Place.ACTIVE: {Place.BACKOFF},

@@ -30,10 +30,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from shared.model.pod import Pod
+from shared.model.queue import QUEUE_LABEL
 from shared.scheduling.parked_groups import gang_kind
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
 from shared.scheduling.queue_moves import Moves
+from shared.scheduling.queues.turns import Turns
 
 READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
 """Plugins for which a pod's own labels decide: selectors of others mean it, and its own may mean itself."""
@@ -56,6 +58,7 @@ class PodQueue(Moves):
         if entry is None:
             self._arrivals += 1
             entry = self.entries[pod.uid] = Entry(pod, Place.ACTIVE, self._arrivals, first_seen=now, able_since=now)
+            self.labelled |= QUEUE_LABEL in pod.labels
             self._count[Place.ACTIVE] += 1
             if gated:
                 self._move(entry, Place.GATED, now, OwnEvent.SEEN)
@@ -64,7 +67,8 @@ class PodQueue(Moves):
                 self._activate(entry, now, OwnEvent.SEEN)
             return
         before, entry.pod = entry.pod, pod
-        if entry.place in (Place.IN_FLIGHT, Place.GATED):
+        self.labelled |= QUEUE_LABEL in pod.labels
+        if entry.place is Place.IN_FLIGHT or (entry.place is Place.GATED and not entry.held):
             return
         group = self.waiting.group_of(pod.uid)
         plugins = entry.plugins if group is None else entry.plugins | group.plugins
@@ -74,6 +78,7 @@ class PodQueue(Moves):
             or (before.labels != pod.labels and not plugins.isdisjoint(READ_OWN_LABELS))
             or before.relations != pod.relations
             or before.nominated_node != pod.nominated_node == ""
+            or (self.turns is not None and before.labels.get(QUEUE_LABEL) != pod.labels.get(QUEUE_LABEL))
         )
         if changed:
             entry.able_since = now
@@ -97,6 +102,9 @@ class PodQueue(Moves):
             self._count[entry.place] -= 1
             if entry.place is Place.UNSCHEDULABLE:
                 self._unpark(entry)
+            if self.turns is not None:
+                self.turns.remove(uid)
+                self.turns.dirty[uid] = None
             if entry.group is not None:
                 self._leave(entry)
             self.story.add(uid, "{} -> not pending any more", entry.place)
@@ -105,6 +113,8 @@ class PodQueue(Moves):
     def pop_unit(self, now: float) -> list[Pod]:
         """The next unit in order, a lone pod or the members of a group; in flight until given back or removed."""
         self.flush(now)
+        if self.turns is not None:
+            return self._pop_in_turn(self.turns, now)
         active, eager = self._top(self._active, Place.ACTIVE), self._top(self._eager, Place.BACKOFF)
         early = eager is not None and (active is None or self._eager[0][0] < self._active[0][0])
         unit = eager if early else active
@@ -116,6 +126,64 @@ class PodQueue(Moves):
             return [unit.pod]
         self._move_group(unit, Place.IN_FLIGHT, now, None)
         return [entry.pod for entry in unit.in_order()]
+
+    def _pop_in_turn(self, turns: Turns, now: float) -> list[Pod]:
+        """The unit whose turn it is by the tree of queues. One that was roused in its backoff joins it early, where
+        whoever is first there is of lower priority."""
+        front, eager = turns.front(), self._top(self._eager, Place.BACKOFF)
+        if eager is not None and (front is None or -self._eager[0][0] > front.priority):
+            heapq.heappop(self._eager)
+            if isinstance(eager, Entry):
+                self._activate(eager, now, OwnEvent.BACKOFF_COMPLETE)
+            else:
+                self._bring(eager, Place.ACTIVE, now, OwnEvent.BACKOFF_COMPLETE)
+            front = turns.front()
+        unit = self._named(front.key) if front is not None else None
+        if front is None or unit is None:
+            return []
+        entries = [unit] if isinstance(unit, Entry) else unit.in_order()
+        left = {pod.uid for pod in turns.take(front, [entry.pod for entry in entries])}
+        for entry in entries:
+            if entry.pod.uid in left:  # the quota has room for the minimum, not for this one
+                self._leave(entry)
+                if entry.place is Place.ACTIVE:
+                    self._move(entry, Place.GATED, now, OwnEvent.QUOTA)
+        if isinstance(unit, Entry):
+            self._move(unit, Place.IN_FLIGHT, now, None)
+            return [unit.pod]
+        self._move_group(unit, Place.IN_FLIGHT, now, None)
+        return [entry.pod for entry in unit.in_order()]
+
+    def hold_back(self, name: str, now: float) -> list[Pod]:
+        """A quota holds the unit back: its pods, which are gated from now on and stay in the order of their queue."""
+        unit = self._named(name)
+        if unit is None or unit.place is not Place.ACTIVE:
+            return []
+        if isinstance(unit, Entry):
+            self._move(unit, Place.GATED, now, OwnEvent.QUOTA)
+            self.incoming[Place.GATED, OwnEvent.QUOTA] += 1
+            return [unit.pod]
+        self._move_group(unit, Place.GATED, now, OwnEvent.QUOTA)
+        return [entry.pod for entry in unit.in_order()]
+
+    def take_turns(self, turns: Turns | None, now: float) -> None:
+        """The order is the tree's from now on, or (None) priority and arrival again. Costs as all pods that wait."""
+        if self.turns is not None:
+            for entry in self.entries.values():
+                if entry.held and entry.group is None:
+                    self._wake(entry, now, OwnEvent.CHANGED)
+            for group in list(self.groups.values()):
+                if group.place is Place.GATED:
+                    self._bring(group, Place.ACTIVE, now, OwnEvent.CHANGED)
+        self.turns = turns
+        self._active.clear()
+        units: list[Entry | QueuedGroup] = [*self.entries.values(), *self.groups.values()]
+        for unit in units:
+            lone = isinstance(unit, QueuedGroup) or unit.group is None
+            if unit.place is Place.ACTIVE and lone:
+                self._line_up(unit)
+            elif turns is not None and isinstance(unit, Entry) and lone and unit.place is Place.UNSCHEDULABLE:
+                turns.park(unit.pod, now)
 
     def pop(self, count: int, now: float) -> list[Pod]:
         """Units in order until there are ``count`` pods or more; fewer where no more are active."""
@@ -199,6 +267,9 @@ class PodQueue(Moves):
 
     def has_active(self) -> bool:
         """Whether ``pop`` would give anything."""
+        if self.turns is not None:
+            found = self.turns.front() is not None or self.turns.tree.more
+            return found or self._top(self._eager, Place.BACKOFF) is not None
         return self._top(self._active, Place.ACTIVE) is not None or self._top(self._eager, Place.BACKOFF) is not None
 
     def count(self) -> dict[Place, int]:
@@ -237,19 +308,27 @@ class PodQueue(Moves):
     def disband(self, key: str, now: float, event: ClusterEvent) -> None:
         """The members move alone from now on, from where they are; parked ones are tried."""
         group = self.groups.pop(key, None)
+        if self.turns is not None:
+            self.turns.remove(key)
         for entry in group.members.values() if group is not None else ():
             entry.group = None
             entry.version += 1
             if entry.place is Place.UNSCHEDULABLE:
                 self._wake(entry, now, event)
             elif entry.place is Place.ACTIVE:
-                heapq.heappush(self._active, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
+                self._line_up(entry)
+            elif entry.held:
+                self._wake(entry, now, event)
             elif entry.place is Place.BACKOFF:
                 heapq.heappush(self._backoff, (entry.ready_at, entry.version, entry.pod.uid))
 
     def gate(self, uid: str, now: float) -> None:
         """The pod's group cannot be tried any more, or not with it; one in flight is left alone."""
         entry = self.entries.get(uid)
+        if entry is not None and entry.held:
+            entry.held = False
+            if self.turns is not None:
+                self.turns.remove(uid)
         if entry is None or entry.place in (Place.IN_FLIGHT, Place.GATED):
             return
         self._move(entry, Place.GATED, now, OwnEvent.GATED)

@@ -25,6 +25,8 @@ class Entry:
     able_since: float = 0.0
     """Since when a node may take it, as far as is known: first seen, or woken last. What latencies count from."""
     group: QueuedGroup | None = None
+    held: bool = False
+    """Gated by a queue's quota, not by its group."""
 
 
 @dataclass(slots=True, eq=False)

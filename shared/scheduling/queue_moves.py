@@ -16,6 +16,7 @@ from shared.errors import InvalidTransition
 from shared.scheduling.parked_groups import Waiting, gang_kind, group_key
 from shared.scheduling.places import LEGAL, Cause, ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
+from shared.scheduling.queues.turns import Turns
 from shared.scheduling.story import Story
 
 
@@ -44,6 +45,10 @@ class Moves:
     """Pods that came into a place, by what brought them there; only ever counts up."""
     story: Story = field(default_factory=Story)
     """What happened to each pod; the core that has this queue writes the rest of it."""
+    turns: Turns | None = None
+    """Who goes next while there are Queue objects; None: priority, then arrival."""
+    labelled: bool = False
+    """A pod that names a queue was seen."""
     _active: list[tuple[int, int, int, str]] = field(default_factory=list)
     _eager: list[tuple[int, int, int, str]] = field(default_factory=list)
     _backoff: list[tuple[float, int, str]] = field(default_factory=list)
@@ -94,12 +99,14 @@ class Moves:
         """A group, with all its members, to where units wait to be taken."""
         self._move_group(group, place, now, cause)
         if place is Place.ACTIVE:
-            heapq.heappush(self._active, (-group.priority, group.arrival, group.version, group.key))
+            self._line_up(group)
         else:
             heapq.heappush(self._backoff, (group.ready_at, group.version, group.key))
 
     def _move_group(self, group: QueuedGroup, place: Place, now: float, cause: Cause) -> None:
         self._move_all(group.members.values(), place, now, cause)
+        if self.turns is not None and cause is not OwnEvent.QUOTA:
+            self.turns.remove(group.key)
         self._versions += 1
         group.place, group.since, group.version = place, now, self._versions
         group.leads.clear()
@@ -128,6 +135,10 @@ class Moves:
         group, uid, entry.group = entry.group, entry.pod.uid, None
         assert group is not None
         del group.members[uid]
+        if self.turns is not None:
+            self.turns.remove(group.key)
+            if group.members and group.place is Place.ACTIVE:
+                self.turns.add(group)
         if not group.members:
             del self.groups[group.key]
         elif uid in group.leads:
@@ -150,14 +161,37 @@ class Moves:
             story.add(uid, "{} -> {} ({})", "new" if cause is OwnEvent.SEEN else entry.place, place, cause)
         if entry.place is Place.UNSCHEDULABLE:
             self._unpark(entry)
+        if self.turns is not None:
+            self._turn(self.turns, entry, place, now, cause)
         self._count[entry.place] -= 1
         self._count[place] += 1
         entry.place, entry.since, entry.version = place, now, entry.version + 1
+        entry.held = cause is OwnEvent.QUOTA
+
+    @staticmethod
+    def _turn(turns: Turns, entry: Entry, place: Place, now: float, cause: Cause) -> None:
+        """The pod leaves one place for another: what that means for the tree of queues."""
+        uid = entry.pod.uid
+        if entry.place is Place.IN_FLIGHT:
+            turns.dirty[uid] = None
+        elif cause is not OwnEvent.QUOTA and entry.group is None:
+            turns.remove(uid)
+        if place is Place.UNSCHEDULABLE and entry.group is None:
+            turns.park(entry.pod, now)
+
+    def _line_up(self, unit: Entry | QueuedGroup) -> None:
+        """An active unit stands in the order."""
+        if self.turns is not None:
+            self.turns.add(unit)
+        elif isinstance(unit, Entry):
+            heapq.heappush(self._active, (-unit.pod.priority, unit.arrival, unit.version, unit.pod.uid))
+        else:
+            heapq.heappush(self._active, (-unit.priority, unit.arrival, unit.version, unit.key))
 
     def _activate(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         self._move(entry, Place.ACTIVE, now, event)
         self.incoming[Place.ACTIVE, event] += 1
-        heapq.heappush(self._active, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
+        self._line_up(entry)
 
     def _back_off(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         self._move(entry, Place.BACKOFF, now, event)
@@ -188,6 +222,8 @@ class Moves:
         del self._parked_at[uid]
         self.waiting.discard(uid)
         self.unjudged.pop(uid, None)
+        if self.turns is not None:
+            self.turns.unpark(entry.pod)
 
     def _backoff_s(self, unit: Entry | QueuedGroup) -> float:
         settings = self.settings
@@ -200,6 +236,9 @@ class Moves:
             if counted[place] != count:
                 yield f"queue-count: {count} pods are counted as {place.value}, {counted[place]} are there"
         active, backoff = {item[2:] for item in self._active}, {item[1:] for item in self._backoff}
+        if (turns := self.turns) is not None:
+            standing = [unit for name in (*turns.tree.units, *turns.tree.reserved) if (unit := self._named(name))]
+            active = {(unit.version, unit.pod.uid if isinstance(unit, Entry) else unit.key) for unit in standing}
         heaps = {Place.ACTIVE: active, Place.BACKOFF: backoff}
         for uid, entry in self.entries.items():
             heap = heaps.get(entry.place)

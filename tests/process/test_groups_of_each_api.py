@@ -111,6 +111,4 @@ async def test_gangs_by_label_and_by_namespace_are_bound_and_a_group_of_groups_i
         assert "CompositePodGroup is not supported" in told["status"]["conditions"][0]["message"]
         await shown(world, "/api/v1/namespaces/wants-gangs/pods", lambda pod: pod["spec"].get("nodeName"))
         await shown(world, PLUGINS, lambda o: (o.get("status") or {}).get("phase") == "Scheduled", within_s=90)
-        await world.until(
-            lambda c: all(c.bound(name) for name in names), within_s=20, what="the label counts"
-        )
+        await world.until(lambda c: all(c.bound(name) for name in names), within_s=20, what="the label counts")

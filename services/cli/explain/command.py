@@ -32,10 +32,11 @@ STDIO = "-"
 FILE = click.Path(path_type=Path)
 DEFAULT_NAMESPACE = "default"
 POD_WORDS = ("pod", "pods", "po")
+GROUP_WORDS = ("podgroup", "podgroups", "pg", "unit", "units")
 
 
 @click.command()
-@click.argument("pod", required=False, metavar="[[NAMESPACE/]POD]", shell_complete=complete_pods)
+@click.argument("pod", required=False, metavar="[[NAMESPACE/]POD | podgroup/NAME]", shell_complete=complete_pods)
 @list_server_options
 @click.option("-n", "--namespace", default="", help="The pod's namespace.  [default: default]")
 @click.option("--kubeconfig", type=FILE, help="Ask no mesh: read this cluster (--context: one of this file's).")
@@ -66,6 +67,8 @@ def explain(
 ) -> int:
     """Say which nodes take a pod, why the others do not, by which numbers, and what would have to change.
 
+    With podgroup/NAME: which member of the group fails where, and what would have to change for its minimum.
+
     For a pending pod also what preemption would do. For a bound pod: the nodes that were considered, their scores and
     the policy version at the time. With --kubeconfig no mesh is asked: the cluster is read, and what a leader remembers
     is left out. With --batch: answer for each question which nodes take its pod, why the others do not, the scores, and
@@ -83,8 +86,15 @@ def explain(
         raise ConfigError(f"-o: {output!r} is none of table, json and yaml")
     if story and kubeconfig is not None:
         raise ConfigError("--story: only a leader remembers it; leave --kubeconfig out, and name a server")
-    from services.cli.explain.text import lines_of, story_of
+    from services.cli.explain.text import group_lines, lines_of, story_of
 
+    kind, _, group = str(pod).partition("/")
+    if kind in GROUP_WORDS and group and "/" not in group:
+        if story or kubeconfig is not None:
+            raise ConfigError(f"{pod}: a pod group is asked of a mesh, without --story and --kubeconfig")
+        found = _ask(server, namespace or DEFAULT_NAMESPACE, group, kind="units")
+        tell(output, found, list(group_lines(found)))
+        return 0
     namespace, name = named_pod(str(pod), namespace)
     try:
         answer = _read(here, kubeconfig, namespace, name) if kubeconfig else _ask(server, namespace, name)
@@ -110,8 +120,8 @@ def named_pod(pod: str, namespace: str) -> tuple[str, str]:
     return namespace, name
 
 
-def _ask(server: dict[str, Any], namespace: str, name: str) -> dict[str, Any]:
-    path = f"/v1/pods/{quote(namespace, safe='')}/{quote(name, safe='')}/explain"
+def _ask(server: dict[str, Any], namespace: str, name: str, *, kind: str = "pods") -> dict[str, Any]:
+    path = f"/v1/{kind}/{quote(namespace, safe='')}/{quote(name, safe='')}/explain"
 
     async def work(client: AdminClient) -> dict[str, Any]:
         return await client.get(path)

@@ -19,6 +19,8 @@ def lines_of(answer: Json) -> Iterator[str]:
     yield f"{answer['pod']}: {answer['state']}, {answer['summary']}"
     if answer.get("policy"):
         yield f"  placed by policy {answer['policy']} (its annotation)"
+    if answer.get("group"):
+        yield _group(answer["group"])
     if answer.get("nominated_node"):
         yield f"  nominated to {answer['nominated_node']}"
     if answer.get("queue"):
@@ -37,6 +39,38 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield f"  not looked at: {missing}"
     if answer.get("reasons"):
         yield from _reasons(answer["reasons"])
+
+
+def _group(group: Json) -> str:
+    """The pod group that it is a member of, and what that does."""
+    text = f"  member of pod group {group['unit']}: {group['phase']}, {group['bound']} of {group['members']} bound"
+    text += f", at least {group['min_count']} or none"
+    return f"{text}; {group['reason']}: {group['message']}" if group.get("message") else text
+
+
+def group_lines(answer: Json) -> Iterator[str]:
+    """A pod group's explanation: which member fails where, and what would have to change."""
+    yield f"{answer['unit']}: {answer['phase']}, {answer['summary']}"
+    if answer.get("message") and answer["message"] != answer["summary"]:
+        yield f"  why        {answer['reason']}: {answer['message']}"
+    if answer.get("blocked"):
+        yield f"  quota      {answer['blocked']}"
+    if answer.get("domain"):
+        yield f"  domain     {answer['domain']}"
+    if answer.get("reordered"):
+        yield "  order      it fits only in another order of its members than kube-scheduler's"
+    for failing in answer["failing"]:
+        more = f" and {failing['members'] - 1} like it" if failing["members"] > 1 else ""
+        yield f"  {failing['first']}{more}: {failing['message']}"
+        for one in failing["helps"]:
+            lets_in = "" if one["lets_in"] is None else f" (lets in {one['lets_in']} of {one['of']})"
+            yield f"      would help: {one['text']}{lets_in}"
+    placed = [member for member in answer["members"] if not member["message"]]
+    for member in placed[:NODES_SHOWN]:
+        where = f" -> {member['node']}" if member["node"] else ""
+        yield f"  {member['name']} {member['state'].replace('_', ' ')}{where}"
+    if len(placed) > NODES_SHOWN:
+        yield f"  and {len(placed) - NODES_SHOWN} more members"
 
 
 def story_of(answer: Json) -> Iterator[str]:

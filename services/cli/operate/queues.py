@@ -123,10 +123,12 @@ LEGEND = "used/guaranteed/maximum; - is no such limit. Pods that wait: 'conclave
 class QueueCommand(click.Group):
     """``conclave queue [NAME]`` shows; only where its first word is another command of it, that one runs."""
 
+    default = "show"
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the command in that may be left out."""
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["show", *args]
+            args = [self.default, *args]
         return super().parse_args(ctx, args)
 
 
@@ -184,7 +186,8 @@ def simulate(name: str | None, filename: Path | None, output: str, requests: tup
     """Say when a job would start in the Queue NAME, and whom it would displace; nothing is created."""
     told = {key: given.pop(key) for key in ("namespace", "members", "min_count", "priority")}
     job = job_of(filename) if filename is not None else {}
-    queue_name = name or job.pop("queue", "")
+    of_file = job.pop("queue", "")
+    queue_name = name or of_file
     if not queue_name:
         raise ConfigError("NAME: which Queue? name one, or give a file whose pods have the label conclave.io/queue")
     query = job | {key: value for key, value in told.items() if value not in (None, "")}

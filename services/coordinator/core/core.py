@@ -55,16 +55,22 @@ from services.coordinator.groups.keeper import GroupKeeper
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.search import Preemptor
+from services.coordinator.queues.keeper import QueueKeeper
+from services.coordinator.queues.reclaiming import Reclaimer
+from services.coordinator.queues.status import QueueReporter
 from services.coordinator.rollout.evaluation import RolloutEvaluation
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
+from shared.model.queue import Queue
 from shared.policy.observation import Need
 from shared.scheduling.places import Place
 
 SWEEP_QUEUE_S = 30.0
+
+QUEUES = "queues"
 
 EVENTS_PER_TURN = 1000
 """Events that the shell hands over at once: more (a first list, a watch that was cut) take several turns."""
@@ -106,6 +112,8 @@ class Core:
         self.together = GroupFailures(
             state, self.failures.conflicts, group_reporter, self.requeuer, self.group_preemptor
         )
+        reclaimer = Reclaimer(state, self.ledger, self.nominations)
+        self.queues = QueueKeeper(state, self.reporter, group_reporter, QueueReporter(state), reclaimer)
         parts = Parts(self.failures, self.together, self.requeuer)
         self.cycle = Cycle(state, self.registry, self.variants, self.ledger, parts)
         self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.nominations)
@@ -151,6 +159,8 @@ class Core:
                 self.intake.upsert_node(event.node, event.images)
             case ObjectChanged():
                 self.intake.change_object(event.kind, event.key, event.item)
+                if event.kind == QUEUES and (event.item is None or isinstance(event.item, Queue)):
+                    self.queues.change(event.key, event.item)
             case Listed():
                 self.takeover.listed(event.kind)
             case NodeDeleted():
@@ -220,6 +230,7 @@ class Core:
             self.groups.step()
         self.registry.push_views()
         self.requeuer.step()
+        self.queues.step()
         self._again = False
         for _ in range(STARTS_PER_TURN):
             if not self.cycle.start():
@@ -254,6 +265,7 @@ class Core:
             self.reporter.wake_at(),
             self.groups.wake_at(),
             self.group_preemptor.wake_at() if state.paused is None else None,
+            self.queues.wake_at() if state.started else None,
         ]
         at = min(time for time in times if time is not None)
         if self._timer is None or at < self._timer or self._timer <= state.now:

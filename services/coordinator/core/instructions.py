@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared.model.pod_group import PodGroup
+from shared.model.queue import Queue, QueueStatus
 from shared.policy.rollout.rollout import Change
 from shared.wire.messages import Offer, Plan, ViewUpdate
 from shared.wire.records import PolicyWindow
@@ -67,6 +68,15 @@ class TellPodGroup:
 
     group: PodGroup
     condition: tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TellQueue:
+    """Write the status of a Queue object. Not answered: the watch shows it, and the core asks again where it does not.
+    A newer one for the same queue replaces one that has not been sent."""
+
+    queue: Queue
+    status: QueueStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +159,7 @@ Instruction = (
     | SendPlan
     | PatchCondition
     | TellPodGroup
+    | TellQueue
     | EmitEvent
     | FetchPod
     | PublishPartition

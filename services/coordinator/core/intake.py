@@ -143,6 +143,8 @@ class PodIntake:
             return
         before, stood = state.cache.accounts.get(pod.uid), state.cluster.index.get(pod.uid)
         state.cluster.observe(pod)
+        if state.queue.turns is not None:
+            state.queue.turns.dirty[pod.uid] = None  # its labels may name another queue, or it leaves
         if pod.uid in self._preemptor.nominations.landing:
             self._preemptor.nominations.landed(pod)
         self._drop(pod.uid)
@@ -206,6 +208,7 @@ class ClusterIntake:
         elif known.uid != node.uid:
             state.log("node_recreated", node=node.name)
         state.cluster.upsert_node(node)
+        state.nodes_changed = True
         for event in events:
             self._requeuer.node_changed(node.name, event)
 
@@ -214,6 +217,7 @@ class ClusterIntake:
         self._state.unwell.pop(name, None)
         if name in self._state.cache.table.row_of:
             self._state.cluster.remove_node(name)
+            self._state.nodes_changed = True
             self._requeuer.node_changed(name, ClusterEvent.NODE_DELETED)
             if name in self.new_nodes:
                 self.new_nodes.remove(name)

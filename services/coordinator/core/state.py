@@ -125,7 +125,9 @@ class State:
     groups: PodGroups = field(init=False)
     """Which members every pod group has."""
     queues: QueueTree = field(default_factory=QueueTree)
-    """The Queue objects as a tree, with the units that wait and the pods that count."""
+    """The Queue objects, which units wait in them and which pods count; stands empty while there are none."""
+    nodes_changed: bool = True
+    """Nodes came, went or changed since the queues last looked how large the cluster is."""
     domains: DomainKeeper = field(init=False)
     gated: set[str] = field(default_factory=set)
     """Our pods that are not tried because of their scheduling gates, by uid."""

@@ -22,6 +22,7 @@ def validate(core: Core) -> list[str]:
     return [
         *core.state.cluster.validate(),
         *core.state.queue.validate(),
+        *core.state.queues.validate(),
         *_places(core),
         *_plans(core),
         *_ownership(core),

@@ -95,6 +95,7 @@ class Taker:
                 self.cut_short = state.queue.has_active()
                 break
             if not (pods := state.queue.pop_unit(state.now)):
+                self.cut_short = state.queues.more
                 break
             if state.queue.entries[pods[0].uid].group is None:
                 more = self._take_alone(pods[0], taken)

@@ -18,6 +18,7 @@ from services.coordinator.core.core import Core
 from services.coordinator.health.monitor import Vitals, register
 from services.coordinator.inspect.attribution import reasons
 from services.coordinator.inspect.explain import explain, explain_gone
+from services.coordinator.inspect.group_explain import member_of
 from services.coordinator.inspect.overview import queue_counts
 from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.cluster_identity import ClusterIdentity
@@ -177,6 +178,7 @@ class Admin:
             raise Refused(f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown")
         pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
         answer = explain(core, pod, found.metadata.annotations or {}, boottime())
+        answer["group"] = member_of(core, pod)
         pointer = core.variants.pointer
         policy = await self.active_policy.get(pointer.active) if self.active_policy and pointer is not None else None
         answer["reasons"] = reasons(core, pod, policy) if policy is not None else None

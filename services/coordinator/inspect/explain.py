@@ -122,6 +122,9 @@ def _where(core: Core, pod: Pod) -> tuple[str, str]:
         return "pending", "the watch has not shown it to this leader yet"
     if entry.place is Place.IN_FLIGHT:
         return "pending", "it is being offered to the agents"
+    if entry.place is Place.GATED:
+        members = core.state.groups.members.get(pod.group)
+        return "pending", members.why if members is not None and members.why else "it waits for its pod group"
     if core.state.paused is not None:
         return "pending", f"scheduling is paused by {core.state.paused.text}; it goes on when that is resumed"
     return "pending", pod.condition[2] or "it waits for its turn"

@@ -87,7 +87,7 @@ def _groups(core: Core | None) -> Iterable[Metric]:
     places = core.state.queue.groups_by_place() if core is not None else Counter[Place]()
     queued = GaugeMetricFamily(
         "conclave_pod_groups_queued", "Pod groups whose members move as one, by place in the scheduling queue",
-        labels=["queue"],
+        labels=["place"],
     )  # fmt: skip
     for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE, Place.IN_FLIGHT):
         queued.add_metric([place.value], places[place])
@@ -107,11 +107,11 @@ def _queues(core: Core | None) -> Iterable[Metric]:
         "conclave_units_held", "Units that wait since a quota holds them back",
         value=totals.blocked_units if totals else 0,
     )  # fmt: skip
-    used = GaugeMetricFamily("conclave_queue_used", "What a queue uses", labels=["name", "resource"])
-    guaranteed = GaugeMetricFamily("conclave_queue_guaranteed", "A queue's own quota", labels=["name", "resource"])
-    maximum = GaugeMetricFamily("conclave_queue_maximum", "A queue's hard limit", labels=["name", "resource"])
-    pending = GaugeMetricFamily("conclave_queue_pending_units", "Units that wait in a queue", labels=["name"])
-    held = GaugeMetricFamily("conclave_queue_held_units", "Units of it that a quota holds back", labels=["name"])
+    used = GaugeMetricFamily("conclave_queue_used", "What a queue uses", labels=["queue", "resource"])
+    guaranteed = GaugeMetricFamily("conclave_queue_guaranteed", "A queue's own quota", labels=["queue", "resource"])
+    maximum = GaugeMetricFamily("conclave_queue_maximum", "A queue's hard limit", labels=["queue", "resource"])
+    pending = GaugeMetricFamily("conclave_queue_pending_units", "Units that wait in a queue", labels=["queue"])
+    held = GaugeMetricFamily("conclave_queue_held_units", "Units of it that a quota holds back", labels=["queue"])
     for facts in _first(core):
         name, queue = facts.queue.name, facts.queue
         names = sorted({*facts.used, *queue.guaranteed, *queue.maximum}, key=rank)[:MOST_RESOURCES]

@@ -43,6 +43,7 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     OwnEvent.TIMEOUT: "UnschedulableTimeout",
     OwnEvent.ROUSED: "ForceActivate",
     OwnEvent.RACE_LOST: "ConclaveRaceLost",
+    OwnEvent.QUOTA: "ConclaveQueueQuota",
     OwnEvent.GATED: "ConclavePodGroupIncomplete",
     OwnEvent.JOINED: "ConclavePodGroupJoined",
     ClusterEvent.NODE_ADDED: "NodeAdd",

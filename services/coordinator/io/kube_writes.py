@@ -17,8 +17,9 @@ from typing import Any
 import structlog
 
 from services.coordinator.core.events import ConditionFailed, ConditionWritten, Event, NominationStored, PodFetched
-from services.coordinator.core.instructions import EmitEvent, FetchPod, PatchCondition, TellPodGroup
+from services.coordinator.core.instructions import EmitEvent, FetchPod, PatchCondition, TellPodGroup, TellQueue
 from services.coordinator.io.group_writes import Cancellable, GroupWrites
+from services.coordinator.io.queue_writes import QueueWrites
 from services.coordinator.status.event_recorder import Recorder, Series
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube.convert import pod_from_api
@@ -35,7 +36,7 @@ EVENTS_IN_FLIGHT = 4
 COME_AGAIN = frozenset({409, 422, 429})
 """Refusals of a condition by what the pod or the API server is just now."""
 
-Work = PatchCondition | EmitEvent | FetchPod | TellPodGroup
+Work = PatchCondition | EmitEvent | FetchPod | TellPodGroup | TellQueue
 
 
 class KubeWrites:
@@ -61,6 +62,7 @@ class KubeWrites:
         self._closed = False
         self.recorder = Recorder()
         self.groups = GroupWrites(api, clock, start, self.submit, call_later)
+        self.queues = QueueWrites(api, start)
         self.events_written = 0
 
     def submit(self, work: Work) -> None:
@@ -72,6 +74,8 @@ class KubeWrites:
                 self._start(self.fetch(work))
             case TellPodGroup():
                 self.groups.submit(work)
+            case TellQueue():
+                self.queues.submit(work)
             case EmitEvent():
                 if not self.recorder.add(work, self._clock()) and not self._told_of_overload:
                     self._told_of_overload = True

@@ -166,7 +166,7 @@ class _Search:
             return self.attempt(self._base, False, nowhere, "")
         return self.attempt(most[0], False, offered.mask(most[1]), offered.values[most[1]])
 
-    def attempt(self, trial: Trial, reordered: bool, allowed: BoolArray | None, domain: str) -> Attempt:
+    def attempt(self, trial: Trial, reordered: bool, allowed: BoolArray | None, domain: str) -> tuple[Attempt, Trial]:
         """What a trial amounts to."""
         known: dict[Template, Diagnosis] = {}
         rejected = {}

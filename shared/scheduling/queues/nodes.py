@@ -172,16 +172,19 @@ class Contender:
 class Shape:
     """Units of one line that ask for the same amounts."""
 
-    __slots__ = ("_heap", "amounts", "line", "units")
+    __slots__ = ("_heap", "amounts", "line", "units", "untold")
 
     def __init__(self, line: Line, amounts: Amounts) -> None:
         self.line = line
         self.amounts = amounts
         self.units: dict[str, Waiting] = {}
+        self.untold: dict[str, None] = {}
+        """Units that nobody was told about yet, should they be held back."""
         self._heap: list[tuple[OrderKey, str]] = []
 
     def push(self, unit: Waiting) -> None:
         self.units[unit.key] = unit
+        self.untold[unit.key] = None
         heapq.heappush(self._heap, (self.line.order_key(unit), unit.key))
 
     def order_anew(self) -> None:
@@ -233,6 +236,7 @@ class Line(Contender):
         shape = unit.shape
         assert shape is not None
         del self.units[unit.key], shape.units[unit.key]
+        shape.untold.pop(unit.key, None)
         if shape.units:
             self.offer(shape)
             return

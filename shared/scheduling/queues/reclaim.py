@@ -141,10 +141,18 @@ def _order(pod: Charge, *, whole: bool) -> tuple[int, int, float, str]:
 
 
 def reclaim(
-    tree: QueueTree, unit: Waiting, now: float, *, enough: Enough, waited_s: float, blocked: Blocked | None = None
+    tree: QueueTree,
+    unit: Waiting,
+    now: float,
+    *,
+    enough: Enough,
+    waited_s: float,
+    blocked: Blocked | None = None,
+    among: Callable[[Charge], bool] | None = None,
 ) -> Reclaim:
     """Whom to evict for the unit. ``enough``: whether the nodes have room without these pods; ``waited_s``: for how
-    long nothing else has kept it; ``blocked``: the limit that holds it back, None where only the nodes do."""
+    long nothing else has kept it; ``blocked``: the limit that holds it back, None where only the nodes do; ``among``:
+    pods that help (of those that go together one is enough); None: all do."""
     tree.structure  # noqa: B018 (brings the tree up to date)
     home = unit.line.parent
     assert home is not None
@@ -169,7 +177,7 @@ def reclaim(
     if done(trial):
         return Reclaim(reason="there is room for it without")
     asked = dict(unit.amounts)
-    found = _own(trial, unit, home, now, done) if within else _others(trial, unit, asked, now, done, blocked)
+    found = _own(trial, unit, home, now, done) if within else _others(trial, unit, asked, now, done, blocked, among)
     if not found:
         return Reclaim(reason=f"queue {home.name}: what others borrowed and may be evicted is not enough")
     return _without_needless(trial, done)
@@ -204,12 +212,19 @@ def _own(trial: _Trial, unit: Waiting, home: Node, now: float, done: Callable[[_
 
 
 def _others(
-    trial: _Trial, unit: Waiting, asked: Mapping[str, int], now: float, done: Callable[[_Trial], bool],
+    trial: _Trial,
+    unit: Waiting,
+    asked: Mapping[str, int],
+    now: float,
+    done: Callable[[_Trial], bool],
     blocked: Blocked | None,
-) -> bool:  # fmt: skip
+    among: Callable[[Charge], bool] | None,
+) -> bool:
     chain = _chain(unit.line)
     top = blocked.node if blocked is not None else chain[-1]
     stacks = {line: items_of(line, now) for line in _lines(top) if line is not unit.line}
+    if among is not None:
+        stacks = {line: [item for item in stack if any(map(among, item.pods))] for line, stack in stacks.items()}
     short = {blocked.resource: 1} if blocked is not None else dict(asked)
     initial = {line: _excess(trial, line, short) for line in stacks}
     fair = unit.line.parent is not None and unit.line.parent.queue.reclaim_up_to is ReclaimUpTo.FAIR_SHARE

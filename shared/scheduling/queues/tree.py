@@ -18,22 +18,24 @@ others; and within a line only older or more important units go before it.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Mapping
 
 from shared.model.queue import Queue, Strategy
+from shared.scheduling.queues.checks import broken
 from shared.scheduling.queues.history import History
-from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Contender, Line, Node, Waiting
+from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Line, Node, Shape, Waiting
+from shared.scheduling.queues.ordering import Ordering, blocked
 from shared.scheduling.queues.structure import Structure, bindings_of, build
 
 CHECKS_AT_ONCE = 256
 """Shapes that one question finds held back at most; ``more`` says that there may be others to try."""
 
 
-class QueueTree:
+class QueueTree(Ordering):
     """The queues of one cluster. Without any Queue object it holds one line, the root's."""
 
     def __init__(self, strategy: Strategy = Strategy.DRF) -> None:
+        super().__init__()
         self.queues: dict[str, Queue] = {}
         self.capacity: dict[str, int] = {}
         self.history = History()
@@ -42,11 +44,15 @@ class QueueTree:
         self.lines: dict[str, Line] = {"": Line("")}
         self.more = False
         """The last question ended early: ask again."""
+        self.reserved: dict[str, Waiting] = {}
+        """Units that count already, while the pods that leave for them still do: nobody takes what is freed."""
+        self.due: dict[str, None] = {}
+        """Those of them that go next, before all others: nobody leaves for them any more."""
+        self._to_tell: dict[Line, None] = {}
         self.strategy = strategy
         self._last: dict[str, Queue] = {}
         self._namespaces: dict[str, dict[str, None]] = {}
         self._bindings: dict[str, str] = {}
-        self._stamp = 0
         self._structure: Structure | None = None
 
     def __len__(self) -> int:
@@ -106,14 +112,6 @@ class QueueTree:
             self._order_all(found.nodes)
         return found
 
-    def _order_all(self, nodes: Mapping[str, Node]) -> None:
-        for node in sorted(nodes.values(), key=lambda node: -node.depth):
-            node.heap.clear()
-            self._refresh(node.own)
-            for child in node.contenders():
-                self._push(node, child)
-            node.first = self._first(node)
-
     def advance(self, now: float) -> None:
         """Bring past use up to date; costs as queues, and only so often."""
         nodes = self.structure.nodes
@@ -135,10 +133,39 @@ class QueueTree:
             for node in _path(line):
                 node.pending += 1
             self._touch(line)
-        return line.held.get(unit.shape) if unit.shape is not None else None
+        blocked = self.held(unit.key)
+        if blocked is not None:
+            self._to_tell[line] = None
+        return blocked
+
+    def newly_held(self, most: int) -> list[tuple[Waiting, Blocked]]:
+        """Units that are held back and were not told about before, each once while it waits; at most so many, the rest
+        the next time."""
+        found: list[tuple[Waiting, Blocked]] = []
+        while self._to_tell and len(found) < most:
+            line = next(iter(self._to_tell))
+            first = line.fifo_head()
+            for shape in list(line.held if first is None else line.shapes.values()):
+                blocked = line.held.get(shape) or (line.held.get(first) if first is not None else None)
+                while blocked is not None and shape.untold and len(found) < most:
+                    key = next(iter(shape.untold))
+                    del shape.untold[key]
+                    found.append((shape.units[key], blocked))
+            if len(found) < most:
+                del self._to_tell[line]
+        return found
+
+    @property
+    def telling(self) -> bool:
+        """Whether ``newly_held`` may have more to say."""
+        return bool(self._to_tell)
 
     def remove(self, key: str) -> Waiting | None:
         """The unit waits no longer; an unknown one is fine."""
+        if (unit := self.reserved.pop(key, None)) is not None:
+            self.due.pop(key, None)
+            self.release(key)
+            return unit
         unit = self.units.pop(key, None)
         if unit is None:
             return None
@@ -154,6 +181,8 @@ class QueueTree:
 
     def front(self) -> Waiting | None:
         """The unit that goes next; None: no unit may go (or ``more``: ask again)."""
+        if self.due:
+            return self.reserved[next(iter(self.due))]
         root, self.more = self.structure.root, False
         for _ in range(CHECKS_AT_ONCE):
             if (unit := root.first) is None:
@@ -164,6 +193,7 @@ class QueueTree:
                 return unit
             assert unit.shape is not None
             line.hold(unit.shape, blocked)
+            self._to_tell[line] = None
             self._touch(line)
         self.more = root.first is not None
         return None
@@ -173,6 +203,29 @@ class QueueTree:
         self.remove(unit.key)
         whole = Charge(unit.key, unit.namespace, unit.label, unit.amounts, unit.key, unit.priority)
         self.charge(*(pods or (whole,)))
+
+    def reserve(self, unit: Waiting) -> None:
+        """The unit counts from now on, and goes (``due``) when those that leave for it are gone."""
+        self.take(unit)
+        self.reserved[unit.key] = unit
+
+    def stand_in(self, unit: Waiting) -> Waiting:
+        """The unit as if it stood in its line, to ask about it; it does not."""
+        unit.shape = Shape(self._line(unit.label, unit.namespace), unit.amounts)
+        return unit
+
+    def clear(self) -> None:
+        """Nobody waits and nothing counts here any more."""
+        self.__init__(self.strategy)  # type: ignore[misc]
+
+    @property
+    def version(self) -> int:
+        """Counts changes of what waits and what counts."""
+        return self._stamp
+
+    def line_name(self, label: str, namespace: str) -> str:
+        """The queue of units that name this one, or none; "" is no queue."""
+        return label or self._bindings.get(namespace, "")
 
     def held(self, key: str) -> Blocked | None:
         """Why a waiting unit is held back, as last found; None: it is not known to be."""
@@ -187,26 +240,7 @@ class QueueTree:
 
     def blocked(self, line: Line, amounts: Amounts) -> Blocked | None:
         """Which limit, of the line's queue or of one above, these amounts would exceed; None: they may go."""
-        node, asked = line.parent, dict(amounts)
-        rest = asked
-        while node is not None and rest:
-            if node.problem:
-                return Blocked(node, problem=node.problem)
-            above: dict[str, int] = {}
-            for name, amount in rest.items():
-                if amount > node.room(name):
-                    limit, used = node.limits[name], node.used.get(name, 0)
-                    reserved = node.inner.get(name, 0) - used
-                    return Blocked(node, name, asked[name], used, reserved, limit.amount, limit.kind)
-                kept, inner = node.kept.get(name, 0), node.inner.get(name, 0)
-                if more := max(kept, inner + amount) - max(kept, inner):
-                    above[name] = more
-            node, rest = node.parent, above
-        while node is not None:  # it fits into what the queue keeps; whether those above are usable still matters
-            if node.problem:
-                return Blocked(node, problem=node.problem)
-            node = node.parent
-        return None
+        return blocked(line, amounts)
 
     # --- pods that count ----------------------------------------------------------------------------------------
 
@@ -269,10 +303,14 @@ class QueueTree:
         if sign < 0:
             self._left(line)
 
+    def validate(self) -> Iterator[str]:
+        """What is broken between sums, lines and charges; nothing while all is well. Costs as all units and pods."""
+        return broken(self.lines, self.units, self.charges, self.structure)
+
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _line(self, label: str, namespace: str) -> Line:
-        name = label or self._bindings.get(namespace, "")
+        name = self.line_name(label, namespace)
         line = self.lines.get(name)
         if line is None:
             line = self.lines[name] = Line(name)
@@ -295,99 +333,6 @@ class QueueTree:
         """A queue without a Queue object that nobody uses any more goes."""
         if not line.charges and not line.units and line.name and line.name not in self.queues:
             self._structure = None
-
-    def _refresh(self, line: Line) -> None:
-        """Let the first unit of the line that is not held back any more stand in its order."""
-        if line.held:
-            self._free(line)
-        shape = line.head()
-        head = shape.head() if shape is not None else None
-        line.first = head[1] if head is not None else None
-
-    def _free(self, line: Line) -> None:
-        tried: set[int] = set()
-        while True:
-            first = line.fifo_head()
-            shapes = line.held if first is None else [first]
-            heads = [
-                (head[0], shape)
-                for shape in shapes
-                if shape in line.held and id(shape) not in tried and line.held[shape].may_fit()
-                and (head := shape.head()) is not None
-            ]  # fmt: skip
-            if not heads:
-                return
-            key, shape = min(heads, key=lambda item: item[0])
-            ready = line.head()
-            if ready is not None and (head := ready.head()) is not None and head[0] < key:
-                return  # whether it fits after that one is asked when that one has gone
-            tried.add(id(shape))
-            blocked = self.blocked(line, shape.amounts)
-            if blocked is None:
-                line.free(shape)
-                return
-            line.hold(shape, blocked)
-
-    def _touch(self, line: Line) -> None:
-        """The line, or what counts in it, has changed: put right who goes first, up to the root."""
-        self._refresh(line)
-        child: Contender = line
-        while (node := child.parent) is not None:
-            self._push(node, child)
-            node.first = self._first(node)
-            child = node
-
-    def _push(self, node: Node, child: Contender) -> None:
-        if not node.children:
-            return
-        self._stamp += 1
-        child.stamp = self._stamp
-        if (rank := child.rank(node.queue.strategy)) is not None:
-            heapq.heappush(node.heap, (rank, self._stamp, child))
-            if len(node.heap) > 4 * len(node.children) + 64:
-                node.heap = [item for item in node.heap if item[2].stamp == item[1]]
-                heapq.heapify(node.heap)
-
-    @staticmethod
-    def _first(node: Node) -> Waiting | None:
-        if not node.children:
-            return node.own.first
-        heap = node.heap
-        while heap and heap[0][2].stamp != heap[0][1]:
-            heapq.heappop(heap)
-        return heap[0][2].first if heap else None
-
-    # --- checks -------------------------------------------------------------------------------------------------
-
-    def validate(self) -> Iterator[str]:
-        """What is broken between sums, lines and charges; nothing while all is well. Costs as all units and pods."""
-        for name, line in self.lines.items():
-            used: dict[str, int] = {}
-            for pod in line.charges.values():
-                for resource, amount in pod.amounts:
-                    used[resource] = used.get(resource, 0) + amount
-            if used != {resource: amount for resource, amount in line.used.items() if amount}:
-                yield f"queue-use: queue {name or 'none'} counts {line.used}, its pods use {used}"
-            for key in line.units:
-                if self.units.get(key) is None or self.units[key].line is not line:
-                    yield f"queue-line: {key} stands in the line of {name or 'no queue'} and is not known there"
-        for key, unit in self.units.items():
-            if key not in unit.line.units:
-                yield f"queue-line: {key} waits and stands in no line"
-        for uid, pod in self.charges.items():
-            if pod.line is None or pod.line.charges.get(uid) is not pod:
-                yield f"queue-use: {uid} counts and no queue knows it"
-        yield from self._validate_sums()
-
-    def _validate_sums(self) -> Iterator[str]:
-        for name, node in self.structure.nodes.items():
-            parts = node.contenders()
-            for resource in {resource for part in parts for resource in part.used}:
-                total = sum(part.used.get(resource, 0) for part in parts)
-                if node.used.get(resource, 0) != total:
-                    yield f"queue-sum: queue {name or 'root'} counts {node.used.get(resource)} {resource}, not {total}"
-            if node.pending != len(node.own.units) + sum(child.pending for child in node.children.values()):
-                yield f"queue-sum: queue {name or 'root'} counts {node.pending} waiting units wrongly"
 
 
 def _path(line: Line) -> Iterator[Node]:

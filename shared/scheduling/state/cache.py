@@ -38,6 +38,8 @@ class ClusterCache:
     def __init__(self) -> None:
         self.table = NodeTable()
         self.accounts: dict[str, Account] = {}
+        self.changed: dict[str, None] | None = None
+        """Uids of pods that began or ceased to count, or count otherwise; None: nobody asks."""
         self._by_node: dict[str, set[str]] = {}
 
     # --- nodes --------------------------------------------------------------------------------------------------
@@ -88,6 +90,8 @@ class ClusterCache:
             same = known.node_name == pod.node_name and known.pod_class == pod.pod_class
             if same and (not devices or known.devices == devices):
                 if known.assumed_at is not None:
+                    if self.changed is not None:
+                        self.changed[pod.uid] = None
                     self.accounts[pod.uid] = Account(
                         known.uid, known.node_name, known.pod_class, known.devices, None
                     )  # fmt: skip
@@ -135,6 +139,8 @@ class ClusterCache:
             yield f"accounts-sum: the amounts of {name} are not the sum of its pods"
 
     def _count(self, account: Account) -> None:
+        if self.changed is not None:
+            self.changed[account.uid] = None
         self.accounts[account.uid] = account
         self._by_node.setdefault(account.node_name, set()).add(account.uid)
         row = self.table.row_of.get(account.node_name)
@@ -142,6 +148,8 @@ class ClusterCache:
             self.table.add_usage(row, account.pod_class, account.devices)
 
     def _uncount(self, account: Account) -> None:
+        if self.changed is not None:
+            self.changed[account.uid] = None
         del self.accounts[account.uid]
         there = self._by_node[account.node_name]
         there.discard(account.uid)

@@ -38,6 +38,8 @@ def of(words: list[str]) -> tuple[click.Command | None, str, list[str]]:
         if not isinstance(command, click.Group):
             return command, " ".join(words[:place]), words[place:]
         below = command.commands.get(word)
+        if below is None and (default := getattr(command, "default", "")):
+            return command.commands[default], " ".join(words[:place]), words[place:]
         if below is None:  # a placeholder or option stands for what follows
             return None if word.isalpha() else command, " ".join(words[:place]), words[place:]
         command = below

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from services.coordinator.http.desk import Desk
+from services.coordinator.inspect.group_explain import GroupExplained, explain_group
 from services.coordinator.inspect.group_facts import find_group, group_facts, group_keys, lone_unit, lone_units
 from services.coordinator.inspect.queue_facts import Places
 from services.coordinator.inspect.units import GroupFacts, UnitShown, UnitWhole, shown, whole
@@ -99,10 +100,26 @@ async def one(desk: Desk, ask: Ask[Any, Any]) -> UnitAnswer:
     core = desk.core
     facts = find_group(core, ask.path["namespace"], ask.path["name"])
     if facts is None:
-        title = f"{ask.path['namespace']}/{ask.path['name']}"
-        raise Refused(f"there is no pod group {title}, and no pod names it; list the units", code="unit_unknown")
+        raise _unknown(ask)
     found = whole(facts, desk.clock(), desk.wall_of)
     return UnitAnswer(**{name: getattr(found, name) for name in UnitWhole.__struct_fields__})
+
+
+class UnitExplainedAnswer(GroupExplained, Answer, frozen=True, kw_only=True):
+    """Why a pod group is where it is."""
+
+
+async def explained(desk: Desk, ask: Ask[Any, Any]) -> UnitExplainedAnswer:
+    """Which member would go where, who fails, and what would help. Refused: 404 ``unit_unknown``."""
+    found = explain_group(desk.core, ask.path["namespace"], ask.path["name"])
+    if found is None:
+        raise _unknown(ask)
+    return UnitExplainedAnswer(**{name: getattr(found, name) for name in GroupExplained.__struct_fields__})
+
+
+def _unknown(ask: Ask[Any, Any]) -> Refused:
+    title = f"{ask.path['namespace']}/{ask.path['name']}"
+    return Refused(f"there is no pod group {title}, and no pod names it; list the units", code="unit_unknown")
 
 
 ROUTES = (
@@ -112,6 +129,11 @@ ROUTES = (
     ),
     row(
         "GET", "/v1/units/{namespace}/{name}", Role.VIEWER, "One pod group: its members, and why it waits", one,
+        errors=("unit_unknown",),
+    ),
+    row(
+        "GET", "/v1/units/{namespace}/{name}/explain", Role.VIEWER,
+        "Which member of a pod group fails where, and what would have to change", explained, cost=50,
         errors=("unit_unknown",),
     ),
 )  # fmt: skip

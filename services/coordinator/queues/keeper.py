@@ -1,0 +1,164 @@
+"""Keeps the tree of queues true, once per turn: what counts, how large the cluster is, who must be told.
+
+    accounts that changed, pods given back or gone --dirty--> step --> charged to their queue, or released
+    units that a limit holds back --> gated in the scheduling queue, and told which limit
+
+Without any Queue object, and any pod that names one, the tree stands empty: the scheduling queue keeps its own order
+and nothing here costs anything. Usage is what the accounts say, so a new leader arrives at the same sums.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from services.coordinator.core.state import State
+from services.coordinator.queues.reclaiming import Reclaimer
+from services.coordinator.queues.status import QueueReporter
+from services.coordinator.status.groups import GroupReporter
+from services.coordinator.status.reporter import StatusReporter
+from shared.model.queue import QUEUE_LABEL, Queue, QueueStatus
+from shared.scheduling.places import Place
+from shared.scheduling.queues.nodes import Blocked, Waiting
+from shared.scheduling.queues.turns import Turns
+
+TOLD_PER_TURN = 256
+"""Units that are told in one turn that a limit holds them back."""
+
+HISTORY_S = 1.0
+"""How often past use is moved on, at most."""
+
+HELD = "QueueQuota"
+"""Reason of the condition of a pod that a limit holds back: no new node would help, so it is not Unschedulable."""
+
+UNUSABLE = "QueueUnusable"
+"""The same where the queue cannot be used as it is written, or is not there."""
+
+
+class QueueKeeper:
+    """One term's."""
+
+    def __init__(
+        self, state: State, reporter: StatusReporter, groups: GroupReporter, status: QueueReporter, reclaimer: Reclaimer
+    ) -> None:
+        self._state = state
+        self._reporter = reporter
+        self._groups = groups
+        self._status = status
+        self._reclaimer = reclaimer
+        self._history_at = 0.0
+
+    def change(self, name: str, queue: Queue | None) -> None:
+        """A Queue object came, changed or went. A change of its status alone is none."""
+        tree = self._state.queues
+        if queue is None:
+            tree.drop_queue(name)
+            return
+        written = replace(queue, written=QueueStatus(), times={}, resource_version="")
+        if tree.queues.get(name) != written:
+            tree.put_queue(written)
+
+    def step(self) -> None:
+        """Bring the tree up to date, tell who is held back, and take back what was borrowed."""
+        state = self._state
+        tree, queue = state.queues, state.queue
+        if queue.turns is None:
+            if not tree.queues and not queue.labelled:
+                return
+            self._begin()
+        elif not tree.queues and not queue.labelled:
+            self._end()
+            return
+        turns = queue.turns
+        assert turns is not None
+        self._count(turns)
+        self._measure()
+        if state.now >= self._history_at + HISTORY_S:
+            self._history_at = state.now
+            tree.advance(state.now)
+            queue.labelled = any(name for name in tree.lines if name not in tree.queues)
+        tree.front()
+        for unit, blocked in tree.newly_held(TOLD_PER_TURN):
+            self._hold(unit, blocked)
+        self._reclaimer.step(turns)
+        self._status.step()
+
+    def wake_at(self) -> float | None:
+        """When something is due by itself."""
+        state = self._state
+        if state.queue.turns is None:
+            return None
+        if state.queues.telling or state.queues.more:
+            return state.now
+        times = [self._status.wake_at(), self._reclaimer.wake_at()]
+        if any(queue.half_life_s is not None for queue in state.queues.queues.values()):
+            times.append(self._history_at + HISTORY_S)
+        return min((at for at in times if at is not None), default=None)
+
+    # --- from one order to the other ----------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """There are queues from now on: every pod that holds something counts. Costs as all pods, once."""
+        state = self._state
+        turns = Turns(state.queues, state.groups.lacking, self._group_label, state.groups.minimum)
+        turns.dirty.update(dict.fromkeys(state.cache.accounts))
+        state.cache.changed = turns.dirty
+        self._count(turns)
+        self._measure()
+        state.queue.take_turns(turns, state.now)
+        state.log("queues_begin", queues=len(state.queues.queues), pods=len(state.queues.charges))
+
+    def _end(self) -> None:
+        state = self._state
+        state.queue.take_turns(None, state.now)
+        state.cache.changed = None
+        state.queues.clear()
+        state.log("queues_end")
+
+    def _group_label(self, key: str) -> str:
+        group = self._state.groups.group(key)
+        return group.labels.get(QUEUE_LABEL, "") if group is not None else ""
+
+    # --- what counts --------------------------------------------------------------------------------------------
+
+    def _count(self, turns: Turns) -> None:
+        """A pod counts while it has an account, and while it is in flight."""
+        state, tree = self._state, self._state.queues
+        dirty = list(turns.dirty)
+        turns.dirty.clear()
+        for uid in dirty:
+            if uid in tree.reserved:
+                continue
+            account, pod = state.cache.accounts.get(uid), state.cluster.index.get(uid)
+            if account is None or pod is None:
+                entry = state.queue.entries.get(uid)
+                if entry is None or entry.place is not Place.IN_FLIGHT:
+                    tree.release(uid)
+                continue
+            known = tree.charges.get(uid)
+            since = known.since if known is not None else None
+            if since is None and account.assumed_at is None:
+                since = state.now
+            tree.charge(turns.charge(pod, group=state.groups.key_of.get(uid, ""), since=since))
+
+    def _measure(self) -> None:
+        """The cluster's totals, where a node came, went or changed."""
+        state = self._state
+        if state.nodes_changed:
+            state.nodes_changed = False
+            table = state.cache.table
+            sums = table.allocatable[:, : table.rows].sum(axis=1).tolist()
+            state.queues.set_capacity({name: int(sums[column]) for name, column in table.column_of.items()})
+
+    # --- what is held back --------------------------------------------------------------------------------------
+
+    def _hold(self, unit: Waiting, blocked: Blocked) -> None:
+        state = self._state
+        pods = state.queue.hold_back(unit.key, state.now)
+        if not pods:
+            return
+        reason, text = UNUSABLE if blocked.problem else HELD, blocked.text()
+        if unit.key in state.queue.groups:
+            self._groups.unplaced(unit.key, pods, text, reason=reason)
+            return
+        for pod in pods:
+            self._reporter.tell(pod, reason, text)

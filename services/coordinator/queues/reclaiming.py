@@ -1,0 +1,240 @@
+"""Takes back what was borrowed: who may ask, whom it costs (``scheduling/queues/reclaim.py``), and when it is over.
+
+    a unit that a limit holds back --reserved: it counts already--> evictions --all gone--> it goes before all others
+    a pod that no node takes --the node where the fewest must go--> nominated, as in any preemption
+    a limit below what is used --> evictions in proportion
+
+One attempt at a time per queue, a few dry runs per turn. What the binder does with an eviction is told by the
+preemptor; victims that stay (a budget, an error) end the attempt, and it is made again after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from services.coordinator.binding.plans import Ledger
+from services.coordinator.core.state import State
+from services.coordinator.preemption.evictions import PastEviction
+from services.coordinator.preemption.nominations import Nominations
+from shared.model.pod import Pod
+from shared.model.queue import Queue
+from shared.scheduling.cycle.dry_run import DryRun
+from shared.scheduling.cycle.feasibility import failure_message
+from shared.scheduling.places import Place
+from shared.scheduling.queues.nodes import Charge, Waiting
+from shared.scheduling.queues.reclaim import over_limit, reclaim
+from shared.scheduling.queues.turns import Turns
+from shared.wire.messages import Eviction
+
+EVERY_S = 1.0
+"""How often queues are looked at."""
+
+GIVE_UP_S = 60.0
+"""Victims that have not begun to leave after so long are not waited for any more."""
+
+NODES_TRIED = 16
+"""Nodes on which one attempt is tried, those with the most borrowed pods first."""
+
+QUEUES_PER_LOOK = 16
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """``unit``: for whom, "" for nobody (a lowered limit); ``victims``: uids that are still there."""
+
+    unit: str
+    victims: set[str]
+    at: float
+
+
+class Reclaimer:
+    """One term's."""
+
+    def __init__(self, state: State, ledger: Ledger, nominations: Nominations) -> None:
+        self._state = state
+        self._ledger = ledger
+        self._nominations = nominations
+        self._looked_at = 0.0
+        self._since: dict[str, float] = {}
+        """By unit: since when it could have gone, but for what others borrowed."""
+        self.attempts: dict[str, _Attempt] = {}
+        """By queue."""
+        self._next = 0
+
+    def wake_at(self) -> float | None:
+        """When queues are to be looked at again."""
+        busy = self.attempts or any(q.reclaim or q.preempts_within for q in self._state.queues.queues.values())
+        return self._looked_at + EVERY_S if busy else None
+
+    def step(self, turns: Turns) -> None:
+        """Look at the queues that may take something back, and at those that wait for victims to leave."""
+        state, tree = self._state, self._state.queues
+        if state.now < self._looked_at + EVERY_S or state.paused is not None:
+            return
+        self._looked_at = state.now
+        for name, attempt in list(self.attempts.items()):
+            self._follow(name, attempt)
+        names = sorted(name for name, queue in tree.queues.items() if queue.reclaim or queue.preempts_within)
+        for _ in range(min(len(names), QUEUES_PER_LOOK)):
+            self._next = (self._next + 1) % len(names)
+            name = names[self._next]
+            if name not in self.attempts:
+                self._look(name, tree.queues[name], turns)
+
+    # --- who may ask --------------------------------------------------------------------------------------------
+
+    def _look(self, name: str, queue: Queue, turns: Turns) -> None:
+        tree, state = self._state.queues, self._state
+        if queue.reclaim and (lowered := over_limit(tree, name, state.now)).victims:
+            self._evict(name, "", lowered.victims)
+            return
+        line = tree.structure.nodes[name].own
+        heads = [head[1] for shape in line.held if (head := shape.head()) is not None]
+        for unit in sorted(heads, key=line.order_key)[:QUEUES_PER_LOOK]:
+            blocked = tree.blocked(line, unit.amounts)
+            if blocked is None or blocked.problem:
+                continue
+            found = reclaim(
+                tree, unit, state.now, enough=lambda _: True, waited_s=self._waited(unit.key), blocked=blocked
+            )
+            if found.victims:
+                tree.reserve(unit)
+                self._evict(name, unit.key, found.victims)
+                return
+        if queue.reclaim:
+            self._look_at_parked(name, turns)
+
+    def _waited(self, key: str) -> float:
+        if len(self._since) > 10_000:
+            self._since.clear()
+        return self._state.now - self._since.setdefault(key, self._state.now)
+
+    def _look_at_parked(self, name: str, turns: Turns) -> None:
+        """The first pods of the queue that no node takes: on some node, what was borrowed may be in their way."""
+        state = self._state
+        tried = 0
+        for uid in list(turns.parked.get(name, ())):
+            entry = state.queue.entries.get(uid)
+            if entry is None or entry.place is not Place.UNSCHEDULABLE:
+                continue
+            if entry.pod.nominated_node or entry.pod.never_preempts or uid in self._nominations.made:
+                continue
+            tried += 1
+            if tried > 4:
+                return
+            if self._find_node(entry.pod, turns, since=turns.parked[name][uid]):
+                return
+
+    def _find_node(self, pod: Pod, turns: Turns, *, since: float) -> bool:
+        state, tree = self._state, self._state.queues
+        unit = tree.stand_in(turns.waiting(pod))
+        if tree.blocked(unit.line, unit.amounts) is not None:
+            return False
+        best: tuple[int, str, tuple[Charge, ...]] | None = None
+        waited_s = max(state.now - since, self._waited(pod.uid))
+        for node in self._nodes(unit):
+            enough = self._fits(pod, node)
+            if enough is None:
+                continue
+            on_node = frozenset(state.cluster.index.uids_on(node))
+            found = reclaim(tree, unit, state.now, enough=enough, waited_s=waited_s, among=_of(on_node))
+            if found.victims and (best is None or len(found.victims) < best[0]):
+                best = len(found.victims), node, found.victims
+        if best is None:
+            return False
+        _, node, charges = best
+        victims = [victim for charge in charges if (victim := state.cluster.index.get(charge.uid)) is not None]
+        for charge in charges:
+            charge.leaving = True
+        message = failure_message(state.constraints.diagnosis(pod))
+        self._nominations.make({pod.uid: node}, victims, frozenset(), message)
+        state.log("quota_reclaimed", queue=unit.line.name, unit=pod.uid, victims=len(victims))
+        return True
+
+    def _nodes(self, unit: Waiting) -> list[str]:
+        """Where pods stand that may have been borrowed, the most first."""
+        state, tree, counted = self._state, self._state.queues, dict[str, int]()
+        for name, node in tree.structure.nodes.items():
+            over = any(node.own.used.get(n, 0) > node.guaranteed.get(n, 0) for n, _ in unit.amounts)
+            if not over or name == unit.line.name:
+                continue
+            for uid in node.own.charges:
+                if (account := state.cache.accounts.get(uid)) is not None and account.assumed_at is None:
+                    counted[account.node_name] = counted.get(account.node_name, 0) + 1
+        return sorted(counted, key=lambda name: (-counted[name], name))[:NODES_TRIED]
+
+    def _fits(self, pod: Pod, node: str) -> Callable[[frozenset[str]], bool] | None:
+        """Whether the node takes the pod once some of its pods are gone; None where it never does."""
+        state = self._state
+        row = state.cache.table.row_of.get(node)
+        if row is None:
+            return None
+        prefiltered = state.constraints.prefiltered(pod)
+
+        def enough(gone: frozenset[str]) -> bool:
+            run = DryRun(state.cluster, state.feasibility, prefiltered, row)
+            for victim in list(state.cluster.index.pods_on(node)):
+                if victim.uid in gone or victim.terminating:
+                    run.remove(victim)
+            return run.takes_beside_nominated()
+
+        return enough
+
+    # --- who leaves ---------------------------------------------------------------------------------------------
+
+    def _evict(self, name: str, unit: str, victims: Iterable[Charge]) -> None:
+        state, evictions = self._state, []
+        preemptor = self._uid_of(unit)
+        for charge in victims:
+            pod, account = state.cluster.index.get(charge.uid), state.cache.accounts.get(charge.uid)
+            if pod is None or account is None or pod.terminating:
+                continue
+            charge.leaving = True
+            evictions.append(Eviction(pod.uid, pod.namespace, pod.name, preemptor, account.node_name, False))
+            by = state.queue.entries.get(preemptor)
+            state.evicted.asked(
+                PastEviction(
+                    state.now, pod.uid, pod.namespace, pod.name, charge.priority, account.node_name, preemptor,
+                    by.pod.key if by is not None else f"queue {name}", by.pod.priority if by is not None else 0,
+                )
+            )  # fmt: skip
+        self.attempts[name] = _Attempt(unit, {one.uid for one in evictions}, state.now)
+        state.log("quota_reclaimed", queue=name, unit=unit, victims=len(evictions))
+        if evictions:
+            self._ledger.evict(evictions)
+
+    def _uid_of(self, unit: str) -> str:
+        group = self._state.queue.groups.get(unit)
+        return next(iter(group.members)) if group is not None and group.members else unit
+
+    def _follow(self, name: str, attempt: _Attempt) -> None:
+        """Whether the victims have gone, or will not."""
+        state, tree = self._state, self._state.queues
+        attempt.victims = {uid for uid in attempt.victims if uid in tree.charges}
+        if attempt.unit and attempt.unit not in tree.reserved:
+            del self.attempts[name]  # the unit itself is gone, or went
+            return
+        if not attempt.victims:
+            del self.attempts[name]
+            if attempt.unit:
+                tree.due[attempt.unit] = None
+            return
+        if state.now < attempt.at + GIVE_UP_S or any(self._leaves(uid) for uid in attempt.victims):
+            return
+        for uid in attempt.victims:
+            tree.charges[uid].leaving = False
+        del self.attempts[name]
+        self._since.pop(attempt.unit, None)
+        unit = tree.remove(attempt.unit) if attempt.unit else None
+        if unit is not None:
+            tree.add(unit)
+
+    def _leaves(self, uid: str) -> bool:
+        pod = self._state.cluster.index.get(uid)
+        return pod is not None and pod.terminating
+
+
+def _of(uids: Collection[str]) -> Callable[[Charge], bool]:
+    """Whether a charge is of one of these pods."""
+    return lambda charge: charge.uid in uids

@@ -1,0 +1,114 @@
+"""The status of Queue objects: what is used, how many units wait, and whether the queue can be used as it is written.
+
+Level-triggered: every few seconds, where anything changed, the status of each queue is compared with what the API
+server shows, and written where it differs. A write that gets lost is made again; nothing waits for any.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from services.coordinator.core.instructions import TellQueue
+from services.coordinator.core.state import State
+from shared.model.queue import QueueCondition, QueueStatus
+from shared.model.resources import amount_text
+from shared.scheduling.queues.nodes import Line, Node
+
+EVERY_S = 2.0
+"""How often statuses are compared."""
+
+AGAIN_S = 10.0
+"""A write that has not been seen for so long is made again."""
+
+QUEUES_PER_TURN = 64
+
+
+class QueueReporter:
+    """One term's."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._at = 0.0
+        self._version = -1
+        self._left: deque[str] = deque()
+        self._asked: dict[str, tuple[QueueStatus, float]] = {}
+        self._unsure_until = 0.0
+
+    def step(self) -> None:
+        """Compare some, and ask for what differs to be written."""
+        state, tree = self._state, self._state.queues
+        if not self._left and state.now >= self._at + EVERY_S:
+            self._at = state.now
+            if tree.version != self._version or self._asked:
+                self._version = tree.version
+                self._left.extend(tree.queues)
+        for _ in range(min(QUEUES_PER_TURN, len(self._left))):
+            self._look(self._left.popleft())
+
+    def wake_at(self) -> float | None:
+        """When there is something to compare."""
+        if self._left:
+            return self._state.now
+        changed = self._state.queues.version != self._version or self._asked
+        return self._at + EVERY_S if changed else None
+
+    def _look(self, name: str) -> None:
+        state = self._state
+        queue, node = state.cluster.queues.get(name), state.queues.structure.nodes.get(name)
+        if queue is None or node is None:
+            self._asked.pop(name, None)
+            return
+        status = status_of(node, self._warnings(node), queue.generation)
+        if status == queue.written:
+            self._asked.pop(name, None)
+            return
+        asked = self._asked.get(name)
+        if asked is not None and asked[0] == status and state.now < asked[1] + AGAIN_S:
+            return
+        self._asked[name] = status, state.now
+        state.out.append(TellQueue(queue, status))
+
+    def _warnings(self, node: Node) -> list[tuple[str, str]]:
+        found = list(self._state.queues.structure.warnings.get(node.name, ()))
+        if node.parent is not None and not node.parent.name:
+            capacity = self._state.queues.capacity
+            for name, amount in sorted(node.guaranteed.items()):
+                if amount > capacity.get(name, 0):
+                    has = amount_text(name, capacity.get(name, 0))
+                    text = f"spec.guaranteed[{name}]: {amount_text(name, amount)} is more than the cluster has, {has}"
+                    found.append(("MoreThanThereIs", f"{text}; guarantee less, or add nodes"))
+        return found
+
+
+def status_of(node: Node, warnings: list[tuple[str, str]], generation: int) -> QueueStatus:
+    """What a queue's status should say."""
+    above, problem = node.parent, node.problem
+    reason = "CannotBeUsed"
+    while not problem and above is not None:
+        if above.problem:
+            problem, reason = f"queue {above.name}, above it, cannot be used: {above.problem}", "ParentCannotBeUsed"
+        above = above.parent
+    ready = (
+        QueueCondition("Ready", "False", reason, problem) if problem else QueueCondition("Ready", "True", "Used", "")
+    )
+    sound = QueueCondition("Consistent", "True", "NothingToCorrect", "")
+    if warnings:
+        text = "; ".join(message for _, message in warnings)
+        sound = QueueCondition("Consistent", "False", warnings[0][0], text)
+    used = {name: amount_text(name, amount) for name, amount in sorted(node.used.items()) if amount}
+    return QueueStatus((ready, sound), used, node.pending, sum(map(held_in, lines_of(node))), generation)
+
+
+def held_in(line: Line) -> int:
+    """How many of a line's units a quota holds back."""
+    if line.fifo_head() is not None:
+        return len(line.units)
+    return sum(len(shape.units) for shape in line.held)
+
+
+def lines_of(node: Node) -> Iterator[Line]:
+    """The lines of a queue and of all below it."""
+    yield node.own
+    for child in node.children.values():
+        yield from lines_of(child)

@@ -1,0 +1,130 @@
+"""The seam between the scheduling queue and the tree of queues: whose turn it is, and which pods must be counted anew.
+
+While there are Queue objects, units that are ready stand in the tree and not in the scheduling queue's own heap. The
+pods of a unit count from the moment it is taken; what became of them afterwards (assumed, bound, given back, gone) is
+told by uid in ``dirty`` and looked up once per turn, by whoever knows the accounting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+
+from shared.model.pod import Pod
+from shared.model.queue import QUEUE_LABEL
+from shared.model.resources import PODS
+from shared.scheduling.queue_entries import Entry, QueuedGroup
+from shared.scheduling.queues.nodes import Amounts, Charge, Waiting
+from shared.scheduling.queues.tree import QueueTree
+
+
+@lru_cache(maxsize=4096)
+def amounts_of(requests: Amounts) -> Amounts:
+    """What a pod that requests this counts as: the pod itself too."""
+    return tuple(sorted((*requests, (PODS, 1))))
+
+
+class Turns:
+    """``lacking``: how many members of a pod group must go at once; ``group_label``: the queue that a group names;
+    ``least``: how many members of a group must stay, or none does."""
+
+    def __init__(
+        self,
+        tree: QueueTree,
+        lacking: Callable[[str], int],
+        group_label: Callable[[str], str],
+        least: Callable[[str], int],
+    ) -> None:
+        self.tree = tree
+        self._lacking = lacking
+        self._group_label = group_label
+        self._least = least
+        self.dirty: dict[str, None] = {}
+        """Uids of pods that may have begun, or ceased, to count."""
+        self.parked: dict[str, dict[str, float]] = {}
+        """By queue: pods that no node takes, in the order in which they were parked; since when."""
+
+    # --- units that wait ----------------------------------------------------------------------------------------
+
+    def add(self, unit: Entry | QueuedGroup) -> None:
+        """The unit is ready to be taken."""
+        if isinstance(unit, Entry):
+            pods, key, priority = [unit.pod], unit.pod.uid, unit.pod.priority
+        else:
+            members = [entry.pod for entry in unit.in_order()]
+            pods, key, priority = members[: max(1, self._lacking(unit.key))], unit.key, unit.priority
+        first = pods[0]
+        self.tree.add(Waiting(key, first.namespace, self.label(first), priority, unit.arrival, _sum(pods)))
+
+    def waiting(self, pod: Pod) -> Waiting:
+        """A lone pod as a unit that waits."""
+        return Waiting(
+            pod.uid, pod.namespace, self.label(pod), pod.priority, 0, amounts_of(pod.pod_class.requests)
+        )  # fmt: skip
+
+    def remove(self, name: str) -> None:
+        """The unit is not ready any more, or gone; an unknown one is fine."""
+        if name in self.tree.units or name in self.tree.reserved:
+            self.tree.remove(name)
+
+    def front(self) -> Waiting | None:
+        """The unit whose turn it is."""
+        return self.tree.front()
+
+    def take(self, unit: Waiting, pods: Sequence[Pod]) -> list[Pod]:
+        """The unit goes. Of a group, those beyond what it lacks only go as far as the limits let them: the pods that
+        do not are returned."""
+        least = len(pods) if unit.key == pods[0].uid else max(1, self._lacking(unit.key))
+        self.tree.take(unit, *(self.charge(pod) for pod in pods[:least]))
+        left: list[Pod] = []
+        for pod in pods[least:]:
+            charge = self.charge(pod)
+            line = self.tree.charges[pods[0].uid].line
+            if line is None or self.tree.blocked(line, charge.amounts) is not None:
+                left.append(pod)
+            else:
+                self.tree.charge(charge)
+        return left
+
+    def label(self, pod: Pod) -> str:
+        """The queue that the pod, or else its group, names; "" leaves it to the namespace."""
+        return pod.labels.get(QUEUE_LABEL) or (self._group_label(pod.group) if pod.group else "")
+
+    def charge(self, pod: Pod, *, group: str = "", since: float | None = None) -> Charge:
+        """The pod as it counts. ``group``: where the pod as it is kept does not say it."""
+        group = pod.group or group
+        label = pod.labels.get(QUEUE_LABEL) or (self._group_label(group) if group else "")
+        return Charge(
+            pod.uid,
+            pod.namespace,
+            label,
+            amounts_of(pod.pod_class.requests),
+            group or pod.uid,
+            pod.priority,
+            since,
+            self._least(group) if group else 1,
+            pod.preemptible,
+            pod.terminating,
+        )
+
+    # --- pods that no node takes --------------------------------------------------------------------------------
+
+    def park(self, pod: Pod, now: float) -> None:
+        """No node takes the pod."""
+        name = self.tree.line_name(self.label(pod), pod.namespace)
+        self.parked.setdefault(name, {})[pod.uid] = now
+
+    def unpark(self, pod: Pod) -> None:
+        """The pod is tried again, or gone."""
+        name = self.tree.line_name(self.label(pod), pod.namespace)
+        for waiting in (self.parked.get(name, {}), *self.parked.values()):
+            if waiting.pop(pod.uid, None) is not None:
+                return
+
+
+def _sum(pods: Iterable[Pod]) -> Amounts:
+    total: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in amounts_of(pod.pod_class.requests):
+            total[name] = total.get(name, 0) + amount
+    return tuple(sorted(total.items()))
