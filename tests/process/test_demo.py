@@ -77,7 +77,7 @@ def test_a_demo_with_every_kind_of_kill_binds_every_pod_once(tmp_path):
 
 
 def test_a_demo_of_gangs_with_a_kill_in_the_middle_leaves_none_in_part(tmp_path):
-    done, figures = demo(tmp_path, "--workload", "gangs", "--speed", "40", "--seed", "3", "--kill=binder@3")
+    done, figures = demo(tmp_path, "--workload", "gangs", "--speed", "80", "--seed", "3", "--kill=binder@3")
     assert done.returncode == 0, (figures["problems"], figures["examples"])
     assert figures["pods_bound"] == figures["pods_submitted"]
     assert (figures["gangs"], figures["gangs_whole"]) == (40, 40)
