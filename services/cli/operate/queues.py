@@ -85,6 +85,7 @@ QUEUES = Kind(
         text("NAME", "name", tree_name),
         number("PENDING", lambda queue: queue.get("pending_units", 0)),
         number("BLOCKED", lambda queue: queue.get("blocked_units", 0)),
+        number("PARKED", lambda queue: queue.get("parked_pods", 0)),
         number("PODS", lambda queue: queue.get("pods", 0)),
         number("SHARE", "share", lambda queue: f"{queue.get('share') or 0:.1%}"),
         text("BY", "dominant"),
@@ -223,7 +224,8 @@ def queue_lines(queue: Json) -> list[str]:
     lines += [
         f"  order      {queue.get('order')} within it, {queue.get('strategy')} between those below it",
         f"  weight     {queue.get('weight')}; share {queue.get('share') or 0:.1%} by {queue.get('dominant') or NONE}",
-        f"  waiting    {queue.get('pending_units', 0)} units, {queue.get('blocked_units', 0)} of them held by quota",
+        f"  waiting    {queue.get('pending_units', 0)} units, {queue.get('blocked_units', 0)} of them held by quota; "
+        f"{queue.get('parked_pods', 0)} pods had their turn, and no node takes them",
         f"  running    {queue.get('pods', 0)} pods",
     ]
     if queue.get("namespaces"):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from services.coordinator.binding.plans import Placed
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.overview import in_flight, unit_in_flight
-from services.coordinator.inspect.pending import OF_GROUP, reason_of
+from services.coordinator.inspect.pending import reason_of, why_gated
 from services.coordinator.inspect.queue_facts import Places, queue_of
 from services.coordinator.inspect.units import (
     BOUND,
@@ -51,7 +51,7 @@ def group_facts(core: Core, key: str, places: Places | None = None) -> GroupFact
     entries = [entry for uid in pending if (entry := state.queue.entries.get(uid)) is not None]
     found = [_waiting(core, pod) for pod in pending.values()]
     found += [_standing(core, uid, node) for uid, node in bound.items()]
-    reason, message = _why(core, entries, members.why if members is not None else "")
+    reason, message = _why(core, entries)
     namespace = key.partition(":")[2].rpartition("/")[0]
     queued = state.queue.groups.get(key)
     place = queued.place if queued is not None else next((entry.place for entry in entries), None)
@@ -153,14 +153,13 @@ def _standing(core: Core, uid: str, node: str) -> MemberFacts:
     return MemberFacts(uid, pod.namespace, pod.name, BOUND, node, priority=pod.priority)
 
 
-def _why(core: Core, entries: list[Entry], gated: str) -> tuple[str, str]:
-    """(word, sentence) of the member that goes first; the group's own where it is gated."""
+def _why(core: Core, entries: list[Entry]) -> tuple[str, str]:
+    """(word, sentence) of the member that goes first; the group's own, or the quota's, where it is gated."""
     if not entries:
         return "", ""
     first = min(entries, key=lambda entry: (-entry.pod.priority, entry.arrival))
-    if first.place is Place.GATED:
-        return OF_GROUP, gated or first.pod.condition[2]
-    return reason_of(core, first), first.pod.condition[2]
+    message = why_gated(core, first) if first.place is Place.GATED else first.pod.condition[2]
+    return reason_of(core, first), message
 
 
 def _domain(core: Core, group: PodGroup | None, members: list[MemberFacts]) -> str:

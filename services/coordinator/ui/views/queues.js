@@ -28,6 +28,7 @@ export function queuesView() {
       { title: "Share", key: "share", number: true, sort: (queue) => queue.share, cell: (queue) => h("span", { title: queue.dominant }, percent(queue.share)) },
       { title: "Pods", number: true, cell: (queue) => count(queue.pods), sort: (queue) => queue.pods },
       { title: "Units waiting", key: "pending", number: true, cell: (queue) => count(queue.pending_units), sort: (queue) => queue.pending_units },
+      { title: "Parked pods", key: "parked", number: true, cell: (queue) => count(queue.parked_pods), sort: (queue) => queue.parked_pods },
       { title: "Held by quota", key: "held", number: true, cell: (queue) => count(queue.blocked_units), sort: (queue) => queue.blocked_units },
     ],
     keyOf: (queue) => queue.name,

@@ -142,7 +142,7 @@ def with_queues() -> Scene:
     """research (cpu 8 guaranteed) over vision and speech; a unit in each, vision's held by its maximum."""
     scene = scene_with(2)
     tree = tree_of(scene.core)
-    tree.set_capacity({"cpu": 8000})
+    tree.set_capacity({"cpu": 8000, "pods": 100})
     for queue in (
         Queue("research", guaranteed={"cpu": 4000}, namespaces=("lab",)),
         Queue("vision", parent="research", maximum={"cpu": 2000}, weight=Fraction(2)),
