@@ -42,8 +42,9 @@ from shared.kube.resources import NAMESPACES, Upserted
 from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, QUEUE_KIND, SCHEDULING_KINDS
 from shared.policy.observation import Need
 from shared.ports import Store
+from shared.runtime.kube.jobs import JobWatch
 from shared.runtime.kube.reflector import Batch
-from shared.runtime.kube.watches import JobWatch, Post, follow_nodes, follow_objects, follow_pods
+from shared.runtime.kube.watches import Post, follow_nodes, follow_objects, follow_pods
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.observe.hops import Hops

@@ -74,8 +74,8 @@ class Queue(Struct, frozen=True, gc=False):
     have run for ``min_run_s`` (of the borrower), as far as ``reclaim_up_to`` says. ``preempts_within``: where its own
     limit holds back a unit, pods of lower priority in the same queue make room. ``half_life_s``: past use counts,
     halved every so many seconds; None: it does not. ``problem``: why it cannot be used as it is written; its units wait
-    and are told so. ``written``: its status as last seen, so that an unchanged one costs no write; ``times``: since when each
-    of its conditions is as it is.
+    and are told so. ``written``: its status as last seen, so that an unchanged one costs no write; ``times``: since
+    when each of its conditions is as it is.
     """
 
     name: str

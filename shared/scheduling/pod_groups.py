@@ -187,10 +187,10 @@ class PodGroups:
         self._touch(key, ClusterEvent.POD_GROUP_ADDED if before is None else ClusterEvent.POD_GROUP_CHANGED, "",
                     helped=helped)  # fmt: skip
 
-    def touch(self, key: str) -> None:
-        """Look at the group again: its members are back from an attempt."""
+    def touch(self, key: str, uid: str = "") -> None:
+        """Look at the group again, and at this member: they are back from an attempt."""
         if key in self.members:
-            self._touch(key, ClusterEvent.MEMBER_ADDED, "")
+            self._touch(key, ClusterEvent.MEMBER_ADDED, uid)
 
     def take_touched(self) -> dict[str, Touch]:
         """What happened since the last call, by group."""

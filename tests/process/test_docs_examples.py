@@ -1,4 +1,4 @@
-"""Every YAML example of the pages on gangs and queues is accepted by an API server, field by field, and is scheduled."""
+"""Every YAML example of the pages on gangs and queues is accepted by an API server, and is scheduled."""
 
 from __future__ import annotations
 

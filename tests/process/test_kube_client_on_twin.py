@@ -20,7 +20,9 @@ from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.kube.watch import WatchPolicy
 from shared.errors import KubeRejected, KubeUnknown
-from shared.kube.resources import EVENTS, NODES, PODS, Deleted, Upserted
+from shared.kube.objects import PartialObject
+from shared.kube.pod_groups import JOBS
+from shared.kube.resources import EVENTS, NODES, PODS, Deleted, Resource, Upserted
 from shared.ports import BindRequest
 from shared.runtime.kube.reflector import Reflector, Synced
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
@@ -291,3 +293,16 @@ async def test_an_event_again_continues_its_series(client: KubeClient):
     assert writes.events_written == 2
     assert writes.recorder.lost == 0
     assert len([event for event in events.items if event.metadata.name.startswith("again.")]) == 1
+
+
+async def test_whether_a_kind_may_be_listed_is_known_from_one_request(client: KubeClient) -> None:
+    absent = Resource("Absent", "example.com", "v1", "absents", True, PartialObject)
+    assert await client.may_list(JOBS)
+    assert not await client.may_list(absent)
+    await inject(client, {"kind": "forbid", "method": "GET", "path": "/jobs$"})
+    assert not await client.may_list(JOBS)
+
+
+async def test_a_server_that_cannot_say_refuses_nothing(client: KubeClient) -> None:
+    await inject(client, {"kind": "error", "method": "GET", "path": "/jobs$"})
+    assert await client.may_list(JOBS)

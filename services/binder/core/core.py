@@ -78,7 +78,7 @@ class BinderCore:
         self.gangs = GangCycle(self.state, self.committer, self.cycle)
         self.lookups = LookUps(self.state, self.committer, self.plans, self.cycle, self.gangs)
         self.inheritance = Inheritance(self.state, self.committer, self.cycle, self.takeover)
-        self.evictions = Evictions(self.state)
+        self.evictions = Evictions(self.state, self.plans)
 
     @property
     def stats(self) -> Stats:
@@ -176,8 +176,7 @@ class BinderCore:
             case PodReadFailed():
                 self.cycle.pod_unread(event.uid)
             case Evicted():
-                self.evictions.answered()
-                self.plans.evicted(event.plan, event.result)
+                self.evictions.answered(event.plan, event.result)
             case PodMarked():
                 self.cycle.pod_marked(event)
             case Listed():
@@ -287,6 +286,9 @@ class BinderCore:
                 gang.bound += 1
             return
         if binding is not None:
+            return
+        if (ended := self.plans.end_of((term, placement.unit))) is not None:
+            self.plans.settle(uid, ended[0], node=ended[1], reason=ended[2])
             return
         if gang is not None and not gang.gathering:
             self.plans.settle(uid, Outcome.CONFLICT, reason="its gang is on its way without it")

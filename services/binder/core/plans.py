@@ -27,6 +27,9 @@ from shared.wire.messages import (
 REMEMBERED = 256
 """Answered plans that are told again; more than a coordinator ever has open."""
 
+ENDS_KEPT = 8192
+"""Units given back while no plan waited for them; more than are on their way for longer than an answer takes."""
+
 REASON_CHARS = 1024
 
 PlanKey = tuple[int, int]
@@ -62,6 +65,7 @@ class Plans:
         self._open: dict[PlanKey, OpenPlan] = {}
         self._answered: OrderedDict[PlanKey, tuple[list[PlacementResult], list[EvictionResult], float]] = OrderedDict()
         self._by_uid: dict[str, list[PlanKey]] = {}
+        self._unheard: OrderedDict[tuple[int, int], tuple[Outcome, str, str]] = OrderedDict()
         self._message_id = 0
 
     def __len__(self) -> int:
@@ -104,6 +108,20 @@ class Plans:
             )  # fmt: skip
             if opened.done:
                 self._close(opened)
+
+    def unheard(self, unit: tuple[int, int], outcome: Outcome, node: str, reason: str) -> None:
+        """A unit (coordinator's term and number) was given back, and no plan waits for it: the next one hears of it.
+
+        A number is of one attempt. To place the pod anew under it would be an attempt that nobody made, and for a
+        member of a gang one without the others.
+        """
+        self._unheard[unit] = (outcome, node, reason)
+        while len(self._unheard) > ENDS_KEPT:
+            self._unheard.popitem(last=False)
+
+    def end_of(self, unit: tuple[int, int]) -> tuple[Outcome, str, str] | None:
+        """As what the unit was given back before its plan asked: outcome, node, reason."""
+        return self._unheard.get(unit)
 
     def evicted(self, key: PlanKey, result: EvictionResult) -> None:
         """What became of a victim; a plan that was answered meanwhile does not hear of it (the watch tells)."""

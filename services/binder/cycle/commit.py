@@ -33,6 +33,9 @@ from shared.wire.records import Intent, encode_record, gang_part
 MAX_OPS = 120
 """Below etcd's limit of 128 operations, with room for the compares of the terms."""
 
+MAX_GHOSTS = 40
+"""Keys that one transaction compares to be absent beside those it writes; etcd's limit holds for compares too."""
+
 MAX_SENDS = 5
 """Transactions one unit's intent may be part of before it is given back."""
 
@@ -87,7 +90,7 @@ class Committer:
         self._clear_since = 0.0
         self._created: dict[str, int] = {}
         self._unwanted: set[str] = set()
-        self._ghosts: set[str] = set()
+        self._ghosts: dict[str, None] = {}
         self._sends: dict[str, int] = {}
         self._numbers = 0
 
@@ -111,7 +114,7 @@ class Committer:
         """The unit is settled: delete its intent, or do not put it any more. ``first``: before others."""
         self._renewals.pop(key, None)
         if self._puts.pop(key, None) is not None and key in self._sends:
-            self._ghosts.add(key)
+            self._ghosts[key] = None
         self._sends.pop(key, None)
         created = self._created.pop(key, None)
         if created is not None:
@@ -173,7 +176,8 @@ class Committer:
             return None
         most = max(MAX_OPS // 2, MAX_OPS - len(self._puts) - len(self._renewals))
         clears = dict(list(self._clears.items())[:most])
-        room = MAX_OPS - len(clears)
+        ghosts = frozenset(islice(self._ghosts, MAX_GHOSTS))
+        room = MAX_OPS - len(clears) - len(ghosts)
         renewals: dict[str, Intent] = {}
         pods = 0
         for key, intent in self._renewals.items():
@@ -183,16 +187,17 @@ class Committer:
             pods += len(intent.pods)
         coordinator_term = next((intent.coordinator_term for intent in self._puts.values()), 0)
         puts: dict[str, Intent] = {}
-        for key, intent in self._puts.items() if self._free(clears, renewals) else ():
+        for key, intent in self._puts.items() if self._free(len(clears), len(renewals), len(ghosts)) else ():
             if len(puts) + len(renewals) >= room or (pods and pods + len(intent.pods) > self.size):
                 break
             # etcd refuses one key twice in a transaction: a key that is being deleted is put with the next
-            named = (key, *(pod.uid for pod in intent.pods)) if intent.group else (key,)
-            left = [uid for uid in named if uid in self._clears]
-            if intent.coordinator_term == coordinator_term and not (key in left or set(left) - clears.keys()):
-                puts[key] = intent
-                pods += len(intent.pods)
-        if not puts and not renewals and not clears:
+            if intent.coordinator_term != coordinator_term or key in self._clears:
+                continue
+            if intent.group and any(pod.uid in self._clears and pod.uid not in clears for pod in intent.pods):
+                continue
+            puts[key] = intent
+            pods += len(intent.pods)
+        if not puts and not renewals and not clears and not ghosts:
             return None
         for key in clears:
             del self._clears[key]
@@ -203,15 +208,14 @@ class Committer:
             self._sends[key] = self._sends.get(key, 0) + 1
         self._clear_since = now
         self._numbers += 1
-        ghosts = frozenset(self._ghosts)
         self.sent = Batch(self._numbers, coordinator_term, puts, renewals, clears, self._fence_next, ghosts)
         return self._transaction(self.sent)
 
-    def _free(self, clears: Mapping[str, int], renewals: Mapping[str, Intent]) -> bool:
-        """Whether new intents may go: no intent of a gang is left that names a pod which may be planned anew."""
-        if len(renewals) < len(self._renewals):
+    def _free(self, clears: int, renewals: int, ghosts: int) -> bool:
+        """Whether new intents may go with so many of the others: none of a gang is left that may name their pods."""
+        if renewals < len(self._renewals) or ghosts < len(self._ghosts):
             return False
-        left = next(islice(self._clears, len(clears), None), "")  # those of gangs are first
+        left = next(islice(self._clears, clears, None), "")  # those of gangs are first
         return gang_part(left) is None
 
     def succeeded(self, batch: int, revision: int, now: float) -> Mapping[str, Intent]:
@@ -222,7 +226,8 @@ class Committer:
         self.sent = None
         if done.fences:
             self._fence, self._fence_next = revision, False
-        self._ghosts -= done.ghosts
+        for key in done.ghosts:
+            self._ghosts.pop(key, None)
         for key in done.puts:
             self._written(key, revision, now)
         return {**done.puts, **done.renewals}
@@ -249,14 +254,14 @@ class Committer:
             elif key in self._unwanted:
                 self._unwanted.discard(key)
                 self._sends.pop(key, None)
-                self._ghosts.add(key)
+                self._ghosts[key] = None
             elif found is not None:
                 diagnosis.foreign[key] = found
             elif stale:
                 diagnosis.stale.append(key)
             elif self._sends.get(key, 0) >= MAX_SENDS:
                 diagnosis.exhausted.append(key)
-                self._ghosts.add(key)
+                self._ghosts[key] = None
                 self._sends.pop(key, None)
             else:
                 self._puts[key] = intent
@@ -270,9 +275,9 @@ class Committer:
         if batch.clears and not self._clears:
             self._clear_since = now
         for key in batch.ghosts & seen.intents.keys():
-            self._ghosts.discard(key)
+            self._ghosts.pop(key, None)
             self._created[key] = seen.intents[key].created
-            self.clear(key, now, first=True)
+            self.clear(key, now, first=gang_part(key) is not None)
         for key, created in reversed(tuple(batch.clears.items())):
             found = seen.intents.get(key)
             if found is not None and found.created == created:

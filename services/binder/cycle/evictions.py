@@ -1,8 +1,9 @@
-"""Victims on their way to the API server: so many at a time, each plan's in turn.
+"""Victims on their way to the API server: so many at a time, each plan's in turn, each victim once.
 
 Why: a preemption for a group, or a queue that takes back what it lent, may name a thousand victims; sent at once they
 would hold up every Binding and every read. Those that are not sent yet when their plan is answered are sent all the
-same (the answer says UNKNOWN, the watch tells), unless the plan's coordinator leads no more.
+same (the answer says UNKNOWN, and a plan that asks for them again waits for the same end), unless the plan's
+coordinator leads no more.
 """
 
 from __future__ import annotations
@@ -11,35 +12,43 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 
 from services.binder.core.instructions import Evict
+from services.binder.core.plans import PlanKey, Plans
 from services.binder.core.state import State
-from shared.wire.messages import Eviction
+from shared.wire.messages import Eviction, EvictionResult
 
 
 class Evictions:
     """Evictions of one term that wait, and how many are in flight."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, plans: Plans) -> None:
         self.in_flight = 0
         self._state = state
-        self._waiting: OrderedDict[tuple[int, int], deque[Eviction]] = OrderedDict()
+        self._plans = plans
+        self._waiting: OrderedDict[PlanKey, deque[Eviction]] = OrderedDict()
+        self._asked_by: dict[tuple[int, str], list[PlanKey]] = {}
 
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+    def add(self, plan: PlanKey, evictions: Iterable[Eviction]) -> None:
+        """A plan's victims."""
+        fresh: deque[Eviction] = deque()
+        for eviction in evictions:
+            asked_by = self._asked_by.setdefault((plan[0], eviction.uid), [])
+            if not asked_by:
+                fresh.append(eviction)
+            asked_by.append(plan)
+        if fresh:
+            self._waiting[plan] = fresh
 
-    def add(self, plan: tuple[int, int], evictions: Iterable[Eviction]) -> None:
-        """A plan's victims; ``plan``: (coordinator's term, plan_id)."""
-        waiting = deque(evictions)
-        if waiting:
-            self._waiting[plan] = waiting
-
-    def answered(self) -> None:
-        """One has its end."""
+    def answered(self, plan: PlanKey, result: EvictionResult) -> None:
+        """One has its end: every plan that waits for it hears of it."""
         self.in_flight -= 1
+        for asked in self._asked_by.pop((plan[0], result.uid), ()):
+            self._plans.evicted(asked, result)
 
     def drop_older(self, term: int) -> None:
         """What an older coordinator wanted, and was not asked for yet, is not asked for any more."""
         for plan in [plan for plan in self._waiting if plan[0] < term]:
-            del self._waiting[plan]
+            for eviction in self._waiting.pop(plan):
+                del self._asked_by[plan[0], eviction.uid]
 
     def step(self) -> None:
         """Ask for as many as there is room for."""

@@ -211,7 +211,9 @@ class GangCycle:
         del self._state.gangs[gang.key]
 
     def _move(self, gang: InFlightGang, to: GangStage) -> None:
+        story, key = self._state.story, gang.key
         if to not in GANG_TRANSITIONS[gang.stage]:
-            lines = [line for uid in list(gang.members)[:4] for line in self._state.story.lines(uid)]
-            raise InvalidTransition(gang.key, gang.stage.value, to.value, self._state.cause.__name__, lines)
+            raise InvalidTransition(key, gang.stage.value, to.value, self._state.cause.__name__, story.lines(key))
+        story.add(key, "{} -> {} on {}: {} bound, {} on their way", gang.stage, to, self._state.cause, gang.bound,
+                  len(gang.members))  # fmt: skip
         gang.stage = to

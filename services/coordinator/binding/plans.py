@@ -43,6 +43,8 @@ class Placed:
     answered: bool = False
     unresolved: bool = False
     asked: bool = False
+    gang: Gang | None = None
+    """With which others it stands or falls."""
 
 
 @dataclass(slots=True)
@@ -87,9 +89,11 @@ class Ledger:
         placed = [placement for placement, _ in placements]
         plan = Plan(VERSION, state.messages, follows, state.term, self._plan_ids, placed, [], list(gangs))
         tried = []
+        gang_of = {unit: gang for gang in gangs for unit in gang.members}
         for placement, pod in placements:
             uid = placement.uid
-            self.placed[uid] = Placed(placement, pod, plan.plan_id, state.now)
+            gang = gang_of.get(placement.unit)
+            self.placed[uid] = Placed(placement, pod, plan.plan_id, state.now, gang=gang)
             if pod.group:
                 state.groups.send_away(uid)
             if uid in self.reporter.notices:
@@ -112,6 +116,7 @@ class Ledger:
             return
         asked = list(self._later)[:MAX_UNITS]
         placements = []
+        gangs: dict[int, Gang] = {}
         for uid in asked:
             del self._later[uid]
             placed, entry = self.placed.get(uid), self.state.queue.entries.get(uid)
@@ -121,8 +126,11 @@ class Ledger:
             if entry is not None:
                 placement = msgspec.structs.replace(placement, resource_version=entry.pod.resource_version)
             placements.append((placement, placed.pod))
+            if placed.gang is not None:  # a binder that knows nothing of it must not place its members one by one
+                members = gangs[placed.gang.unit].members if placed.gang.unit in gangs else []
+                gangs[placed.gang.unit] = msgspec.structs.replace(placed.gang, members=[*members, placement.unit])
         if placements:
-            self.open(placements, 0, again=True)
+            self.open(placements, 0, gangs=list(gangs.values()), again=True)
 
     def evict(self, evictions: list[Eviction]) -> None:
         """A new plan of evictions alone, sent at once if a binder leads."""

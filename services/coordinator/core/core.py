@@ -52,6 +52,7 @@ from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.groups.breaking import Breaker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.groups.keeper import GroupKeeper
+from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.queues.keeper import QueueKeeper
@@ -99,15 +100,18 @@ class Core:
         self.ledger = Ledger(state, self.reporter)
         self.nominations = Nominations(state, self.ledger, self.reporter)
         self.preemptor = Preemptor(state, self.nominations, self.reporter)
-        self.requeuer = Requeuer(state, self.preemptor)
+        group_reporter = GroupReporter(state, self.reporter)
+        self.group_preemptor = GroupPreemptor(state, self.nominations, group_reporter)
+        self.requeuer = Requeuer(state, self.preemptor, self.group_preemptor)
         self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
         self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
         self.intake = ClusterIntake(state, self.registry, self.requeuer)
         self.variants = Variants(state)
         self.evaluation = RolloutEvaluation(state, self.variants)
-        group_reporter = GroupReporter(state, self.reporter)
         self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger, self.reporter))
-        self.together = GroupFailures(state, self.failures.conflicts, group_reporter, self.requeuer)
+        self.together = GroupFailures(
+            state, self.failures.conflicts, group_reporter, self.requeuer, self.group_preemptor
+        )
         reclaimer = Reclaimer(state, self.ledger, self.nominations)
         self.queues = QueueKeeper(state, self.reporter, group_reporter, QueueReporter(state), reclaimer)
         parts = Parts(self.failures, self.together, self.requeuer)
@@ -237,6 +241,8 @@ class Core:
             self.groups.step()
         if self.preemptor.searches and state.paused is None:
             self.preemptor.step()
+        if state.paused is None:
+            self.group_preemptor.step()
         if self.variants.pointer is not None:
             self.evaluation.step()
         self.reporter.step()
@@ -245,7 +251,7 @@ class Core:
     def _set_timer(self) -> None:
         """One timer, at the earliest thing that happens by itself."""
         state = self.state
-        searching = self.preemptor.searches and state.paused is None
+        searching = (self.preemptor.searches or self.group_preemptor.searches) and state.paused is None
         times = [
             self._queue_swept_at + SWEEP_QUEUE_S if state.started else None,
             state.now if self._again or searching or self.requeuer.busy else None,
@@ -258,6 +264,7 @@ class Core:
             self.evaluation.wake_at() if self.variants.pointer is not None else None,
             self.reporter.wake_at(),
             self.groups.wake_at(),
+            self.group_preemptor.wake_at() if state.paused is None else None,
             self.queues.wake_at() if state.started else None,
         ]
         at = min(time for time in times if time is not None)

@@ -22,6 +22,7 @@ from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.cycle.filtering import diagnose, run_filters
 from shared.scheduling.cycle.prefilter import NODE_AFFINITY, Prefiltered, prefilter
+from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.filters.topology_spread import TopologySpread
 from shared.scheduling.framework import ClusterRule
 from shared.scheduling.groups.trial import OUTSIDE
@@ -176,20 +177,18 @@ class Constraints:
             self._waits.clear()
 
     def _nominated_first(self, pod: Pod) -> Guidance:
-        guidance = guidance_for(self._cluster, self._feasibility, pod)
-        domain = self._domains.of(pod) if pod.group else None
-        if domain is not None and guidance.rejection is None:
-            inside = self._feasibility.of(pod.pod_class).mask if guidance.mask is None else guidance.mask
-            guidance = replace(guidance, mask=inside & self._domains.rows(domain))
-        row = self._cluster.table.row_of.get(pod.nominated_node) if pod.nominated_node else None
-        if row is None or guidance.rejection is not None:
+        table = self._cluster.table
+        row = table.row_of.get(pod.nominated_node) if pod.nominated_node else None
+        if row is None or self.rejecting_at(pod, row):
+            guidance = guidance_for(self._cluster, self._feasibility, pod)
+            domain = self._domains.of(pod) if pod.group else None
+            if domain is not None and guidance.rejection is None:
+                inside = self._feasibility.of(pod.pod_class).mask if guidance.mask is None else guidance.mask
+                guidance = replace(guidance, mask=inside & self._domains.rows(domain))
             return guidance
-        mask = self._feasibility.of(pod.pod_class).mask if guidance.mask is None else guidance.mask
-        if not mask[row]:
-            return guidance
-        alone: BoolArray = np.zeros(len(mask), np.bool_)
+        alone: BoolArray = np.zeros(table.rows, np.bool_)
         alone[row] = True
-        return replace(guidance, mask=alone)
+        return Guidance(self.prefiltered(pod), alone, norms=norms_of(self._feasibility, pod.pod_class))
 
 
 def template_of(pod: Pod) -> Hashable:

@@ -130,13 +130,19 @@ class FailureHandler:
 
     def park_all(self, reason: str, message: str) -> None:
         """There is no node, or nobody decides for any: everybody sleeps until one appears."""
-        state = self._state
+        state, together = self._state, dict[str, None]()
         for pod in state.queue.pop(PARKED_AT_ONCE, state.now):
             state.stats.parked += 1
             self._reporter.tell(pod, reason, message)
             state.attempted(pod.uid, "unschedulable" if reason == UNSCHEDULABLE else "error")
-            state.queue.park(pod.uid, (), state.now)
+            if state.queue.entries[pod.uid].group is not None:
+                together[pod.group] = None
+            else:
+                state.queue.park(pod.uid, (), state.now)
             self._requeuer.attempt_ended(pod.uid)
+        for key in together:
+            state.queue.park_group(key, (), state.groups.lacking(key), state.now)
+            state.groups.touch(key)
 
     # --- the binder gave it back, or it cannot be scheduled as it is ----------------------------------------------
 

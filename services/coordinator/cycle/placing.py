@@ -138,9 +138,13 @@ class Placer:
     def _stands(self, unit: Unit, group: Group) -> bool:
         """Whether a lone pod is still the one that was offered, and judged as it was; else it is tried again, or
         gone."""
-        if self._same(unit, group):
+        groups, key = self._state.groups, unit.pod.group
+        alone = not key or groups.standing(key)[0] is Standing.ALONE  # its group may have lost its minimum since
+        if alone and self._same(unit, group):
             return True
         self._state.queue.retry(unit.pod.uid, self._state.now, failed=False)
+        if key:
+            groups.touch(key, unit.pod.uid)
         return False
 
     def _same(self, unit: Unit, group: Group) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from services.coordinator.core.state import State
+from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.search import Preemptor
 from shared.model.labels import selects
 from shared.model.pod import Pod
@@ -81,9 +82,10 @@ class _Roused:
 class Requeuer:
     """One term's. The marks are cheap; ``step`` does the work."""
 
-    def __init__(self, state: State, preemptor: Preemptor) -> None:
+    def __init__(self, state: State, preemptor: Preemptor, groups: GroupPreemptor) -> None:
         self._state = state
         self._preemptor = preemptor
+        self._group_preemptor = groups
         self._nodes: dict[str, _Change] = {}
         self._pods: dict[Hashable, tuple[Pod, ClusterEvent]] = {}
         self._groups: dict[int, ClusterEvent | OwnEvent] = {}
@@ -339,6 +341,7 @@ class Requeuer:
                 group.lack -= places
                 if group.lack <= 0:
                     self._groups[group.number] = event
+            self._group_preemptor.look_again(group)
         return 1
 
     def _judge_gangs(self, group: Group, event: ClusterEvent | OwnEvent) -> int:

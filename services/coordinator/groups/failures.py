@@ -14,6 +14,7 @@ from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_ROUND_BYTES
 from services.coordinator.cycle.failures import ConflictTracker
 from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import SCHEDULER_ERROR
 from shared.model.pod import Pod
@@ -51,8 +52,12 @@ class Outlook:
 class GroupFailures:
     """One term's."""
 
-    def __init__(self, state: State, conflicts: ConflictTracker, reporter: GroupReporter, requeuer: Requeuer) -> None:
+    def __init__(
+        self, state: State, conflicts: ConflictTracker, reporter: GroupReporter, requeuer: Requeuer,
+        preemptor: GroupPreemptor,
+    ) -> None:  # fmt: skip
         self._state = state
+        self._preemptor = preemptor
         self._conflicts = conflicts
         self._reporter = reporter
         self._requeuer = requeuer
@@ -104,7 +109,8 @@ class GroupFailures:
         for pod in pods:
             state.attempted(pod.uid, "unschedulable")
         state.queue.park_group(key, short.plugins, short.lacking, state.now)
-        self._gone_back(key, pods, text)
+        self._preemptor.consider(key, self._as_queued(pods), text)
+        self._ended(key, pods)
 
     def give_back(self, key: str, pods: Sequence[Pod], silent: str) -> None:
         """Fewer were placed than the group lacks, and all of them are forgotten. ``silent``: who did not answer for
@@ -154,9 +160,15 @@ class GroupFailures:
         self._gone_back(key, pods, text, reason=reason)
 
     def _gone_back(self, key: str, pods: Sequence[Pod], text: str, *, reason: str = "Unschedulable") -> None:
+        self._reporter.unplaced(key, self._as_queued(pods), text, reason=reason)
+        self._ended(key, pods)
+
+    def _as_queued(self, pods: Sequence[Pod]) -> list[Pod]:
         entries = self._state.queue.entries
+        return [entries[pod.uid].pod for pod in pods]
+
+    def _ended(self, key: str, pods: Sequence[Pod]) -> None:
         self._state.domains.chosen.pop(key, None)
-        self._reporter.unplaced(key, [entries[pod.uid].pod for pod in pods], text, reason=reason)
         for pod in pods:
             self._requeuer.attempt_ended(pod.uid)
         self._state.groups.touch(key)

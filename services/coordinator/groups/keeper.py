@@ -40,6 +40,8 @@ class GroupKeeper:
                 if members is not None:
                     self._look(key, members, touch)
                     self._breaker.look(key, members)
+                else:
+                    self._reporter.unusable(key)
         while self._due and self._due[0][0] <= state.now:
             at, key = heapq.heappop(self._due)
             if self._due_at.get(key) == at:

@@ -13,7 +13,7 @@ shows it there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -76,7 +76,7 @@ class Nominations:
         *,
         group: str = "",
         until: float | None = None,
-    ) -> None:
+    ) -> Making:
         """Nominate the waiting pods ``nodes`` names, by uid, each to its node; the victims are asked once all of that
         is stored. Pods of lower priority that are nominated there have to look elsewhere."""
         state = self._state
@@ -95,12 +95,13 @@ class Nominations:
             self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=node)
         state.stats.preemptions += 1
         state.stats.victims_s.append(len(leaving))
+        return making
 
     def _displace(self, other: Pod) -> None:
         """It would wait for room that is taken now (kube-scheduler clears these too)."""
         known, state = self.made.get(other.uid), self._state
         if known is not None and known.group:
-            self._end(known)
+            self.end(known)
             return
         self.made.pop(other.uid, None)
         state.cluster.withdraw_nomination(other.uid)
@@ -214,6 +215,9 @@ class Nominations:
         Any pod of lower priority counts that is terminating there: the API server's eviction replaces the reason
         by which kube-scheduler knows its own victims.
         """
+        entry = self._state.queue.entries.get(pod.uid)
+        if entry is not None and entry.group is not None:
+            return self.waits_together([one.pod for one in entry.group.members.values() if one.pod.nominated_node])
         index, known = self._state.cluster.index, self.made.get(pod.uid)
         node = known.pods[pod.uid].nominated_node if known is not None else pod.nominated_node
         if not node or self._hopeless(pod, node):
@@ -221,6 +225,24 @@ class Nominations:
         if known is not None and any(uid in index.uids_on(there) for uid, (_, there) in known.victims.items()):
             return True
         return any(other.terminating and other.priority < pod.priority for other in index.pods_on(node))
+
+    def waits_together(self, pods: Sequence[Pod]) -> bool:
+        """The same of the nominated members of a pod group that go together: whether somebody leaves for any of them,
+        while every one still may go where it is to go."""
+        state, index = self._state, self._state.cluster.index
+        row_of = state.cluster.table.row_of
+        for pod in pods:
+            row = row_of.get(pod.nominated_node)
+            if row is None or not state.feasibility.static_verdict(pod.pod_class).mask[row]:
+                return False
+        known = next((self.made[pod.uid] for pod in pods if pod.uid in self.made), None)
+        if known is not None and any(uid in index.uids_on(there) for uid, (_, there) in known.victims.items()):
+            return True
+        return any(
+            other.terminating and other.priority < pod.priority
+            for pod in pods
+            for other in index.pods_on(pod.nominated_node)
+        )
 
     def _hopeless(self, pod: Pod, node: str) -> bool:
         """Whether the node would not take the pod even when it were empty: cordoned since, tainted, gone."""
@@ -238,13 +260,22 @@ class Nominations:
 
     # --- over -----------------------------------------------------------------------------------------------------
 
+    def clear(self, pod: Pod) -> None:
+        """A pod that waits is nominated nowhere any more, whoever nominated it."""
+        state = self._state
+        self.made.pop(pod.uid, None)
+        if pod.nominated_node:
+            state.cluster.withdraw_nomination(pod.uid)
+            self._reporter.clear_nomination(pod)
+            state.queue.renominate(pod.uid, replace(pod, nominated_node=""))
+
     def failed(self, uid: str) -> None:
         """A nomination was not written, or victims do not go: the pods are tried again after their backoff."""
         known = self.made.get(uid)
         if known is not None:
-            self._end(known)
+            self.end(known)
 
-    def _end(self, known: Making) -> None:
+    def end(self, known: Making) -> None:
         """All of it is given up."""
         state = self._state
         for uid in known.pods:
@@ -262,7 +293,7 @@ class Nominations:
         """The patch of a pod's condition failed; if it carried the nomination, there is none."""
         known = self.made.get(uid)
         if known is not None and uid not in known.stored:
-            self._end(known)
+            self.end(known)
 
     def as_nominated(self, pod: Pod) -> Pod:
         """The pod with the nomination that is on its way to the API server, until the watch shows that one."""
@@ -284,4 +315,4 @@ class Nominations:
         del known.pods[uid]
         known.stored.discard(uid)
         if known.pods and not known.evicting:
-            self._end(known)  # one of them is gone before anybody was asked: the choice was made for all
+            self.end(known)  # one of them is gone before anybody was asked: the choice was made for all

@@ -235,7 +235,12 @@ class Preemptor:
         state = self._state
         dry_run = DryRun(state.cluster, state.feasibility, self._state.constraints.prefiltered(pod), row)
         standing = state.cluster.index.pods_on(dry_run.node_name)
-        possible = victim_units(state.cluster, standing, pod.priority, lambda other: other.preemptible)
+        possible = victim_units(
+            state.cluster,
+            standing,
+            pod.priority,
+            lambda other: other.preemptible and (not pod.group or other.group != pod.group),
+        )
         if not possible:
             return None, (NO_VICTIMS,)
         candidate = select_victims(dry_run, possible, state.cluster.budgets)

@@ -3,8 +3,8 @@
     accounts that changed, pods given back or gone --dirty--> step --> charged to their queue, or released
     units that a limit holds back --> gated in the scheduling queue, and told which limit
 
-Without any Queue object, and any pod that names one, the tree stands empty: the scheduling queue keeps its own order and
-nothing here costs anything. Usage is what the accounts say, so a new leader arrives at the same sums.
+Without any Queue object, and any pod that names one, the tree stands empty: the scheduling queue keeps its own order
+and nothing here costs anything. Usage is what the accounts say, so a new leader arrives at the same sums.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The status of Queue objects: what is used, how many units wait, and whether the queue can be used as it is written.
 
-Level-triggered: every few seconds, where anything changed, the status of each queue is compared with what the API server
-shows, and written where it differs. A write that gets lost is made again; nothing waits for any.
+Level-triggered: every few seconds, where anything changed, the status of each queue is compared with what the API
+server shows, and written where it differs. A write that gets lost is made again; nothing waits for any.
 """
 
 from __future__ import annotations

@@ -47,6 +47,12 @@ class GroupReporter:
         pods = (queue.entries[uid].pod for uid in members.pending if uid in queue.entries and uid not in members.away)
         self.unplaced(key, pods, why)
 
+    def unusable(self, key: str) -> None:
+        """The group has no members: where it is written so that none could be placed, that is told at once."""
+        group = self._state.groups.group(key)
+        if group is not None and group.problem:
+            self._tell_group(key, "False", UNSCHEDULABLE, group.problem)
+
     def complete(self, key: str) -> None:
         """At least the minimum is bound."""
         group = self._state.groups.group(key)

@@ -105,10 +105,11 @@ class Reflector(Generic[T]):
             except KubeExpired as error:
                 log.info("watch_expired", resource=self._resource.plural, error=error)
             except KubeError as error:
-                refused = isinstance(error, KubeRejected) and error.status in (403, 404)
-                if self._optional and refused and self.relists == lists:
+                listed = self.relists > lists
+                if self._optional and not listed and isinstance(error, KubeRejected) and error.status in (403, 404):
                     if not self.synced.is_set():
-                        log.warning("kind_not_readable", resource=self._resource.name, error=error)
+                        tell = log.warning if error.status == 403 else log.info  # many clusters lack some kinds
+                        tell("kind_not_readable", resource=self._resource.name, error=error)
                         self.synced.set()
                         yield [Synced("")]
                     failures = 0

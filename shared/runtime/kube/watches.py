@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from shared.errors import ObjectError
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.convert_relations import node_images
-from shared.kube.pod_groups import JobChange, JobGroups
-from shared.kube.resources import NAMESPACES, NODES, PODS, Deleted, Malformed, Upserted
-from shared.kube.scheduling_kinds import JOBS, SchedulingKind
+from shared.kube.resources import NODES, PODS, Deleted, Malformed, Upserted
+from shared.kube.scheduling_kinds import SchedulingKind
 from shared.model.cluster_events import (
     ClusterEvent,
     Listed,
@@ -60,56 +59,6 @@ async def follow_objects(
         post(object_events(kind, batch))
 
     await Reflector(api, kind.resource, optional=True, older=kind.older).run(take)
-
-
-class JobWatch:
-    """Jobs as pod groups; the watch of the namespaces, which say which Jobs are gangs, shows its batches to it.
-
-    The list of the Jobs counts as complete when that of the namespaces is complete too.
-    """
-
-    def __init__(self, post: Post) -> None:
-        self._post = post
-        self._groups = JobGroups()
-        self._to_list = {JOBS.name, NAMESPACES.plural}
-
-    async def follow(self, api: KubeApi) -> None:
-        """Every Job; eternal."""
-        await Reflector(api, JOBS.resource, optional=True).run(self._take)
-
-    def saw_namespaces(self, batch: Batch[Any]) -> None:
-        """What a batch of the namespaces' watch means for Jobs."""
-        changes: list[JobChange] = []
-        for event in batch:
-            match event:
-                case Upserted():
-                    changes += self._groups.put_namespace(event.object.metadata)
-                case Deleted():
-                    self._groups.drop_namespace(event.object.metadata.name)
-        self._tell(changes, NAMESPACES.plural if any(isinstance(one, Synced) for one in batch) else "")
-
-    def _take(self, batch: Batch[Any]) -> None:
-        changes: list[JobChange] = []
-        for event in batch:
-            match event:
-                case Upserted():
-                    changes += self._groups.put(event.object)
-                case Deleted():
-                    changes += self._groups.drop(event.object.metadata.namespace or "", event.object.metadata.name)
-                case Malformed():
-                    bad = event.object
-                    log.warning("object_malformed", kind=JOBS.name, key=f"{bad.namespace}/{bad.name}", error=bad.error)
-                    changes += self._groups.drop(bad.namespace, bad.name)
-        self._tell(changes, JOBS.name if any(isinstance(one, Synced) for one in batch) else "")
-
-    def _tell(self, changes: list[JobChange], listed: str) -> None:
-        events: list[ClusterEvent] = [ObjectChanged(JOBS.name, key, group) for key, group in changes]
-        if listed in self._to_list:
-            self._to_list.discard(listed)
-            if not self._to_list:
-                events.append(Listed(JOBS.name))
-        if events:
-            self._post(events)
 
 
 def pod_events(batch: Batch[Any], *, job_groups: bool = True) -> list[ClusterEvent]:

@@ -6,7 +6,7 @@ Texts and code are kube-scheduler's (1.36, plugin GangScheduling), its spelling 
 from __future__ import annotations
 
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
+from shared.model.pod_group import PodGroup, group_name
 from shared.scheduling.framework import Code, Rejection
 
 NAME = "GangScheduling"
@@ -18,17 +18,12 @@ def no_group(name: str) -> str:
     return f'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
 
 
-def unreachable(min_count: int, scheduled: int, remaining: int) -> str:
-    """The sentence for a group that cannot reach its minimum whatever becomes of the members not yet tried."""
-    return f"minCount ({min_count}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
-
-
 def quorum_rejection(pod: Pod, group: PodGroup | None, members: int) -> Rejection | None:
     """Why a member is not queued; None when it may be. ``members``: pods of the group, bound ones included."""
     if not pod.group:
         return None
     if group is None:
-        return Rejection(NAME, Code.UNRESOLVABLE, (no_group(pod.group.rpartition("/")[2]),))
+        return Rejection(NAME, Code.UNRESOLVABLE, (no_group(group_name(pod.group)),))
     if group.gang and members < group.min_count:
         return Rejection(NAME, Code.UNRESOLVABLE, (TOO_FEW,))
     return None

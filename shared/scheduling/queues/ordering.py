@@ -1,7 +1,7 @@
 """Who goes first in every queue of the tree, put right along one path after each change; and what a limit holds back.
 
-Each queue with children keeps a heap of those in its order. Whoever changed is pushed anew with a new stamp, and what is
-stale is thrown away when it comes to the top, so a change costs O(depth x log children).
+Each queue with children keeps a heap of those in its order. Whoever changed is pushed anew with a new stamp, and what
+is stale is thrown away when it comes to the top, so a change costs O(depth x log children).
 """
 
 from __future__ import annotations

@@ -153,11 +153,12 @@ class ClusterState:
             del self.nominated[node_name]
 
     def nominated_on(self, node_name: str, pod: Pod) -> list[Pod]:
-        """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, and not itself."""
+        """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, but not itself, and no
+        fellow member of its group, with which it is placed together."""
         return [
             other
             for other in self.nominated.get(node_name, {}).values()
-            if other.priority >= pod.priority and other.uid != pod.uid
+            if other.priority >= pod.priority and other.uid != pod.uid and not (pod.group and other.group == pod.group)
         ]
 
     def nominated_below(self, node_name: str, priority: int) -> list[Pod]:

@@ -189,6 +189,11 @@ def check(field: str, value: str, rule: Rule) -> list[FieldError]:
     return [invalid(field, value, message) for message in rule(value)]
 
 
+def check_given(field: str, value: str, rule: Rule) -> list[FieldError]:
+    """``required`` where there is no value, else as ``check``."""
+    return check(field, value, rule) if value else [required(field)]
+
+
 def check_labels(labels: Mapping[str, str] | None, field: str) -> list[FieldError]:
     """ValidateLabels: keys and values, all reported at ``field``."""
     found: list[FieldError] = []

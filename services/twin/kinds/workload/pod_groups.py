@@ -7,13 +7,13 @@ versions; nothing is converted between them, as in an upgrade.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from services.twin.kinds.pod.validation import PREEMPTION_POLICIES
 from services.twin.kinds.policy.priority_class import HIGHEST_USER_VALUE
-from services.twin.kinds.rules.names import Rule, check, dns_label, dns_subdomain, max_length_message, qualified_name
+from services.twin.kinds.rules.conditions import check_conditions
+from services.twin.kinds.rules.names import check, check_given, dns_label, dns_subdomain, qualified_name
 from services.twin.kinds.rules.typed import TypedStrategy
 from services.twin.registry.status import (
     FieldError,
@@ -33,15 +33,7 @@ GROUP, PODGROUPS = "scheduling.k8s.io", "podgroups.scheduling.k8s.io"
 _PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
 _MOST_TEMPLATES, _MOST_CLAIMS, _DEEPEST_TREE = 8, 4, 4
 _MODES = ("Pod", "PodGroup")
-_STATUSES = ("True", "False", "Unknown")
 _IMMUTABLE = "field is immutable"
-_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", re.ASCII)
-_REASON_TEXT = (
-    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
-    "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or "
-    "'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is "
-    "'[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')"
-)
 
 
 def path_segment(value: str) -> list[str]:
@@ -100,12 +92,8 @@ def _check_constraints(constraints: Json | None, field: str) -> list[FieldError]
     return [
         error
         for index, one in enumerate(topology)
-        for error in _check_name(one.get("key", ""), f"{field}.topology[{index}].key", qualified_name)
+        for error in check_given(f"{field}.topology[{index}].key", one.get("key", ""), qualified_name)
     ]
-
-
-def _check_name(value: str, field: str, rule: Rule) -> list[FieldError]:
-    return check(field, value, rule) if value else [required(field)]
 
 
 def _check_claims(claims: Iterable[Json], field: str) -> list[FieldError]:
@@ -114,7 +102,7 @@ def _check_claims(claims: Iterable[Json], field: str) -> list[FieldError]:
     names: set[str] = set()
     for index, claim in enumerate(claims):
         where = f"{field}[{index}]"
-        found += _check_name(claim.get("name", ""), f"{where}.name", dns_label)
+        found += check_given(f"{where}.name", claim.get("name", ""), dns_label)
         if claim.get("name") in names:
             found.append(duplicate(where, claim))
         names.add(claim.get("name", ""))
@@ -194,9 +182,9 @@ class PodGroupV1alpha2Strategy(_Grouped):
         workload = reference.get("workload")
         if workload is None:
             return [invalid(where, "", "must specify one of: `workload`")]
-        found = _check_name(workload.get("workloadName", ""), f"{where}.workload.workloadName", dns_subdomain)
-        return found + _check_name(
-            workload.get("podGroupTemplateName", ""), f"{where}.workload.podGroupTemplateName", dns_label
+        found = check_given(f"{where}.workload.workloadName", workload.get("workloadName", ""), dns_subdomain)
+        return found + check_given(
+            f"{where}.workload.podGroupTemplateName", workload.get("podGroupTemplateName", ""), dns_label
         )
 
     def validate_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
@@ -209,7 +197,7 @@ class PodGroupV1alpha2Strategy(_Grouped):
     def validate_status_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
         status = obj.get("status") or {}
         claims = {one["name"] for one in obj["spec"].get("resourceClaims") or ()}
-        found = _check_conditions(status.get("conditions") or (), "status.conditions")
+        found = check_conditions(status.get("conditions") or (), "status.conditions")
         for index, one in enumerate(status.get("resourceClaimStatuses") or ()):
             where = f"status.resourceClaimStatuses[{index}].name"
             if one.get("name") not in claims:
@@ -236,8 +224,8 @@ class PodGroupV1beta1Strategy(PodGroupV1alpha2Strategy):
             if reference is None:
                 found.append(required("spec.workloadRef", "when `parentCompositePodGroupName` is specified"))
         if reference is not None:
-            found += _check_name(reference.get("workloadName", ""), "spec.workloadRef.workloadName", dns_subdomain)
-            found += _check_name(reference.get("templateName", ""), "spec.workloadRef.templateName", dns_label)
+            found += check_given("spec.workloadRef.workloadName", reference.get("workloadName", ""), dns_subdomain)
+            found += check_given("spec.workloadRef.templateName", reference.get("templateName", ""), dns_label)
         return found
 
     def validate_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
@@ -259,36 +247,6 @@ def _check_policy_kept(new: Json, old: Json, field: str) -> list[FieldError]:
             found.append(invalid(f"{field}.{name}", now[name], "field cannot be set once created"))
         elif now.get(name) is None and before.get(name) is not None:
             found.append(invalid(f"{field}.{name}", None, "field cannot be cleared once set"))
-    return found
-
-
-def _check_conditions(conditions: Iterable[Json], field: str) -> list[FieldError]:
-    """ValidateConditions of ``meta/v1``."""
-    found: list[FieldError] = []
-    types: set[str] = set()
-    for index, one in enumerate(conditions):
-        where, type_, reason = f"{field}[{index}]", one.get("type", ""), one.get("reason", "")
-        if type_ in types:
-            found.append(duplicate(f"{where}.type", type_))
-        types.add(type_)
-        found += _check_name(type_, f"{where}.type", qualified_name)
-        if not one.get("status"):
-            found.append(required(f"{where}.status"))
-        elif one["status"] not in _STATUSES:
-            found.append(not_supported(f"{where}.status", one["status"], sorted(_STATUSES)))
-        if (one.get("observedGeneration") or 0) < 0:
-            text = "must be greater than or equal to zero"
-            found.append(invalid(f"{where}.observedGeneration", one["observedGeneration"], text))
-        if not one.get("lastTransitionTime"):
-            found.append(required(f"{where}.lastTransitionTime", "must be set"))
-        if not reason:
-            found.append(required(f"{where}.reason", "must be set"))
-        elif len(reason) > 1024:
-            found.append(invalid(f"{where}.reason", reason, max_length_message(1024)))
-        elif not _REASON.fullmatch(reason):
-            found.append(invalid(f"{where}.reason", reason, _REASON_TEXT))
-        if len(one.get("message") or "") > 32768:
-            found.append(invalid(f"{where}.message", one["message"], max_length_message(32768)))
     return found
 
 
@@ -389,7 +347,7 @@ def _check_template_names(templates: list[Json], field: str) -> list[FieldError]
     names: set[str] = set()
     for index, one in enumerate(templates):
         name = one.get("name", "")
-        found += _check_name(name, f"{field}[{index}].name", dns_label)
+        found += check_given(f"{field}[{index}].name", name, dns_label)
         if name in names:
             found.append(duplicate(f"{field}[{index}]", one))
         names.add(name)
@@ -401,7 +359,7 @@ def _check_controller(reference: Json | None, field: str) -> list[FieldError]:
         return []
     found = check(f"{field}.apiGroup", reference["apiGroup"], dns_subdomain) if reference.get("apiGroup") else []
     for name in ("kind", "name"):
-        found += _check_name(reference.get(name, ""), f"{field}.{name}", path_segment)
+        found += check_given(f"{field}.{name}", reference.get(name, ""), path_segment)
     return found
 
 

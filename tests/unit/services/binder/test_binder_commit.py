@@ -228,3 +228,70 @@ def test_ablation_without_marking_the_late_binding_overcommits_the_node(monkeypa
     without_marking(monkeypatch)
     world = zombie_after_withdrawal()
     assert any(violation.startswith("I2") for violation in check_all(world))
+
+
+# --- intents that were given up while they may still come ------------------------------------------------------------
+
+
+def give_up(committer: Committer, count: int) -> None:
+    """So many intents are sent without an answer, not found, and given up."""
+    for number in range(count):
+        committer.put(f"ghost-{number}", intent(f"ghost-{number}"))
+    while (made := committer.next_commit(1.0)) is not None:
+        for number in range(count):
+            committer.clear(f"ghost-{number}", 1.0)
+        committer.failed(LookedUp(made.batch, 3, 7, {}), 1.0)
+
+
+def test_what_was_given_up_is_compared_to_be_absent_within_etcds_limits() -> None:
+    committer = make_committer()
+    give_up(committer, 100)
+    for number in range(200):
+        committer.put(f"new-{number}", intent(f"new-{number}"))
+    compared: set[str] = set()
+    written: list[str] = []
+    while (made := committer.next_commit(1.0)) is not None:
+        assert len(made.compares) <= MAX_TXN_OPS
+        compared |= {compare.key for compare in made.compares}
+        written += [op.key for op in made.ops if "new" in op.key]
+        assert not written or sum("ghost" in key for key in compared) == 100, "all of them before the first new one"
+        committer.succeeded(made.batch, 9, 1.0)
+    assert len(written) == 200
+
+
+def test_what_was_given_up_and_comes_after_all_is_deleted() -> None:
+    committer = make_committer()
+    give_up(committer, 1)
+    committer.put("new", intent("new"))
+    made = commit(committer, 1.0)
+    assert committer.failed(LookedUp(made.batch, 3, 7, {"ghost-0": StoredIntent(intent("ghost-0"), 8)}), 1.0)
+    assert [op.key for op in commit(committer, 1.0).ops if isinstance(op, Delete)] == [Keys().intent("ghost-0")]
+
+
+def test_a_gang_waits_until_the_intents_of_its_pods_are_deleted() -> None:
+    committer = make_committer()
+    for number in range(200):
+        committer.adopt(f"old-{number}", 5)
+        committer.clear(f"old-{number}", 0.0)
+    pods = tuple(IntentPod(uid=f"old-{number}", ns="d", name="p", rv="1", node="n") for number in (0, 199))
+    committer.put("gang:7-1", Intent(plan_id=1, coordinator_term=7, unit=1, pods=pods, group="g", min_count=2))
+    deleted: set[str] = set()
+    while (made := committer.next_commit(1.0)) is not None:
+        deleted |= {op.key for op in made.ops if isinstance(op, Delete)}
+        if any(isinstance(op, Put) for op in made.ops):
+            assert {Keys().intent("old-0"), Keys().intent("old-199")} <= deleted
+        committer.succeeded(made.batch, 9, 1.0)
+    assert committer.holds("gang:7-1")
+
+
+def test_a_lone_pod_waits_until_its_gangs_intent_is_deleted_or_rewritten() -> None:
+    committer = make_committer()
+    for number in range(200):
+        committer.adopt(f"old-{number}", 5)
+        committer.clear(f"old-{number}", 0.0)
+    committer.adopt("gang:7-1", 5)
+    committer.clear("gang:7-1", 0.0, first=True)
+    committer.put("a", intent("a"))
+    first = commit(committer, 1.0)
+    assert Delete(Keys().intent("gang:7-1")) in first.ops
+    assert any(isinstance(op, Put) for op in first.ops)

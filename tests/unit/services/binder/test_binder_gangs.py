@@ -9,6 +9,7 @@ from services.binder.core.gangs import GANG_TRANSITIONS, GangStage
 from services.binder.core.instructions import Bind, Commit, LookUp, MarkPod, ReadPod
 from services.binder.core.state import CoreSettings
 from shared.errors import InvalidTransition
+from shared.runtime.process.failpoints import Failpoints
 from shared.wire.messages import Gang, Outcome, PlacementResult
 from tests.builders import make_pod
 from tests.unit.services.binder.binder_checks import at_rest, check_all
@@ -266,6 +267,24 @@ def test_a_pod_on_its_way_with_another_plan_is_no_member() -> None:
     assert outcomes(binder, request) == [Outcome.BOUND] + [Outcome.CONFLICT] * 3
 
 
+def test_members_given_back_while_no_plan_waited_are_not_placed_alone_by_the_plan_that_asks_for_them() -> None:
+    world, binder = four()
+    plan = world.gang(*FOUR, at_least=4)
+    first = world.send(binder, plan)
+    world.run(binder, Commit)
+    world.run(binder, Bind, fault="late")
+    world.pass_time(binder, 2.5)
+    assert outcomes(binder, first) == [Outcome.UNRESOLVED] * 4
+    world.kube.change_node("n1", unschedulable=True)
+    world.watch(binder)
+    world.settle(binder)
+    again = msgspec.structs.replace(plan, plan_id=99, gangs=[])
+    request = world.send(binder, again)
+    at_rest(world, binder)
+    assert outcomes(binder, request) == [Outcome.CONFLICT] * 4
+    assert world.kube.bound == []
+
+
 # --- after the commit -------------------------------------------------------------------------------------------------
 
 
@@ -415,3 +434,33 @@ def test_marks_are_made_for_those_alone_whose_binding_may_be_under_way() -> None
             marked.append(effect.name)
     assert marked == ["p0"]
     at_rest(world, binder)
+
+
+class Reached(Failpoints):
+    """Notes what is reached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def reach(self, name: str) -> None:
+        self.names.append(name)
+
+
+def test_every_step_of_a_gang_has_its_failpoints() -> None:
+    world, binder = four(max_value_pods=2)
+    reached = Reached()
+    world.api_calls._failpoints = world.store_calls._failpoints = reached
+    world.send(binder, world.gang(*FOUR, at_least=4))
+    world.run(binder, Commit)
+    world.run(binder, Commit)
+    world.kube.touch_pod("p0")
+    at_rest(world, binder)
+    steps = [name for name in dict.fromkeys(reached.names) if "gang" in name]
+    assert set(steps) == {
+        f"{side}_gang_{step}"
+        for step in ("link", "head", "first_bind", "next_bind", "rewrite", "clear")
+        for side in ("before", "after")
+    }
+    assert steps[:4] == ["before_gang_link", "after_gang_link", "before_gang_head", "after_gang_head"]
+    assert steps[-2:] == ["before_gang_clear", "after_gang_clear"]

@@ -15,7 +15,7 @@ from shared.model.cluster_objects import Claim, PersistentVolume, StorageClass
 from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.pod import Pod
 from shared.wire.keys import Keys
-from shared.wire.messages import VERSION, Outcome, Placement, Plan
+from shared.wire.messages import VERSION, Gang, Outcome, Placement, Plan
 from shared.wire.records import Intent, IntentPod
 from tests.builders import make_node, make_pod
 from tests.unit.services.binder.ablations import without_the_check
@@ -225,3 +225,37 @@ def test_without_the_wait_a_unit_that_waits_for_its_claim_is_withdrawn() -> None
     """Ablation."""
     _, told = taking_over()
     assert marks(told)
+
+
+def test_no_member_of_a_gang_is_bound_before_the_minimum_has_its_volumes() -> None:
+    core = binder(ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM))
+    core.handle(PodUpserted(make_pod("b").cpu("1").pod()), 0.5)
+    placements = [Placement(1, "uid-a", "default", "a", "1", "n0"), Placement(2, "uid-b", "default", "b", "1", "n0")]
+    gang = Gang(3, "podgroup:default/g", [1, 2], 2)
+    told = core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, placements, [], [gang])), 1.0)
+    [commit] = [i for i in told if isinstance(i, Commit)]
+    told = core.handle(Committed(commit.batch, 9), 1.1)
+    assert [type(i) for i in told] == [PatchObject]
+    volume = PersistentVolume("pv", class_name="slow", claim=("default/data", "uid-c"))
+    bound = replace(CLAIM, selected_node="n0", volume_name="pv", bind_completed=True)
+    told = core.handle_all([ObjectChanged("persistentvolumes", "pv", volume), changed(bound)], 3.0)
+    assert [i.request.name for i in told if isinstance(i, Bind)] == ["a"]
+
+
+def test_a_gang_whose_volumes_do_not_come_in_time_is_given_back_whole() -> None:
+    core = binder(ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM))
+    core.handle(PodUpserted(make_pod("b").cpu("1").pod()), 0.5)
+    placements = [Placement(1, "uid-a", "default", "a", "1", "n0"), Placement(2, "uid-b", "default", "b", "1", "n0")]
+    gang = Gang(3, "podgroup:default/g", [1, 2], 2)
+    [commit] = [
+        i
+        for i in core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, placements, [], [gang])), 1.0)
+        if isinstance(i, Commit)
+    ]
+    core.handle(Committed(commit.batch, 9), 1.1)
+    sent = []
+    while core.state.in_flight:
+        assert core.wake_at is not None
+        sent += core.handle_all((), core.wake_at)
+    assert not [i for i in sent if isinstance(i, Bind)]
+    assert core.state.cache.accounts == {}

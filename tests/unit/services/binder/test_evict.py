@@ -165,3 +165,15 @@ def test_victims_of_a_coordinator_that_leads_no_more_are_not_asked_any_more() ->
     core.handle(PlanReceived(2, Plan(VERSION, 2, 0, 4, 1, [])), 0.2)
     result = EvictionResult(first.eviction.uid, EvictionOutcome.EVICTED)
     assert not [i for i in core.handle(Evicted(first.plan, result), 0.3) if isinstance(i, Evict)]
+
+
+def test_a_victim_that_two_plans_name_is_asked_once_and_both_hear_its_end() -> None:
+    core = BinderCore(5, CoreSettings(), Keys("/c"))
+    core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
+    [asked] = [
+        i for i in core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [], [victim()])), 0.1) if isinstance(i, Evict)
+    ]
+    assert not core.handle(PlanReceived(2, Plan(VERSION, 2, 0, 3, 2, [], [victim()])), 0.2)
+    done = EvictionResult("uid-v", EvictionOutcome.EVICTED)
+    answers = [i for i in core.handle(Evicted(asked.plan, done), 0.3) if isinstance(i, Answer)]
+    assert [(answer.request, answer.result.evictions) for answer in answers] == [(1, [done]), (2, [done])]

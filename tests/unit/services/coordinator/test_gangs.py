@@ -291,3 +291,14 @@ def test_gangs_that_race_for_room_never_leave_a_part() -> None:
     scene.run(until_s=30.0)
     bound = Counter(uid.split("-")[1] for uid, _ in scene.bindings)
     assert sorted(bound.values()) == [4, 4]
+
+
+def test_a_group_that_cannot_be_used_is_told_so_even_without_members() -> None:
+    scene = scene_with()
+    problem = "spec.x: bad; correct it"
+    tell_group(scene, problem=problem)
+    scene.run(batch=100)
+    assert [tell.condition for tell in scene.of(TellPodGroup)] == [("False", "Unschedulable", problem)]
+    tell_group(scene)
+    scene.run(batch=100)
+    assert len(scene.of(TellPodGroup)) == 1

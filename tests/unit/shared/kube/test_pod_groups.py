@@ -13,7 +13,6 @@ from shared.kube.pod_groups import (
     COMPLETION_INDEX,
     GROUP_LABEL,
     Job,
-    JobGroups,
     PluginsPodGroup,
     PodGroupV1alpha2,
     PodGroupV1beta1,
@@ -193,20 +192,6 @@ def test_a_jobs_progress_is_no_news_of_its_group() -> None:
     later = job({"conclave.io/gang": "true"}, completions=10, succeeded=2)
     moved = msgspec.structs.replace(later, metadata=msgspec.structs.replace(later.metadata, resource_version="9"))
     assert job_group(moved) == first
-
-
-def test_a_namespace_that_changes_its_mind_changes_its_jobs_and_no_others() -> None:
-    groups = JobGroups()
-    assert groups.put(job()) == []  # nobody knows what the namespace says
-    [(key, group)] = groups.put_namespace(api.ObjectMeta(name="d"))
-    assert (key, group.gang if group else None) == ("d/j", False)
-    assert groups.put_namespace(api.ObjectMeta(name="d", labels={"a": "b"})) == []
-    assert groups.put_namespace(api.ObjectMeta(name="e", annotations={"conclave.io/gang": "true"})) == []
-    [(_, group)] = groups.put_namespace(api.ObjectMeta(name="d", annotations={"conclave.io/gang": "true"}))
-    assert group is not None
-    assert group.gang
-    assert groups.drop("d", "j") == [("d/j", None)]
-    assert groups.put_namespace(api.ObjectMeta(name="d")) == []
 
 
 # --- pods -------------------------------------------------------------------------------------------------------------

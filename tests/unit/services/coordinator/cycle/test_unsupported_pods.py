@@ -57,7 +57,7 @@ def test_a_pod_that_asks_for_what_is_not_supported_stays_pending_and_says_so(pod
 
 
 def test_every_line_of_the_table_has_a_case_here() -> None:
-    assert len(UNSUPPORTED) == 3
+    assert len(UNSUPPORTED) == 2
 
 
 def test_it_is_placed_as_soon_as_it_asks_no_more() -> None:

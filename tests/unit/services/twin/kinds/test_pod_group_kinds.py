@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from random import Random
 from typing import Any
 
 import pytest
 
-from services.twin.kinds.workload.pod_groups import PODGROUPS
+from services.twin.kinds.workload.pod_groups import PODGROUPS, pod_group_strategies
 from services.twin.registry.discovery import discovery
 from services.twin.registry.status import ApiError
 from tests.unit.services.twin.kinds.conftest import Cluster
+from tests.unit.services.twin.kinds.test_kinds_survive_anything import draw
 
 Json = dict[str, Any]
 WORKLOADS = "workloads.scheduling.k8s.io"
@@ -250,3 +253,21 @@ def test_a_pod_names_its_group_once_and_for_all(causes: Any, old: Cluster, make_
         with pytest.raises(ApiError) as caught:
             old.create("pods", make_pod("b", schedulingGroup=given))
         assert causes(caught.value) == [(field, "Invalid")]
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+def test_no_object_crashes_either_release(release: str) -> None:
+    cluster = Cluster(release)
+    good = {PODGROUPS: group(GANG, "good"), WORKLOADS: group({"podGroupTemplates": [template()]}, "good")}
+    for strategy in pod_group_strategies(release):
+        rng, resource = Random(strategy.info.plural), strategy.info.resource
+        cluster.create(resource, good[resource])
+        for number in range(300):
+            body = draw(rng, strategy.go_type, 0, 0.5)
+            body["metadata"] = {"name": f"n{number}"}
+            with contextlib.suppress(ApiError):
+                cluster.create(resource, body)
+            other = draw(rng, strategy.go_type, 0, 0.5)
+            with contextlib.suppress(ApiError):
+                cluster.change(resource, "good", lambda one, drawn=other: one.update(spec=drawn.get("spec") or {}))
+        assert cluster.get(resource, "good") is not None

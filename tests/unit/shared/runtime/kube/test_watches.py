@@ -12,8 +12,9 @@ from shared.kube.resources import Deleted, Malformed, MalformedObject, Upserted
 from shared.kube.scheduling_kinds import GROUP_KINDS, NATIVE_GROUPS, PLUGINS_GROUPS
 from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged, PodUpserted
 from shared.model.pod_group import PodGroup, Source
+from shared.runtime.kube.jobs import JobWatch
 from shared.runtime.kube.reflector import Synced
-from shared.runtime.kube.watches import JobWatch, object_events, pod_events
+from shared.runtime.kube.watches import object_events, pod_events
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
 
