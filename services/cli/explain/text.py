@@ -61,7 +61,8 @@ def group_lines(answer: Json) -> Iterator[str]:
         more = f" and {failed['count'] - NODES_SHOWN} more" if failed["count"] > NODES_SHOWN else ""
         yield f"  {named}{more}: {failed['why']}"
         for near in failed["nearest"]:
-            yield f"      {near['node']} lacks {', '.join(f'{amount} {name}' for name, amount in near['lacks'].items())}"
+            lacks = ", ".join(f"{amount} {name}" for name, amount in near["lacks"].items())
+            yield f"      {near['node']} lacks {lacks}"
         if failed.get("change"):
             yield f"      would help: {failed['change']}"
     if now.get("domains"):

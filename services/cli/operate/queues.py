@@ -221,11 +221,12 @@ def queue_lines(queue: Json) -> list[str]:
     lines += [f"  warning    {printable(str(one))}" for one in queue.get("warnings") or ()]
     if queue.get("deleting"):
         lines.append("  deleting   it is being deleted; its units wait")
+    waiting, held = queue.get("pending_units", 0), queue.get("blocked_units", 0)
+    parked = f"{queue.get('parked_pods', 0)} pods had their turn, and no node takes them"
     lines += [
         f"  order      {queue.get('order')} within it, {queue.get('strategy')} between those below it",
         f"  weight     {queue.get('weight')}; share {queue.get('share') or 0:.1%} by {queue.get('dominant') or NONE}",
-        f"  waiting    {queue.get('pending_units', 0)} units, {queue.get('blocked_units', 0)} of them held by quota; "
-        f"{queue.get('parked_pods', 0)} pods had their turn, and no node takes them",
+        f"  waiting    {waiting} units, {held} of them held by quota; {parked}",
         f"  running    {queue.get('pods', 0)} pods",
     ]
     if queue.get("namespaces"):

@@ -1,4 +1,4 @@
-"""``conclave explain podgroup/NAME``: which member fails where, and what a member's own explanation says of its group."""
+"""``conclave explain podgroup/NAME``: which member fails where; what a member's own explanation says of its group."""
 
 from __future__ import annotations
 
