@@ -47,7 +47,7 @@ GROUP_WORDS = ("podgroup", "podgroups", "pg", "unit", "units")
 @click.option(
     "--batch",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="Offline: one JSON object per line, id and input (nodes, pods, pod and what they refer to); - for stdin.",
+    help="Offline: one JSON object per line, id and input (nodes, pods, and pod or podGroups); - for stdin.",
 )
 @removed_options(
     "--url", "--etcd", "--etcd-prefix", "--etcd-ca", "--etcd-cert", "--etcd-key", "--tls-ca", "--tls-cert", "--tls-key",
@@ -72,7 +72,8 @@ def explain(
     For a pending pod also what preemption would do. For a bound pod: the nodes that were considered, their scores and
     the policy version at the time. With --kubeconfig no mesh is asked: the cluster is read, and what a leader remembers
     is left out. With --batch: answer for each question which nodes take its pod, why the others do not, the scores, and
-    what preemption does.
+    what preemption does; or, where it names no pod, which of its pending pods some scheduling cycles would bind, pod
+    groups together.
 
     Exit code 0 when there is an answer, 1 when there is no such pod or a server does not answer, 2 when nobody could be
     asked.

@@ -25,11 +25,14 @@ from shared.scheduling.parked_groups import Group as ParkedGroup
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE, TERMINATING
 
-WORK_PER_TURN = 60_000
+WORK_PER_TURN = 25_000
 """Of searches, in nodes looked at: some 10 ms."""
 
-CONCLUDED = 10_000
-"""What the end of a search counts for: the choice is checked, and the members are nominated."""
+CONCLUDED, NOMINATED = 10_000, 300
+"""What the end of a search counts for, and for each member: the choice is checked, and the members are nominated."""
+
+PART_AT_LEAST = 500
+"""What a part of a search counts for, however few nodes there are."""
 
 LOOK_AGAIN_S = 2.0
 """A group that found nobody is not looked at again sooner, however much changes."""
@@ -153,9 +156,10 @@ class GroupPreemptor:
                 self._drop(key)
                 continue
             try:
-                left -= self._advance(key, group, pods, search)
+                while left > 0:
+                    left -= max(PART_AT_LEAST, self._advance(key, group, pods, search))
             except StopIteration as end:
-                left -= CONCLUDED
+                left -= CONCLUDED + NOMINATED * len(pods)
                 self._conclude(key, group, pods, search, end.value)
 
     def wake_at(self) -> float | None:

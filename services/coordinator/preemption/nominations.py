@@ -53,6 +53,8 @@ class Making:
     shown: set[str] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
     evicting: bool = False
+    left: dict[str, None] = field(default_factory=dict)
+    """Victims that stood where they were when somebody looked last."""
 
 
 class Nominations:
@@ -82,7 +84,7 @@ class Nominations:
         state = self._state
         accounts = state.cluster.cache.accounts
         leaving = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
-        making = Making({}, leaving, forced, group, until)
+        making = Making({}, leaving, forced, group, until, left=dict.fromkeys(leaving))
         for uid, node in nodes.items():
             pod = replace(state.queue.entries[uid].pod, nominated_node=node)
             for other in state.cluster.nominated_below(node, pod.priority):
@@ -215,34 +217,44 @@ class Nominations:
         Any pod of lower priority counts that is terminating there: the API server's eviction replaces the reason
         by which kube-scheduler knows its own victims.
         """
-        entry = self._state.queue.entries.get(pod.uid)
+        known, entry = self.made.get(pod.uid), self._state.queue.entries.get(pod.uid)
         if entry is not None and entry.group is not None:
-            return self.waits_together([one.pod for one in entry.group.members.values() if one.pod.nominated_node])
-        index, known = self._state.cluster.index, self.made.get(pod.uid)
+            if known is None:  # nominated by a leader before
+                return self.waits_together([e.pod for e in entry.group.members.values() if e.pod.nominated_node])
+            return self._may_go(pod) and (self._stands(known) or self._leaves(pod, pod.nominated_node))
         node = known.pods[pod.uid].nominated_node if known is not None else pod.nominated_node
         if not node or self._hopeless(pod, node):
             return False
-        if known is not None and any(uid in index.uids_on(there) for uid, (_, there) in known.victims.items()):
-            return True
-        return any(other.terminating and other.priority < pod.priority for other in index.pods_on(node))
+        return (known is not None and self._stands(known)) or self._leaves(pod, node)
 
     def waits_together(self, pods: Sequence[Pod]) -> bool:
         """The same of the nominated members of a pod group that go together: whether somebody leaves for any of them,
         while every one still may go where it is to go."""
-        state, index = self._state, self._state.cluster.index
-        row_of = state.cluster.table.row_of
-        for pod in pods:
-            row = row_of.get(pod.nominated_node)
-            if row is None or not state.feasibility.static_verdict(pod.pod_class).mask[row]:
-                return False
+        if not all(self._may_go(pod) for pod in pods):
+            return False
         known = next((self.made[pod.uid] for pod in pods if pod.uid in self.made), None)
-        if known is not None and any(uid in index.uids_on(there) for uid, (_, there) in known.victims.items()):
-            return True
+        return (known is not None and self._stands(known)) or any(self._leaves(pod, pod.nominated_node) for pod in pods)
+
+    def _may_go(self, pod: Pod) -> bool:
+        """Whether the nominated node is there and not closed to the pod."""
+        row = self._state.cluster.table.row_of.get(pod.nominated_node)
+        return row is not None and bool(self._state.feasibility.static_verdict(pod.pod_class).mask[row])
+
+    def _leaves(self, pod: Pod, node: str) -> bool:
+        """Whether somebody of lower priority is being deleted on the node."""
         return any(
-            other.terminating and other.priority < pod.priority
-            for pod in pods
-            for other in index.pods_on(pod.nominated_node)
+            other.terminating and other.priority < pod.priority for other in self._state.cluster.index.pods_on(node)
         )
+
+    def _stands(self, known: Making) -> bool:
+        """Whether some victim is still where it was; those that are gone are not looked at again."""
+        index = self._state.cluster.index
+        while known.left:
+            uid = next(iter(known.left))
+            if uid in index.uids_on(known.victims[uid][1]):
+                return True
+            del known.left[uid]
+        return False
 
     def _hopeless(self, pod: Pod, node: str) -> bool:
         """Whether the node would not take the pod even when it were empty: cordoned since, tainted, gone."""

@@ -214,7 +214,8 @@ class Preemptor:
         """A dry run's result, remembered where nothing changed on the node and nothing but the node decides."""
         state = self._state
         table = state.cache.table
-        if self._state.constraints.prefiltered(pod).rules or table.names[row] in state.cluster.nominated:
+        node = table.names[row]
+        if state.constraints.prefiltered(pod).rules or node in state.cluster.nominated or self._holds_groups(node):
             return self._candidate(pod, row), KNOWN_PER_DRY_RUN
         kind = pod.pod_class, pod.priority
         tries = self._tries.get(kind)
@@ -230,6 +231,13 @@ class Preemptor:
         tried = self._candidate(pod, row)
         tries[row] = stamp, state.budgets_version, tried
         return tried, KNOWN_PER_DRY_RUN
+
+    def _holds_groups(self, node: str) -> bool:
+        """Whether members of groups stand there, of which others decide too who may leave."""
+        cluster = self._state.cluster
+        return bool(cluster.members) and any(
+            pod.group in cluster.pod_groups for pod in cluster.index.pods_on(node) if pod.group
+        )
 
     def _candidate(self, pod: Pod, row: int) -> Tried:
         state = self._state

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
+from shared.model.pod_group import MAX_MEMBERS, PodGroup
 from shared.model.resources import PODS
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.groups.placing import orders, runs
 from shared.scheduling.groups.topology import domains
-from shared.scheduling.groups.trial import Trial
+from shared.scheduling.groups.trial import Standing, Trial
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE, by_budget
 from shared.scheduling.preemption.units import (
     NOT_STARTED,
@@ -35,16 +35,22 @@ from shared.scheduling.preemption.units import (
     victim_units,
 )
 from shared.scheduling.state.cluster_state import ClusterState
-from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray
+from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.removable import FloatArray
 
 ROWS_AT_ONCE = 64
 """Nodes whose pods are looked at in one part of the work."""
 
-FEWEST_ROWS = 256
+FEWEST_ROWS = 128
 """Nodes from which victims are taken: at least so many where there are, and twice what the missing members need."""
 
 DOMAINS_TRIED = 8
+
+LOOKED_UP = 20
+"""Work of one pod that is looked at."""
+
+PART = 5_000
+"""Work after which a search lets others go on."""
 
 Work = Generator[int, None, "GroupPreemption | None"]
 
@@ -127,8 +133,7 @@ def still_helps(
         if pod is not None:
             if pod.priority >= below or not pod.preemptible:
                 return False
-            for gone in _standing(cluster, (pod,)):
-                trial.leave(*gone)
+            trial.leave(_standing(cluster, (pod,)))
     for pod in there:
         row = cluster.table.row_of.get(found.nodes[pod.uid])
         template = crew.template_of[pod.uid]
@@ -200,17 +205,16 @@ class _Hunt:
         return most
 
     def _most_emptied(self, base: Trial, template: Template) -> IntArray:
-        """``[rows]``: how many of the template would fit if every pod of lower priority left: never too few."""
-        table, removable = self.cluster.table, self.cluster.index.removable
-        pod_class, count = template.pod.pod_class, table.rows
-        free = table.allocatable[PODS_COLUMN, :count] - table.requested[PODS_COLUMN, :count]
-        most = free + removable.below(self.below, PODS)
-        for name, amount in pod_class.requests:
-            column = table.column_of.get(name)
-            if column is None:
+        """``[rows]``: how many of the template would fit if every pod of lower priority left, beside pods that members
+        must yield to: never too few."""
+        count, removable = self.cluster.table.rows, self.cluster.index.removable
+        pod_class = template.pod.pod_class
+        most = np.full(count, MAX_MEMBERS, np.int64)
+        for name, amount in ((PODS, 1), *pod_class.requests):
+            free = base.free(name)
+            if free is None:
                 return np.zeros(count, np.int64)
-            room = table.allocatable[column, :count] - table.requested[column, :count]
-            most = np.minimum(most, (room + removable.below(self.below, name)) // amount)
+            most = np.minimum(most, (free + removable.below(self.below, name)) // amount)
         if pod_class.host_ports:
             most = np.minimum(most, 1)
         static = self.feasibility.static_verdict(pod_class).mask
@@ -236,7 +240,7 @@ class _Hunt:
             more = victim_units(self.cluster, pods, self.below, self.may_evict)
             seen.update(pod.uid for unit in more for pod in unit.pods)
             units += more
-            yield ROWS_AT_ONCE + 8 * len(more)
+            yield ROWS_AT_ONCE + LOOKED_UP * len(more)
         steps, violating = self._steps(units)
         if not steps:
             return None
@@ -290,10 +294,7 @@ class _Hunt:
     def _after(self, start: Trial, steps: Iterable[_Step], order: Sequence[Pod], allowed: BoolArray | None) -> Trial:
         """What fits once the units of these steps have left."""
         trial = start.fork()
-        for step in steps:
-            for unit in step.units:
-                for gone in _standing(self.cluster, unit.pods):
-                    trial.leave(*gone)
+        trial.leave(gone for step in steps for unit in step.units for gone in _standing(self.cluster, unit.pods))
         self._place(trial, order, allowed)
         return trial
 
@@ -350,11 +351,14 @@ class _Hunt:
             )
         )
         victims: list[Pod] = []
+        before = trial.work - LOOKED_UP * len(leaving)
         for _, unit in leaving:
-            before = trial.work
             if not trial.put_back(_standing(self.cluster, unit.pods)):
                 victims += unit.pods
-            yield trial.work - before
+            if trial.work > before + PART:
+                yield trial.work - before
+                before = trial.work
+        yield trial.work - before
         lost: dict[str, int] = {}
         for pod in victims:
             if pod.group:
@@ -368,9 +372,9 @@ class _Hunt:
         )
 
 
-def _standing(cluster: ClusterState, pods: Iterable[Pod]) -> list[tuple[Pod, int, tuple[int, ...]]]:
+def _standing(cluster: ClusterState, pods: Iterable[Pod]) -> list[Standing]:
     """Each pod with its row and devices; those on nodes that are gone are left out."""
-    found = []
+    found: list[Standing] = []
     for pod in pods:
         account = cluster.cache.accounts.get(pod.uid)
         row = cluster.table.row_of.get(account.node_name) if account is not None else None

@@ -10,7 +10,7 @@ Best fit: a node that has the least room left comes first, so that small members
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -27,6 +27,12 @@ from shared.scheduling.state.removable import FloatArray
 
 OUTSIDE = "PodGroupTopology"
 OUTSIDE_REASON = "node(s) were outside the topology domain of the pod group"
+
+LEAVING, RETURNING = 5, 50
+"""Work of one pod that leaves in thought, or stays after all."""
+
+Standing = tuple[Pod, int, Sequence[int]]
+"""A pod that stands: on which row, with which devices."""
 
 MISSES = 16
 """Nodes refused in a row by a rule after which all are judged anew."""
@@ -53,8 +59,15 @@ class Trial:
         table = crew.cluster.table.fork()
         classes = {template.pod.pod_class for template in crew.templates}
         trial = cls(crew, table, feasibility.fork(table, classes))
+        alike: dict[PodClass, list[int]] = {}
         for pod, row in crew.held:
-            trial._count(pod, row)
+            if pod.pod_class.host_ports or gpu_milli_of(pod.pod_class) or crew.ruled:
+                trial._count(pod, row)
+            else:
+                alike.setdefault(pod.pod_class, []).append(row)
+        for pod_class, rows in alike.items():
+            distinct, copies = np.unique(rows, return_counts=True)
+            table.add_copies(distinct, copies, pod_class)
         return trial
 
     def fork(self) -> Trial:
@@ -119,18 +132,29 @@ class Trial:
         """Take cheap nodes first from now on, the tightest of those that cost the same. ``price [rows]``."""
         self._price = price
 
-    def leave(self, pod: Pod, row: int, devices: Sequence[int]) -> None:
-        """As if a pod that stands on the row left it, and the devices it uses."""
-        self._table.add_usage(row, pod.pod_class, devices, sign=-1)
-        self._changes.append((pod, row, -1))
-        self.work += 1
+    def leave(self, gone: Iterable[Standing]) -> None:
+        """As if these pods, which stand, left."""
+        alike: dict[PodClass, list[int]] = {}
+        for pod, row, devices in gone:
+            if devices or pod.pod_class.host_ports:
+                self._table.add_usage(row, pod.pod_class, devices, sign=-1)
+            else:
+                alike.setdefault(pod.pod_class, []).append(row)
+            self.work += LEAVING
+            if self.crew.ruled:
+                self._changes.append((pod, row, -1))
+        for pod_class, rows in alike.items():
+            distinct, copies = np.unique(rows, return_counts=True)
+            self._table.add_copies(distinct, -copies, pod_class)
 
-    def put_back(self, gone: Sequence[tuple[Pod, int, Sequence[int]]]) -> bool:
+    def put_back(self, gone: Sequence[Standing]) -> bool:
         """Have these pods, which left in thought, stay after all, where members that are placed keep their nodes. False
         where that cannot be; then nothing changed."""
-        back: list[tuple[Pod, int, Sequence[int]]] = []
+        if not self.crew.ruled and not any(self._table.names[row] in self.taken for _, row, _ in gone):
+            return True  # no member is where they are
+        back: list[Standing] = []
         for pod, row, devices in gone:
-            self.work += 1
+            self.work += RETURNING
             if not self._has_room(pod.pod_class, row, devices):
                 break
             self._table.add_usage(row, pod.pod_class, devices)
@@ -138,9 +162,17 @@ class Trial:
             back.append((pod, row, devices))
         if len(back) == len(gone) and self._members_stay():
             return True
-        for one in back:
-            self.leave(*one)
+        self.leave(back)
         return False
+
+    def free(self, name: str) -> IntArray | None:
+        """``[rows]``: how much of a resource is left; may be negative. None: no node has it."""
+        table = self._table
+        column = PODS_COLUMN if name == PODS else table.column_of.get(name)
+        if column is None:
+            return None
+        left: IntArray = table.allocatable[column, : table.rows] - table.requested[column, : table.rows]
+        return left
 
     def places(self, template: Template, rows: IntArray) -> IntArray:
         """``[len(rows)]``: how many of the template's class fit on each of the rows, each of which takes one: at most,

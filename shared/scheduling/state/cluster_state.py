@@ -177,3 +177,8 @@ class ClusterState:
         for uid in nominated.keys() | self.nominated_to.keys():
             if nominated.get(uid) != self.nominated_to.get(uid):
                 yield f"nominations: {uid} is on {nominated.get(uid)}, nominated to {self.nominated_to.get(uid)}"
+        for key, uids in self.members.items():
+            for uid in uids:
+                pod = self.index.get(uid)
+                if pod is None or pod.group != key:
+                    yield f"members: {uid} is counted to {key}, and stands nowhere or for another"

@@ -150,13 +150,14 @@ class NodeTable:
         requested[PODS_COLUMN, row] += sign
         self.score_requested[0, row] += sign * pod_class.score_cpu_millis
         self.score_requested[1, row] += sign * pod_class.score_memory_bytes
-        ports = self.ports[row]
-        for port in pod_class.host_ports:
-            count = ports.get(port, 0) + sign
-            if count > 0:
-                ports[port] = count
-            else:
-                ports.pop(port, None)
+        if pod_class.host_ports:
+            ports = self.ports[row] = dict(self.ports[row])  # the old one may be a fork's
+            for port in pod_class.host_ports:
+                count = ports.get(port, 0) + sign
+                if count > 0:
+                    ports[port] = count
+                else:
+                    ports.pop(port, None)
         self._touch(row)
 
     def set_latency(self, row: int, latency_us: int) -> None:
@@ -223,9 +224,8 @@ class NodeTable:
         other.column_of, other.resource_names = dict(self.column_of), list(self.resource_names)
         other.requested, other.score_requested = self.requested.copy(), self.score_requested.copy()
         other.generation, other.stamp = self.generation.copy(), self.stamp.copy()
-        other.ports = [dict(there) if there else {} for there in self.ports]
+        other.ports, other.device_free = list(self.ports), list(self.device_free)
         if GPU_MILLI in self.column_of:
-            other.device_free = [list(free) for free in self.device_free]
             other.device_max_free, other.device_whole = self.device_max_free.copy(), self.device_whole.copy()
         return other
 
@@ -332,7 +332,7 @@ class NodeTable:
             self._count_devices(row)
 
     def _use_devices(self, row: int, devices: Sequence[int], milli: int) -> None:
-        free = self.device_free[row]
+        free = self.device_free[row] = list(self.device_free[row])  # the old one may be a fork's
         for device in devices:
             if 0 <= device < len(free):
                 free[device] -= milli

@@ -102,6 +102,10 @@ def nominate_at_random(core: Core) -> None:
     core.state.cluster.nominated_to["uid-parked"] = "n0"
 
 
+def count_a_ghost(core: Core) -> None:
+    core.state.cluster.members["podgroup:d/g"] = {"uid-nobody"}
+
+
 BROKEN: list[tuple[str, Callable[[Core], None]]] = [
     ("one-place", forget_the_cycle),
     ("one-place", activate_what_is_planned),
@@ -120,6 +124,7 @@ BROKEN: list[tuple[str, Callable[[Core], None]]] = [
     ("cycle-waits", answer_for_nobody),
     ("queue-count", miscount_the_queue),
     ("nominations", nominate_at_random),
+    ("members", count_a_ghost),
 ]
 
 

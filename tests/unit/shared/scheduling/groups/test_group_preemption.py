@@ -250,6 +250,17 @@ def test_victims_leave_one_domain_where_members_must_be_near_each_other() -> Non
     assert ask(state, gang(3, "rack"), members(3, 1000, priority=9)).reason == NO_CANDIDATE
 
 
+def test_nodes_that_are_kept_for_others_are_passed_over_for_those_that_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of them are the cheapest."""
+    monkeypatch.setattr(preemption, "FEWEST_ROWS", 1)
+    state = cpus(**{f"n{i}": 1000 for i in range(5)})
+    for i in range(5):
+        lone(state, f"old{i}", f"n{i}")
+    for i in range(4):
+        state.nominate(member(f"other{i}", 1000, group="", priority=9, nominated_node=f"n{i}"))
+    assert victims(ask(state, gang(1), members(1, 1000, priority=9))) == ["old4"]
+
+
 def test_members_that_run_already_count_and_only_the_missing_ones_preempt() -> None:
     state = cpus(a=1000, b=1000, c=1000)
     mine = stand(state, member("mine", 1000, priority=9), "a")
