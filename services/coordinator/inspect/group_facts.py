@@ -23,6 +23,7 @@ from services.coordinator.inspect.units import (
     UnitShown,
     VictimFacts,
     WallOf,
+    has_run,
     lone,
 )
 from shared.kube.label_selectors import LabelSelector
@@ -31,12 +32,14 @@ from shared.model.pod_group import PodGroup, Source, group_key, group_name
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
 
+_JOB = f"{Source.JOB.value}:"
+
 
 def group_keys(core: Core) -> Iterator[str]:
-    """Every pod group that has an object or members, in no order."""
+    """Every pod group that has an object or members, in no order; a Job only while it has members."""
     groups = core.state.groups
     for key in groups.members.keys() | core.state.cluster.pod_groups.keys():
-        if not _lone_job(core, key):
+        if not _lone_job(core, key) and (key in groups.members or not key.startswith(_JOB)):
             yield key
 
 
@@ -111,7 +114,7 @@ def phases(core: Core) -> UnitCounts:
     for key in group_keys(core):
         members, queued = state.groups.members.get(key), state.queue.groups.get(key)
         if members is None:
-            counts["waiting"] += 1
+            counts["ended" if has_run(state.groups.group(key)) else "waiting"] += 1
         elif members.away or (queued is not None and queued.place is Place.IN_FLIGHT):
             counts["placing"] += 1
         elif not members.bound:
@@ -123,7 +126,7 @@ def phases(core: Core) -> UnitCounts:
 
 def _lone_job(core: Core, key: str) -> bool:
     """A Job that nobody made a gang: its pods are units of their own."""
-    return key.startswith(f"{Source.JOB.value}:") and core.state.groups.group(key) is None
+    return key.startswith(_JOB) and core.state.groups.group(key) is None
 
 
 def _waiting(core: Core, pod: Pod) -> MemberFacts:

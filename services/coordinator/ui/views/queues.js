@@ -9,7 +9,7 @@ import { Reading, together } from "../reading.js";
 import { sheet } from "../table.js";
 import { phaseTag, unitLink, whyWaits } from "../unit_panel.js";
 
-const PHASES = ["waiting", "placing", "running", "broken"];
+const PHASES = ["waiting", "placing", "broken", "running", "ended"];
 const SOURCES = [["podgroup", "PodGroup"], ["x-podgroup", "PodGroup of the plug-ins"], ["job", "Job"], ["pod", "lone pod"]];
 const STATES = [["waiting", "with units that wait"], ["held", "held by quota"], ["borrowing", "borrowing"], ["problem", "with a problem"]];
 const IS = {

@@ -47,7 +47,7 @@ def test_the_tree_shows_used_guaranteed_and_maximum() -> None:
     assert [line.split() for line in lines] == [
         ["NAME", "PENDING", "BLOCKED", "PARKED", "PODS", "SHARE", "BY", "CPU", "MEMORY"],
         ["research", "3", "1", "4", "12", "0.0%", "-", "-", "-"],
-        ["vision", "3", "1", "4", "12", "25.0%", "cpu_millis", "12/8/16", "4Gi/-/-"],
+        ["vision", "3", "1", "4", "12", "25.0%", "cpu", "12/8/16", "4Gi/-/-"],
     ]
     assert lines[2].startswith("  vision")
     broken = QUEUES.lines([VISION | {"problem": "parent: there is no Queue base"}])
@@ -65,7 +65,7 @@ def test_gpus_have_a_column_where_there_are_any() -> None:
 def test_one_queue_is_told_with_its_units_in_turn() -> None:
     lines = queue_lines(VISION)
     assert lines[0] == "research / vision"
-    assert "  weight     2; share 25.0% by cpu_millis" in lines
+    assert "  weight     2; share 25.0% by cpu" in lines
     assert "  waiting    3 units, 1 of them held by quota; 4 pods had their turn, and no node takes them" in lines
     assert "  borrowing  at most cpu 8" in lines
     assert "  reclaim    what it lent is taken back after 60s; what it borrows runs for 5m at least" in lines

@@ -113,7 +113,7 @@ async def test_a_simulation_is_asked_without_a_change(world: ApiWorld) -> None:
 
 async def test_the_overview_counts_units_and_queues(world: ApiWorld) -> None:
     found = (await world.ask("GET", "/v1/overview", "viewer")).json
-    assert found["units"] == {"waiting": 5, "placing": 0, "running": 0, "broken": 0}
+    assert found["units"] == {"waiting": 5, "placing": 0, "running": 0, "broken": 0, "ended": 0}
     assert found["queues"] == {"total": 2, "waiting_units": 0, "blocked_units": 0, "problems": 0}
 
 

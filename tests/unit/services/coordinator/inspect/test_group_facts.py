@@ -113,6 +113,9 @@ def test_pods_of_a_job_that_is_no_gang_are_lone_pods() -> None:
     scene.add_pod(replace(make_pod("s0").pod(), group=key))
     scene.run(batch=100)
     assert list(group_keys(scene.core)) == []
+    gang = PodGroup(group_key(Source.JOB, "default", "done"), Source.JOB, "default", "done", gang=True)
+    scene.deliver(ObjectChanged("jobs", "default/done", gang))  # without members it has ended, or not begun
+    assert list(group_keys(scene.core)) == []
     assert group_facts(scene.core, key) is None
     assert set(lone_units(scene.core)) == {"uid-s0"}
 
