@@ -230,9 +230,8 @@ class Core:
         self.ledger.step()
         if state.groups.touched or state.groups.members:
             self.groups.step()
-        if self.cycle.finish():
-            if state.groups.touched or state.groups.members:
-                self.groups.step()
+        if self.cycle.finish() and (state.groups.touched or state.groups.members):
+            self.groups.step()
         self.registry.push_views()
         self.requeuer.step()
         self.queues.step()

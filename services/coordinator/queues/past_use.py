@@ -1,4 +1,4 @@
-"""Past use of queues over a change of leaders: read once, gone on from where the queue is seen, kept for the next one."""
+"""Past use of queues over a change of leaders: read once, gone on from when the queue is seen, kept for the next."""
 
 from __future__ import annotations
 
