@@ -152,6 +152,7 @@ class Reclaimer:
             charge.leaving = True
         message = failure_message(state.constraints.diagnosis(pod))
         self._nominations.make({pod.uid: node}, victims, frozenset(), message)
+        state.stats.reclaimed += len(victims)
         state.log("quota_reclaimed", queue=unit.line.name, unit=pod.uid, victims=len(victims))
         return True
 
@@ -203,6 +204,7 @@ class Reclaimer:
                 )
             )  # fmt: skip
         self.attempts[name] = _Attempt(unit, {one.uid for one in evictions}, state.now)
+        state.stats.reclaimed += len(evictions)
         state.log("quota_reclaimed", queue=name, unit=unit, victims=len(evictions))
         if evictions:
             self._ledger.evict(evictions)
