@@ -24,7 +24,7 @@ from services.coordinator.core.events import Event
 from services.coordinator.health.monitor import Vitals
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.inspect.metrics import SchedulerMetrics
-from services.coordinator.io import control
+from services.coordinator.io import control, queue_history
 from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.cluster_lease import ClusterLease, mesh_id
 from services.coordinator.io.kube_writes import KubeWrites
@@ -259,6 +259,7 @@ async def lead(
         control.note_term(store, keys, term=term, id=identity(settings), url=outside.url),
         pointer.follow(store, keys, policy=settings.policy, term=term, post=pointer_seen),
         follow_binder(store, keys, settings.shard, shell.post),
+        queue_history.keep(store, keys, term=term, post=shell.post_one, record=core.queues.past.record),
         follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
     ]
     if cluster is not None:

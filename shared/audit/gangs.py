@@ -6,8 +6,9 @@ over. A gang that had its minimum and lost members (finished, deleted, evicted) 
 to it. Members that ran to their end within one incarnation count as standing.
 
 What excuses a gang that stays in part: somebody else broke it while it was being bound (a member or a node was deleted,
-the minimum was raised, the group went), or the group's condition says that it is broken. Then its members that run may
-stay, unless the group asks that they leave; then they must be gone ``BINDING_S`` later.
+the minimum was raised, the group went), or the API server refuses the Bindings of the members that are missing, and
+their conditions say so (SchedulerError). Then its members that run may stay, unless the group asks that they leave;
+then they must be gone ``BINDING_S`` after the group's timeout.
 
 Topology: a member is bound into the one domain where the other members stand. Labels may have changed only just.
 """
@@ -38,7 +39,8 @@ class Gang:
     group: Group
     standing: dict[str, PodView] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
-    pending: set[str] = field(default_factory=set)
+    pending: dict[str, bool] = field(default_factory=dict)
+    """Members that wait, and whether their condition says that their Binding was refused."""
     whole: bool = False
     began_s: float = 0.0
     """When the first member of this incarnation was bound."""
@@ -68,7 +70,7 @@ class Gangs:
         self._gangs: dict[str, Gang] = {}
         self._open: dict[str, Gang] = {}
         self._due: list[tuple[float, str]] = []
-        self._node_gone_s = float("-inf")
+        self._node_gone_s = self._now_s = float("-inf")
         self.whole: set[str] = set()
         """Gangs that had their minimum at some time."""
         self.broken: set[str] = set()
@@ -98,11 +100,11 @@ class Gangs:
         elif after.node:
             gang.standing[pod.uid] = after
             gang.counted.add(pod.uid)
-            gang.pending.discard(pod.uid)
+            gang.pending.pop(pod.uid, None)
             if not bound and before is None:
                 self._settle(gang, time_s)
         else:
-            gang.pending.add(pod.uid)
+            gang.pending[pod.uid] = after.refused
 
     def group(self, group: Group, time_s: float) -> None:
         """The group's object changed."""
@@ -122,6 +124,7 @@ class Gangs:
 
     def passed(self, time_s: float) -> None:
         """It is that late now."""
+        self._now_s = time_s
         while self._due and self._due[0][0] <= time_s:
             gang = self._gangs[heappop(self._due)[1]]
             self._judge(gang, time_s)
@@ -129,7 +132,7 @@ class Gangs:
     def end(self) -> None:
         """Nothing more will happen: what stands in part now stands in part."""
         for gang in list(self._open.values()):
-            self._judge(gang, float("inf"))
+            self._judge(gang, self._now_s, ends=True)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -142,7 +145,7 @@ class Gangs:
         self._topology(gang, pod, time_s)
         gang.standing[pod.uid] = pod
         gang.counted.add(pod.uid)
-        gang.pending.discard(pod.uid)
+        gang.pending.pop(pod.uid, None)
         if gang.opened_s is None:
             gang.opened_s, gang.hurt_s, gang.reported = time_s, None, False
             if time_s - max(gang.left_s, self._node_gone_s) <= DECIDED_S:
@@ -173,7 +176,7 @@ class Gangs:
 
     def _left(self, gang: Gang, pod: PodView, *, gone: bool, time_s: float) -> None:
         known = gang.standing.pop(pod.uid, None) is not None or pod.uid in gang.pending
-        gang.pending.discard(pod.uid)
+        gang.pending.pop(pod.uid, None)
         if not gone:
             return
         gang.counted.discard(pod.uid)
@@ -191,18 +194,28 @@ class Gangs:
     def _judge_later(self, gang: Gang, time_s: float) -> None:
         heappush(self._due, (time_s + BINDING_S, gang.group.key))
 
-    def _judge(self, gang: Gang, time_s: float) -> None:
-        """A gang in part whose time is up is broken with an excuse, or a violation, once."""
-        if gang.opened_s is None or gang.reported or time_s - max(gang.opened_s, gang.hurt_s or 0.0) < BINDING_S:
+    def _judge(self, gang: Gang, time_s: float, *, ends: bool = False) -> None:
+        """A gang in part whose time is up is broken with an excuse, or a violation, once. ``ends``: its time is up."""
+        if gang.opened_s is None or gang.reported:
             return
+        since_s, facts = max(gang.opened_s, gang.hurt_s or 0.0), gang.group.facts
+        if time_s - since_s < BINDING_S and not ends:
+            return
+        refused = sum(gang.pending.values())
+        if gang.hurt_s is None and len(gang.counted) + refused < gang.least:
+            self._violated(gang, "nothing excuses it")
+            return
+        self.broken.add(gang.group.key)
+        if facts is None or not facts.evicts:
+            gang.reported = True
+        elif time_s - since_s < facts.timeout_s + BINDING_S:
+            heappush(self._due, (since_s + facts.timeout_s + BINDING_S, gang.group.key))
+        else:
+            self._violated(gang, "they did not leave, as the group asks when it is broken")
+
+    def _violated(self, gang: Gang, why: str) -> None:
         gang.reported = True
-        facts = gang.group.facts
-        excused = gang.hurt_s is not None or (facts is not None and facts.broken)
-        if excused and not (facts is not None and facts.evicts):
-            self.broken.add(gang.group.key)
-            return
-        why = "and none of them left, as the group asks when it is broken" if excused else "and nothing excuses it"
-        self._note("partial", f"{gang.group.key}: {len(gang.counted)} of at least {gang.least} stay bound, {why}")
+        self._note("partial", f"{gang.group.key}: {len(gang.counted)} of at least {gang.least} stay bound: {why}")
 
     def _topology(self, gang: Gang, pod: PodView, time_s: float) -> None:
         keys = {facts.topology for facts in gang.group.seen(time_s) if facts}

@@ -20,8 +20,8 @@ NATIVE, PLUGINS = "scheduling.k8s.io", "scheduling.x-k8s.io"
 MEMBER_LABEL = "scheduling.x-k8s.io/pod-group"
 QUEUE_LABEL = "conclave.io/queue"
 GANG, GANG_MIN_COUNT, GANG_BROKEN = "conclave.io/gang", "conclave.io/gang-min-count", "conclave.io/gang-broken"
-BROKEN_REASON = "GangBroken"
-"""Of the group's scheduling condition: its minimum cannot be met any more."""
+TIMEOUT_S = 300.0
+"""How long a broken gang is held where the group does not say: the scheduler's setting, as it is unless changed."""
 TOPOLOGY = "conclave.io/gang-topology"
 """The annotation for what the API has no field for; ``-preferred`` after it forbids nothing and is not judged."""
 
@@ -37,8 +37,8 @@ class GroupFacts:
     priority: int | None = None
     evicts: bool = False
     """When it breaks its members are to leave."""
-    broken: bool = False
-    """Its condition says that the minimum cannot be met any more."""
+    timeout_s: float = TIMEOUT_S
+    """So long after it broke."""
     labels: tuple[tuple[str, str], ...] = ()
 
 
@@ -54,14 +54,13 @@ def group_facts(obj: Json) -> GroupFacts:
         topology = str((wanted[0].get("key") if wanted else annotations.get(TOPOLOGY)) or "")
         mode = spec.get("disruptionMode")
         whole = "all" in mode if isinstance(mode, dict) else mode == "PodGroup"
-    conditions = (obj.get("status") or {}).get("conditions") or ()
     return GroupFacts(
         minimum=int(minimum),
         topology=topology,
         whole=whole,
         priority=spec.get("priority"),
         evicts=annotations.get(GANG_BROKEN) == "evict",
-        broken=any(one.get("reason") == BROKEN_REASON and one.get("status") == "False" for one in conditions),
+        timeout_s=float(spec.get("scheduleTimeoutSeconds") or TIMEOUT_S),
         labels=tuple(sorted((meta.get("labels") or {}).items())),
     )
 

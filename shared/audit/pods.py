@@ -13,7 +13,8 @@ FOREIGN_SCHEDULER = "default-scheduler"
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """``mine``: of the scheduler that is judged. ``evicted``: (reason, message) of its DisruptionTarget, or None."""
+    """``mine``: of the scheduler that is judged. ``evicted``: (reason, message) of its DisruptionTarget, or None.
+    ``refused``: it says that it waits since the API server did not take its Binding."""
 
     uid: str
     key: str
@@ -29,6 +30,7 @@ class PodView:
     requests: tuple[tuple[str, int], ...]
     group: Group | None
     evicted: tuple[str, str] | None
+    refused: bool = False
 
     @property
     def amounts(self) -> Amounts:
@@ -45,10 +47,12 @@ def pod_view(pod: Json, groups: Groups, scheduler_name: str | None) -> PodView:
         requests = tuple(sorted(pod_requests(spec).items()))
     except ValueError:
         requests = ()
-    evicted = None
+    evicted, refused = None, False
     for condition in status.get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             evicted = (str(condition.get("reason") or ""), str(condition.get("message") or ""))
+        elif condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            refused = condition.get("reason") == "SchedulerError"
     return PodView(
         uid=meta.get("uid") or "",
         key=f"{namespace}/{meta['name']}",
@@ -64,4 +68,5 @@ def pod_view(pod: Json, groups: Groups, scheduler_name: str | None) -> PodView:
         requests=requests,
         group=groups.of(pod),
         evicted=evicted,
+        refused=refused,
     )

@@ -177,13 +177,14 @@ class PodQueue(Moves):
                     self._bring(group, Place.ACTIVE, now, OwnEvent.CHANGED)
         self.turns = turns
         self._active.clear()
-        units: list[Entry | QueuedGroup] = [*self.entries.values(), *self.groups.values()]
-        for unit in units:
-            lone = isinstance(unit, QueuedGroup) or unit.group is None
-            if unit.place is Place.ACTIVE and lone:
-                self._line_up(unit)
-            elif turns is not None and isinstance(unit, Entry) and lone and unit.place is Place.UNSCHEDULABLE:
-                turns.park(unit.pod, now)
+        for entry in self.entries.values():
+            if entry.group is None and entry.place is Place.ACTIVE:
+                self._line_up(entry)
+            elif turns is not None and entry.group is None and entry.place is Place.UNSCHEDULABLE:
+                turns.park(entry.pod, now)
+        for group in self.groups.values():
+            if group.place is Place.ACTIVE:
+                self._line_up(group)
 
     def pop(self, count: int, now: float) -> list[Pod]:
         """Units in order until there are ``count`` pods or more; fewer where no more are active."""

@@ -17,6 +17,7 @@ import ssl
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,7 @@ from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSetti
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "twin-token-for-tests"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RESTART_S = 0.3
 START_S = 90.0
 """Until everything runs and leads: a bound for a loaded machine, nothing that a test is about."""
@@ -108,8 +110,10 @@ class Mesh:
         etcd_members: int = 1,
         etcd_flags: tuple[str, ...] = (),
         tls: ssl.SSLContext | None = None,
+        kinds: Sequence[Path] = (),
     ) -> None:
-        """``flags``: of every process of a service, ``{name}`` in them its own name; ``tls``: how ``get`` asks them."""
+        """``flags``: of every process of a service, ``{name}`` in them its own name; ``tls``: how ``get`` asks them;
+        ``kinds``: files with the definitions of custom resources that are served before the mesh starts."""
         self.folder = folder
         self.tls = tls
         self.members = etcd_of(folder / "etcd", etcd_members, etcd_flags)
@@ -122,6 +126,7 @@ class Mesh:
         self._flags = flags or {}
         self._twin_flags = twin_flags or []
         self._environ = environ or {}
+        self._kinds = kinds
         self._keepers: list[asyncio.Task[None]] = []
         self._session: aiohttp.ClientSession | None = None
 
@@ -147,6 +152,8 @@ class Mesh:
 
         self.api_url = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
         self._session = aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"})
+        for file in self._kinds:
+            await self.create(DEFINITIONS, yaml.safe_load(file.read_text()))
         names = [(service, number) for service, count in self._counts.items() for number in range(count)]
         await asyncio.gather(*(self.add(service, number) for service, number in names))
 

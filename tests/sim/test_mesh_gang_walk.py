@@ -87,7 +87,7 @@ class GangWalk(Walk):
 
 
 def walk(seed: int, steps: int = STEPS) -> GangWalk:
-    walked = GangWalk(seed)
+    walked = GangWalk(seed, CoreSettings(validate=True, max_value_pods=2 if seed % 2 else 512))
     for _ in range(steps):
         walked.step()
         if problems := [*check_all(walked.world, broken=True), *walked.world.disobeyed]:

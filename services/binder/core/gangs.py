@@ -61,7 +61,7 @@ class InFlightGang:
     """One gang on its way. ``min_count``: so many members are to be bound, ``bound`` counts those that are.
 
     ``members``: those not settled yet, by uid, in order of preference. ``leaving``: how many of them are being given
-    up. ``probe``: whose Binding was sent last while nobody was bound. ``parts``: what its intent in etcd names, value
+    up. ``probe``: whose Binding was sent last. ``parts``: what its intent in etcd names, value
     by value (the first is the head's). ``unwritten``: unit keys of values that wait for their first transaction;
     ``changed``: indexes of parts that etcd does not show as they are.
     """

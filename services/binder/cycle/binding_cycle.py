@@ -90,7 +90,7 @@ class BindingCycle:
             binding = state.in_flight.get(uid)
             if binding is None or binding.stage is not Stage.COMMITTED or binding.withdrawing is not None:
                 continue
-            gang = state.gangs.get(binding.gang)
+            gang = state.gangs[binding.gang] if binding.gang else None
             if gang is not None and gang.short and not gang.bound:
                 continue  # it has just fallen below its minimum, and is looked at next
             if not self.may_go(binding):
@@ -101,9 +101,10 @@ class BindingCycle:
                 binding.bind_us = max(1, round((state.now - binding.arrived) * 1e6))
             self.line.sent(uid, binding.gang)
             self._state.stats.bindings += 1
-            if gang is not None and not gang.bound:
+            step = ""
+            if gang is not None:
+                step = "gang_next" if gang.bound else "gang_first"
                 gang.probe = uid
-            step = "" if gang is None else "gang_next" if gang.bound else "gang_first"
             state.emit(Bind(binding.attempts, binding.request(), binding.cause_id, step))
 
     def _at_once(self, key: str, most: int) -> int:
@@ -353,8 +354,8 @@ class BindingCycle:
 
     def settle(self, binding: InFlightBinding, outcome: Outcome, *, node: str = "", reason: str = "") -> None:
         """The end of a unit; of a member whose gang falls below its minimum by it, only with the others."""
-        gang = self._state.gangs.get(binding.gang)
-        if gang is None or outcome not in LET_GO or not gang.needs(binding):
+        gang = self._state.gangs[binding.gang] if binding.gang and outcome in LET_GO else None
+        if gang is None or not gang.needs(binding):
             self.end(binding, outcome, node=node, reason=reason)
             return
         if binding.stage is not Stage.COMMITTED:

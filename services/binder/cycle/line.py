@@ -45,7 +45,9 @@ class Line:
         """The unit whose turn it is; None: nobody waits, or no room. ``at_once``: Bindings a gang may have, of most."""
         if self.in_flight >= self._room:
             return None
-        gang = self._gang(now, at_once) if self._gangs else ""
+        if not self._gangs:
+            return self._pods.popleft() if self._pods else None
+        gang = self._gang(now, at_once)
         if self._pods and (not gang or not self._pod_went):
             self._pod_went = True
             return self._pods.popleft()
@@ -69,8 +71,7 @@ class Line:
     def answered(self, uid: str) -> None:
         """A Binding of the unit has its answer, or none will come."""
         self.in_flight -= 1
-        out = self._out.get(uid)
-        if not out:
+        if not self._out or (out := self._out.get(uid)) is None:
             return
         gang = out.pop(0)
         if not out:

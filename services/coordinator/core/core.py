@@ -35,6 +35,7 @@ from services.coordinator.core.events import (
     PlanFailed,
     PodFetched,
     PointerSeen,
+    QueueHistoryRead,
     RequestFailed,
     Tick,
     ViewAcked,
@@ -193,6 +194,8 @@ class Core:
             case ControlSeen():
                 self.takeover.listed("control")
                 self.control.seen(event)
+            case QueueHistoryRead():
+                self.queues.past.read(event.record, event.time, self.state.now)
             case NodesMeasured():
                 self.variants.measured(event.samples)
             case Tick():
@@ -225,8 +228,9 @@ class Core:
         if self.takeover.held:
             self.takeover.ask()
         self.ledger.step()
-        self.groups.step()
-        if self.cycle.finish():
+        if state.groups.touched or state.groups.members:
+            self.groups.step()
+        if self.cycle.finish() and (state.groups.touched or state.groups.members):
             self.groups.step()
         self.registry.push_views()
         self.requeuer.step()
@@ -238,7 +242,8 @@ class Core:
                 break
             if not self.cycle.finish():
                 break
-            self.groups.step()
+            if state.groups.touched or state.groups.members:
+                self.groups.step()
         if self.preemptor.searches and state.paused is None:
             self.preemptor.step()
         if state.paused is None:
@@ -263,7 +268,7 @@ class Core:
             self.cycle.current.deadline if self.cycle.current is not None else None,
             self.evaluation.wake_at() if self.variants.pointer is not None else None,
             self.reporter.wake_at(),
-            self.groups.wake_at(),
+            self.groups.wake_at() if state.groups.members else None,
             self.group_preemptor.wake_at() if state.paused is None else None,
             self.queues.wake_at() if state.started else None,
         ]

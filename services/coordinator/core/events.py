@@ -12,7 +12,7 @@ from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ClusterEvent
 from shared.model.pod import Pod
 from shared.wire.messages import Decisions, PlanResult, ViewAck
-from shared.wire.records import AgentRecord, Drained, Paused, PolicyPointer
+from shared.wire.records import AgentRecord, Drained, Paused, PolicyPointer, QueueHistoryRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,14 @@ class ControlSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueHistoryRead:
+    """Past use of queues as an earlier leader kept it. ``time``: when it was read, seconds since 1970."""
+
+    record: QueueHistoryRecord
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSample:
     """What one node used, ``age_s`` before this was posted."""
 
@@ -190,5 +198,6 @@ Event = (
     | PointerSeen
     | ControlSeen
     | NodesMeasured
+    | QueueHistoryRead
     | Tick
 )

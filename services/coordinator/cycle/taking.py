@@ -108,7 +108,8 @@ class Taker:
     def _take_alone(self, pod: Pod, taken: Taken) -> bool:
         """False: it waits for the next offer, this one is full."""
         state, constraints = self._state, self._state.constraints
-        unit = Unit(self.number(), (pod,), state.queue.entries[pod.uid].able_since)
+        self.units += 1
+        unit = Unit(self.units, (pod,), state.queue.entries[pod.uid].able_since)
         template = constraints.template(pod)
         judged = self._judge(pod, template)
         if judged.known.size_bytes > MAX_CLASS_BYTES:

@@ -12,6 +12,7 @@ Pods' writes never wait for these. What somebody else keeps overwriting is writt
 from __future__ import annotations
 
 import asyncio
+import heapq
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
@@ -41,6 +42,8 @@ REMEMBERED = 8_192
 
 CONTESTED_S, CONTESTED_TRIES = 5.0, 6
 """Saying again what was written already, because somebody overwrote it: after so long, doubling; so often at most."""
+
+NEVER = float("inf")
 
 MAX_MESSAGE_CHARS = 1024
 
@@ -86,7 +89,12 @@ class GroupWrites:
     _emit: Callable[[EmitEvent], None]
     _call_later: Callable[[float, Callable[[], None]], Cancellable] | None = None
     written: int = 0
-    _waiting: dict[str, TellPodGroup] = field(default_factory=dict)
+    _ready: dict[str, TellPodGroup] = field(default_factory=dict)
+    _later: dict[str, TellPodGroup] = field(default_factory=dict)
+    """Of groups that are out, or contested and at rest: filed anew when that is over."""
+    _rests: list[tuple[float, str]] = field(default_factory=list)
+    _resting: set[str] = field(default_factory=set)
+    """Those that stand in ``_rests``, once each."""
     _out: set[str] = field(default_factory=set)
     _told: OrderedDict[str, _Told] = field(default_factory=OrderedDict)
     _paused_until: float = 0.0
@@ -97,7 +105,7 @@ class GroupWrites:
     @property
     def waiting(self) -> int:
         """Groups whose news are not written yet."""
-        return len(self._waiting) + len(self._out)
+        return len(self._ready) + len(self._later) + len(self._out)
 
     def submit(self, work: TellPodGroup) -> None:
         """Say it when there is room; what the same group was to be told before is replaced."""
@@ -116,10 +124,7 @@ class GroupWrites:
         if not told.announced:
             told.announced = True
             self._emit(_event(work))
-        if patch_of(work, "") is None:
-            self._waiting.pop(key, None)
-            return
-        self._waiting[key] = work
+        self._file(key, work if patch_of(work, "") is not None else None)
         self._pump()
 
     def close(self) -> None:
@@ -130,26 +135,43 @@ class GroupWrites:
 
     # --- whose turn it is ---------------------------------------------------------------------------------------
 
+    def _file(self, key: str, work: TellPodGroup | None) -> None:
+        """Where the group's news belong; None: there are none any more."""
+        self._ready.pop(key, None)
+        self._later.pop(key, None)
+        told = self._told.get(key)
+        rests_until = told.again_at if told is not None else 0.0
+        if work is None or rests_until == NEVER:
+            return
+        if key in self._out:
+            self._later[key] = work
+        elif rests_until > self._clock():
+            self._later[key] = work
+            if key not in self._resting:
+                self._resting.add(key)
+                heapq.heappush(self._rests, (rests_until, key))
+        else:
+            self._ready[key] = work
+
     def _pump(self) -> None:
+        """Write what is ready, while there is room; come again when something will be."""
         if self._closed:
             return
-        now, due = self._clock(), float("inf")
+        now = self._clock()
         if now < self._paused_until:
             self._wake(self._paused_until - now)
             return
-        for key in list(self._waiting) if len(self._out) < IN_FLIGHT else ():
-            if key in self._out:
-                continue  # one write of a group at a time
-            told = self._told.get(key)
-            if told is not None and told.again_at > now:
-                due = min(due, told.again_at)
-                continue
-            if len(self._out) >= IN_FLIGHT:
-                break
+        while self._rests and self._rests[0][0] <= now:
+            key = heapq.heappop(self._rests)[1]
+            self._resting.discard(key)
+            if key in self._later:
+                self._file(key, self._later[key])
+        while self._ready and len(self._out) < IN_FLIGHT:
+            key = next(iter(self._ready))
             self._out.add(key)
-            self._start(self._write(self._waiting.pop(key)))
-        if due < float("inf"):
-            self._wake(due - now)
+            self._start(self._write(self._ready.pop(key)))
+        if self._rests:
+            self._wake(self._rests[0][0] - now)
 
     def _wake(self, after_s: float) -> None:
         if self._timer is not None:
@@ -163,19 +185,21 @@ class GroupWrites:
             await self._patch(work)
         except KubeRejected as error:
             if error.status == 429:
-                self._later(work, error.retry_after_s)
+                self._again(work, error.retry_after_s)
             else:
                 self._failures = 0
                 log.warning("pod_group_status_refused", pod_group=group.key, status=error.status, error=error)
         except KubeError as error:
             log.info("pod_group_status_failed", pod_group=group.key, error=error)
-            self._later(work, error.retry_after_s if isinstance(error, KubeUnknown) else None)
+            self._again(work, error.retry_after_s if isinstance(error, KubeUnknown) else None)
         else:
             self._failures = 0
             self.written += 1
             self._note(work)
         finally:
             self._out.discard(group.key)
+        if group.key in self._later:
+            self._file(group.key, self._later[group.key])
         self._pump()
 
     async def _patch(self, work: TellPodGroup) -> None:
@@ -196,12 +220,12 @@ class GroupWrites:
             else:
                 return
 
-    def _later(self, work: TellPodGroup, retry_after_s: float | None) -> None:
+    def _again(self, work: TellPodGroup, retry_after_s: float | None) -> None:
         """Again after a pause, unless there is something newer to say by then."""
         self._failures += 1
         pause_s = backoff_s(self._failures, first_s=PAUSE_S, most_s=MAX_PAUSE_S)
         self._paused_until = max(self._paused_until, self._clock() + max(pause_s, retry_after_s or 0.0))
-        self._waiting.setdefault(work.group.key, work)
+        self._later.setdefault(work.group.key, work)
 
     def _note(self, work: TellPodGroup) -> None:
         told = self._told.get(work.group.key)
@@ -210,7 +234,7 @@ class GroupWrites:
         told.writes += 1
         told.again_at = self._clock() + CONTESTED_S * 2.0 ** (told.writes - 1)
         if told.writes == CONTESTED_TRIES:
-            told.again_at = float("inf")
+            told.again_at = NEVER
             log.warning("pod_group_contested", pod_group=work.group.key, remedy="find who else writes its status")
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from services.coordinator.core.state import State
+from services.coordinator.queues.past_use import PastUse
 from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
 from services.coordinator.status.groups import GroupReporter
@@ -46,6 +47,7 @@ class QueueKeeper:
         self._status = status
         self._reclaimer = reclaimer
         self._history_at = 0.0
+        self.past = PastUse(state)
 
     def change(self, name: str, queue: Queue | None) -> None:
         """A Queue object came, changed or went. A change of its status alone is none."""
@@ -74,6 +76,7 @@ class QueueKeeper:
         self._measure()
         if state.now >= self._history_at + HISTORY_S:
             self._history_at = state.now
+            self.past.resume()
             tree.advance(state.now)
             queue.labelled = any(name for name in tree.lines if name not in tree.queues)
         tree.front()

@@ -1,16 +1,16 @@
-"""Takes back what was borrowed: who may ask, whom it costs (``scheduling/queues/reclaim.py``), and when it is over.
+"""Takes back what was borrowed: who may ask, whom it costs (``shared/scheduling/queues/reclaim.py``), when it is over.
 
     a unit that a limit holds back --reserved: it counts already--> evictions --all gone--> it goes before all others
     a pod that no node takes --the node where the fewest must go--> nominated, as in any preemption
     a limit below what is used --> evictions in proportion
 
-One attempt at a time per queue, a few dry runs per turn. What the binder does with an eviction is told by the
-preemptor; victims that stay (a budget, an error) end the attempt, and it is made again after a while.
+One attempt at a time per queue, a few dry runs per turn. What the binder did with an eviction is noted with all other
+nominations; victims that stay (a budget, an error) end the attempt, and it is made again after a while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from services.coordinator.binding.plans import Ledger
@@ -137,8 +137,11 @@ class Reclaimer:
             enough = self._fits(pod, node)
             if enough is None:
                 continue
-            on_node = frozenset(state.cluster.index.uids_on(node))
-            found = reclaim(tree, unit, state.now, enough=enough, waited_s=waited_s, among=_of(on_node))
+            on_node = state.cluster.index.uids_on(node)
+            found = reclaim(
+                tree, unit, state.now, enough=enough, waited_s=waited_s,
+                among=_one_of(on_node),
+            )  # fmt: skip
             if found.victims and (best is None or len(found.victims) < best[0]):
                 best = len(found.victims), node, found.victims
         if best is None:
@@ -235,6 +238,5 @@ class Reclaimer:
         return pod is not None and pod.terminating
 
 
-def _of(uids: Collection[str]) -> Callable[[Charge], bool]:
-    """Whether a charge is of one of these pods."""
+def _one_of(uids: Container[str]) -> Callable[[Charge], bool]:
     return lambda charge: charge.uid in uids

@@ -38,7 +38,7 @@ MAX_BACKOFF_S = 30.0
 HEALTHY_AFTER_S = 30.0
 """A watch that held so long resets the backoff of lists."""
 
-UNSERVED_RETRY_S = 30.0
+UNSERVED_RETRY_S = 5.0
 """How often an optional kind that was refused (403) or is not served (404) is asked for again."""
 
 

@@ -1,4 +1,4 @@
-"""What must hold between the sums of a tree of queues, its lines, units and pods; each line names what is broken."""
+"""What must hold between the sums of a tree of queues, its lines, its units and its pods; a line per broken one."""
 
 from __future__ import annotations
 

@@ -13,16 +13,17 @@ from typing import Any
 from tests.scenarios.invariants import node_of, phase_of
 from tests.scenarios.world import MERGE, PODS, Json, World
 
-Case = Callable[["Corner"], Awaitable[None]]
+Case = Callable[[Any], Awaitable[None]]
 TOGETHER_S = 20.0
 """Within so long a gang that fits is bound: a bound for a loaded machine, nothing that a case is about."""
 STILL_S = 1.5
 """So long nothing must happen."""
 
 
-async def all_of(cluster: World, *cases: Case) -> None:
-    """Each case in a corner of its own, all at once; all failures together."""
-    corners = [Corner(cluster, case.__name__.removeprefix("a_").replace("_", "-")[:40].rstrip("-")) for case in cases]
+async def all_of(cluster: World, *cases: Case, corner: type[Corner] | None = None) -> None:
+    """Each case in a corner of its own, all at once; all failures together. ``corner``: of this kind."""
+    kind = corner or Corner
+    corners = [kind(cluster, case.__name__.removeprefix("a_").replace("_", "-")[:40].rstrip("-")) for case in cases]
     found = await asyncio.gather(
         *(case(corner) for case, corner in zip(cases, corners, strict=True)), return_exceptions=True
     )

@@ -12,7 +12,7 @@ import pytest
 
 from tests.scenarios.groups.corner import TOGETHER_S, Corner, all_of, priority_classes, release
 from tests.scenarios.invariants import bound_not_ours, evicted, unjust_evictions
-from tests.scenarios.world import PODS, World, length, world
+from tests.scenarios.world import FULL, PODS, World, length, world
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -146,9 +146,54 @@ async def a_preemptor_is_woken_when_its_victims_are_gone(corner: Corner) -> None
     await corner.all_bound(names, "nothing else happened", within_s=OTHERS_WAIT_S)
 
 
+async def a_refused_unit_backs_off_alone(corner: Corner) -> None:
+    """KAI #2074: a job whose Binding a webhook refuses wins every cycle and starves the others. A lone pod is refused
+    fifty times, a member of a gang three times."""
+    await corner.nodes(1, cpu="16")
+    refused = corner.full("refused")
+    await corner.cluster.faults(
+        *(
+            {"kind": "forbid", "method": "POST", "path": f"/pods/{name}/binding$", "count": count}
+            for name, count in ((refused, 50), (corner.full("g-1"), 3))
+        )
+    )
+    await corner.pod("refused")
+    names = await corner.gang("g", 3)
+    for number in range(3):
+        others = [*await corner.gang(f"other{number}", 2, cpu="500m"), await corner.pod(f"lone-{number}", cpu="500m")]
+        await corner.all_bound(others, "others do not wait for it", within_s=OTHERS_WAIT_S)
+        await corner.delete(*others)
+    await corner.all_bound(names, "the gang is whole when nobody refuses its member", within_s=25)
+    await corner.cluster.fault_met(50)
+    if FULL:
+        await corner.until(lambda: corner.bound([refused]), "the fiftieth refusal was the last", within_s=600)
+    await corner.cluster.faults()
+    await corner.all_bound([refused], "nobody refuses it any more", within_s=30)
+
+
+async def rival_takes(cluster: World, pod: str, node: str) -> None:
+    """Another scheduler binds its pod, without asking anybody."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    await cluster.create(f"{PODS}/{pod}/binding", "Binding", pod, target=target)
+
+
+async def two_schedulers_on_one_node_never_overcommit_it(corner: Corner) -> None:
+    """KAI #1454: pods end in OutOfcpu. What the other one has bound counts from the moment that the API shows it; a
+    gang that was to go there goes elsewhere, whole."""
+    cluster, nodes = corner.cluster, await corner.nodes(4, cpu="2")
+    for turn in range(int(length(short=3, full=20))):
+        rivals = await corner.pods(f"rival-{turn}", 2, cpu="1500m", schedulerName="rival")
+        for rival, node in zip(rivals, nodes[turn % 2 :: 2], strict=True):
+            await rival_takes(cluster, rival, node)
+        names = await corner.gang(f"g{turn}", 4)
+        await corner.all_bound(names, "the gang runs on what is left")
+        assert not corner.domains(names) & corner.domains(rivals)
+        await corner.delete(*names, *rivals)
+        await corner.until(lambda gone=(*names, *rivals): not set(gone) & cluster.pods.keys(), "all have left")
+
+
 async def test_what_users_complain_of_does_not_happen(tmp_path: Path) -> None:
-    flags = ["--simulate", "--kubernetes", "1.37"]
-    async with world(tmp_path, agents=2, twin_flags=flags, but=[unjust_evictions]) as cluster:
+    async with world(tmp_path, agents=2, but=[bound_not_ours, unjust_evictions]) as cluster:
         await priority_classes(cluster, low=10, middle=500, high=1000)
         await all_of(
             cluster,
@@ -159,85 +204,29 @@ async def test_what_users_complain_of_does_not_happen(tmp_path: Path) -> None:
             groups_that_arrive_interleaved_do_not_deadlock,
             a_member_created_again_below_the_minimum_runs,
             a_preemptor_is_woken_when_its_victims_are_gone,
+            a_refused_unit_backs_off_alone,
+            two_schedulers_on_one_node_never_overcommit_it,
         )
     victims = [entry.name for entry in evicted(cluster.history).values()]
     assert len(victims) == len(set(victims)) == 6, victims
 
 
-async def a_refused_unit_backs_off_alone(corner: Corner) -> None:
-    """KAI #2074: a job whose Binding a webhook refuses wins every cycle and starves the others."""
-    await corner.nodes(1, cpu="8")
-    refused = corner.full("refused")
-    rule = {"kind": "forbid", "method": "POST", "path": f"/pods/{refused}/binding$", "count": 50}
-    await corner.cluster.faults(rule)
-    await corner.pod("refused")
-    await corner.cluster.fault_met(50)
-    for number in range(3):
-        others = [*await corner.gang(f"g{number}", 2, cpu="500m"), await corner.pod(f"lone-{number}", cpu="500m")]
-        await corner.all_bound(others, "others do not wait for it", within_s=OTHERS_WAIT_S)
-        await corner.delete(*others)
-    assert not corner.bound([refused])
-    await corner.cluster.faults()
-    await corner.all_bound([refused], "nobody refuses it any more", within_s=30)
-
-
-async def test_a_unit_whose_binding_is_refused_holds_nobody_up(tmp_path: Path) -> None:
-    async with world(tmp_path, agents=2) as cluster:
-        await all_of(cluster, a_refused_unit_backs_off_alone)
-        corner = Corner(cluster, "gang")
-        await corner.nodes(1, cpu="8")
-        refused = corner.full("g-1")
-        rule = {"kind": "forbid", "method": "POST", "path": f"/pods/{refused}/binding$", "count": 3}
-        await cluster.faults(rule)
-        names = await corner.gang("g", 3)
-        await cluster.fault_met(3)
-        others = await corner.gang("other", 3)
-        await corner.all_bound(others, "another gang does not wait for it", within_s=OTHERS_WAIT_S)
-        await cluster.faults()
-        await corner.all_bound(names, "the gang is whole when nobody refuses its member", within_s=25)
-
-
-async def rival_takes(cluster: World, pod: str, node: str) -> None:
-    """Another scheduler binds its pod, without asking anybody."""
-    target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    await cluster.create(f"{PODS}/{pod}/binding", "Binding", pod, target=target)
-
-
-async def test_two_schedulers_on_one_node_never_overcommit_it(tmp_path: Path) -> None:
-    """KAI #1454: pods end in OutOfcpu. What the other one has bound counts from the moment that the API shows it; a
-    gang that was to go there goes elsewhere, whole."""
-    async with world(tmp_path, agents=2, but=[bound_not_ours]) as cluster:
-        corner = Corner(cluster, "shared")
-        nodes = await corner.nodes(4, cpu="2")
-        for turn in range(int(length(short=3, full=20))):
-            rivals = await corner.pods(f"rival-{turn}", 2, cpu="1500m", schedulerName="rival")
-            for rival, node in zip(rivals, nodes[turn % 2 :: 2], strict=True):
-                await rival_takes(cluster, rival, node)
-            names = await corner.gang(f"g{turn}", 4)
-            await corner.all_bound(names, "the gang runs on what is left")
-            assert not corner.domains(names) & corner.domains(rivals)
-            await corner.delete(*names, *rivals)
-            await corner.until(lambda gone=(*names, *rivals): not set(gone) & cluster.pods.keys(), "all have left")
-
-
-@pytest.mark.parametrize("what", ["coordinator", "binder"])
-async def test_all_of_a_service_dead_takes_nothing_else_down(tmp_path: Path, what: str) -> None:
+async def test_all_of_a_service_dead_takes_nothing_else_down(tmp_path: Path) -> None:
     """KAI #227, #1634: the scheduler runs out of memory and takes the cluster with it. Here pods are still taken, those
     that run go on, and what came meanwhile is placed whole afterwards."""
     async with world(tmp_path, agents=2) as cluster:
-        corner = Corner(cluster, "dead")
-        await corner.nodes(2)
-        before = await corner.gang("before", 3)
-        await corner.all_bound(before)
-        for name, running in cluster.mesh.services.items():
-            if name.startswith(what):
+        for what in ("coordinator", "binder"):
+            corner = Corner(cluster, f"dead-{what}")
+            await corner.nodes(2)
+            before = await corner.gang("before", 3)
+            await corner.all_bound(before)
+            services = [running for name, running in cluster.mesh.services.items() if name.startswith(what)]
+            for running in services:
                 running.may_start.clear()
-                running.ended.clear()
-                cluster.mesh.kill(name)
-        names = await corner.gang("during", 4)
-        await corner.none_bound(names, for_s=0.5)
-        assert len(corner.bound(before)) == 3
-        for name, running in cluster.mesh.services.items():
-            if name.startswith(what):
+                cluster.mesh.kill(running.name)
+            names = await corner.gang("during", 4)
+            await corner.none_bound(names, for_s=0.5)
+            assert len(corner.bound(before)) == 3
+            for running in services:
                 running.may_start.set()
-        await corner.all_bound(names, "the gang that came meanwhile runs", within_s=TOGETHER_S)
+            await corner.all_bound(names, "the gang that came meanwhile runs", within_s=TOGETHER_S)

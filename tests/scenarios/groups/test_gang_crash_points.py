@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 RECOVERY_S = 30.0
 
-BINDER_STEPS = [("after_gang_head", 2), ("after_gang_first_bind", 2), ("before_gang_next_bind@30", 64)]
-COORDINATOR_STEPS = [("before_gang_plan", 64), ("after_gang_plan", 2)]
+BINDER_STEPS = [("after_gang_first_bind", 2), ("before_gang_next_bind@30", 64)]
+COORDINATOR_STEPS = [("after_gang_plan", 64)]
 VICTIMS_STEPS = [("binder", "before_evict@2"), ("coordinator", "after_victims_plan")]
 if FULL:
     names = ["before_gang_head", "after_gang_head", "before_gang_first_bind", "after_gang_first_bind",
@@ -83,35 +83,28 @@ async def crash_at(cluster: World, corner: Corner, service: str, failpoint: str,
         await cluster.mesh.services[armed].ready.wait()
 
 
-async def test_a_gang_is_whole_after_its_binder_died_at_any_step(tmp_path: Path) -> None:
+async def test_a_gang_is_whole_after_a_death_at_any_step_of_its_commit(tmp_path: Path) -> None:
+    steps = [("binder", *step) for step in BINDER_STEPS] + [("coordinator", *step) for step in COORDINATOR_STEPS]
     async with world(tmp_path, agents=2) as cluster:
-        for number, (failpoint, size) in enumerate(BINDER_STEPS):
+        for number, (service, failpoint, size) in enumerate(steps):
             corner = Corner(cluster, f"step-{number}")
             await corner.nodes(8)
-            await crash_at(cluster, corner, "binder", failpoint, size)
+            await crash_at(cluster, corner, service, failpoint, size)
 
 
-async def test_a_gang_is_whole_after_its_coordinator_died_at_any_step(tmp_path: Path) -> None:
-    async with world(tmp_path, agents=2) as cluster:
-        for number, (failpoint, size) in enumerate(COORDINATOR_STEPS):
-            corner = Corner(cluster, f"step-{number}")
-            await corner.nodes(8)
-            await crash_at(cluster, corner, "coordinator", failpoint, size)
-
-
-@pytest.mark.parametrize(("service", "failpoint"), VICTIMS_STEPS)
-async def test_a_preemption_by_a_group_is_finished_after_a_death_and_costs_no_more(
-    tmp_path: Path, service: str, failpoint: str
-) -> None:
+async def test_a_preemption_by_a_group_is_finished_after_a_death_and_costs_no_more(tmp_path: Path) -> None:
     flags = ["--simulate", "--kubernetes", "1.37"]
     async with world(tmp_path, agents=2, twin_flags=flags, but=[unjust_evictions]) as cluster:
         await priority_classes(cluster, low=10, high=1000)
-        corner = Corner(cluster, "preempt")
-        await corner.nodes(4, cpu="1")
-        lows = await corner.pods("low", 4, priorityClassName="low")
-        await corner.all_bound(lows)
-        armed = await lead_armed(cluster, service, failpoint)
-        names = await corner.gang("g", 3, priorityClassName="high")
-        await died(cluster, armed)
-        await corner.all_bound(names, "the group has its places", within_s=RECOVERY_S)
-    assert evictions_above(cluster.history, 3) == []
+        for number, (service, failpoint) in enumerate(VICTIMS_STEPS):
+            corner = Corner(cluster, f"preempt-{number}")
+            await corner.nodes(4, cpu="1")
+            lows = await corner.pods("low", 4, priorityClassName="low")
+            await corner.all_bound(lows)
+            armed = await lead_armed(cluster, service, failpoint)
+            names = await corner.gang("g", 3, priorityClassName="high")
+            await died(cluster, armed)
+            await corner.all_bound(names, "the group has its places", within_s=RECOVERY_S)
+            async with asyncio.timeout(START_S):
+                await cluster.mesh.services[armed].ready.wait()
+    assert evictions_above(cluster.history, 3 * len(VICTIMS_STEPS)) == []

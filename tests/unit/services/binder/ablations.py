@@ -15,6 +15,7 @@ from services.binder.cycle import binding_cycle, check
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Batch, Committer, Diagnosis
 from services.binder.cycle.gang_cycle import GangCycle
+from services.binder.cycle.line import Line
 from shared.ports import Compare
 from shared.wire.messages import Outcome
 
@@ -89,6 +90,22 @@ def without_the_minimum(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InFlightGang, "short", property(lambda _: False))
     patch.setattr(InFlightGang, "needs", lambda *_: False)
     patch.setattr(GangCycle, "_enough", lambda *_: True)
+
+
+def without_rewriting(patch: pytest.MonkeyPatch) -> None:
+    """A gang's intent goes on naming members that were given back."""
+    patch.setattr(GangCycle, "_rewrite", lambda _, gang: gang.changed.clear())
+
+
+def without_the_gate(patch: pytest.MonkeyPatch) -> None:
+    """Members are bound as each can be, though the others may have to wait."""
+    patch.setattr(GangCycle, "_enough", lambda *_: True)
+
+
+def with_one_line_for_all(patch: pytest.MonkeyPatch) -> None:
+    """First come, first served, members of gangs too."""
+    add = Line.add
+    patch.setattr(Line, "add", lambda line, uid, _: add(line, uid, ""))
 
 
 def without_marking(patch: pytest.MonkeyPatch) -> None:

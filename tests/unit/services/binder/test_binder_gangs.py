@@ -12,6 +12,7 @@ from shared.errors import InvalidTransition
 from shared.runtime.process.failpoints import Failpoints
 from shared.wire.messages import Gang, Outcome, PlacementResult
 from tests.builders import make_pod
+from tests.unit.services.binder.ablations import without_rewriting
 from tests.unit.services.binder.binder_checks import at_rest, check_all
 from tests.unit.services.binder.binder_world import Binder, World, make_world
 
@@ -318,7 +319,8 @@ def test_a_member_refused_for_good_ends_alone_and_leaves_the_intent() -> None:
     assert outcomes(binder, request) == [Outcome.REFUSED] + [Outcome.BOUND] * 3
 
 
-def test_a_member_given_back_can_be_planned_anew_while_its_gang_goes_on() -> None:
+def planned_anew() -> list[str]:
+    """A member is refused and given back; while its gang goes on, its pod is planned alone."""
     world, binder = four()
     world.send(binder, world.gang(*FOUR, at_least=3))
     world.run(binder, Commit)
@@ -326,11 +328,22 @@ def test_a_member_given_back_can_be_planned_anew_while_its_gang_goes_on() -> Non
     world.run(binder, Bind)
     world.kube.refuse_with.clear()
     again = world.send(binder, world.plan(("p0", "n1")))
+    found: list[str] = []
     while any(isinstance(effect, Commit) for effect in binder.effects):
         world.run(binder, Commit)
-        assert check_all(world) == []
-    at_rest(world, binder)
+        found += check_all(world)
+    world.settle(binder)
     assert outcomes(binder, again) == [Outcome.BOUND]
+    return found + check_all(world, binder)
+
+
+def test_a_member_given_back_can_be_planned_anew_while_its_gang_goes_on() -> None:
+    assert planned_anew() == []
+
+
+def test_ablation_without_rewriting_the_intent_two_of_them_name_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_rewriting(monkeypatch)
+    assert planned_anew()[0].startswith("I1: two live intents name")
 
 
 def test_once_somebody_is_bound_the_others_go_on_below_the_minimum() -> None:

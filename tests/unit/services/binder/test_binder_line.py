@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from services.binder.core.instructions import Bind, Commit
 from services.binder.core.state import CoreSettings
 from services.binder.cycle.line import SLICE_S, Line
+from tests.unit.services.binder.ablations import with_one_line_for_all
 from tests.unit.services.binder.binder_checks import at_rest
 from tests.unit.services.binder.binder_world import make_world
 
@@ -93,14 +96,24 @@ def test_with_room_for_one_everybody_has_a_turn() -> None:
     assert line.in_flight == 0
 
 
-def test_a_gang_whose_webhook_hangs_does_not_hold_up_a_lone_pod() -> None:
-    world = make_world(nodes=4, pods=60, node_cpu="100", settings=CoreSettings(validate=True, max_bindings=8))
+def last_sent_beside_a_hanging_gang() -> str:
+    """A gang's first member is bound, then the API server answers nothing; a lone pod is planned. Who is sent last?"""
+    world = make_world(nodes=4, pods=60, node_cpu="100", settings=CoreSettings(max_bindings=8))
     binder = world.start_binder()
     world.send(binder, world.gang(*((f"p{n}", f"n{n % 4}") for n in range(59)), at_least=2))
     world.run(binder, Commit)
-    world.run(binder, Bind)  # the first member is bound, from now on the API server does not answer
-    assert sum(isinstance(effect, Bind) for effect in binder.effects) == 4
+    world.run(binder, Bind)
     world.send(binder, world.plan(("p59", "n0")))
     world.run(binder, Commit)
-    assert [e.request.name for e in binder.effects if isinstance(e, Bind)][-1] == "p59"
+    sent = [effect.request.name for effect in binder.effects if isinstance(effect, Bind)][-1]
     at_rest(world, binder)
+    return sent
+
+
+def test_a_gang_whose_webhook_hangs_does_not_hold_up_a_lone_pod() -> None:
+    assert last_sent_beside_a_hanging_gang() == "p59"
+
+
+def test_ablation_with_one_line_for_all_a_lone_pod_waits_for_the_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_one_line_for_all(monkeypatch)
+    assert last_sent_beside_a_hanging_gang() != "p59"

@@ -18,7 +18,7 @@ from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Gang, Outcome, Placement, Plan
 from shared.wire.records import Intent, IntentPod
 from tests.builders import make_node, make_pod
-from tests.unit.services.binder.ablations import without_the_check
+from tests.unit.services.binder.ablations import without_the_check, without_the_gate
 
 CLAIM = Claim("default/data", uid="uid-c", class_name="slow", storage_bytes=10, resource_version="7")
 SLOW = StorageClass("slow", provisioner="disks.example", delayed=True)
@@ -227,14 +227,18 @@ def test_without_the_wait_a_unit_that_waits_for_its_claim_is_withdrawn() -> None
     assert marks(told)
 
 
-def test_no_member_of_a_gang_is_bound_before_the_minimum_has_its_volumes() -> None:
+def gang_with_a_claim() -> tuple[BinderCore, list[Instruction]]:
+    """A gang of two that needs both; the first has to wait for its volume. What follows until it is committed."""
     core = binder(ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM))
     core.handle(PodUpserted(make_pod("b").cpu("1").pod()), 0.5)
     placements = [Placement(1, "uid-a", "default", "a", "1", "n0"), Placement(2, "uid-b", "default", "b", "1", "n0")]
-    gang = Gang(3, "podgroup:default/g", [1, 2], 2)
-    told = core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, placements, [], [gang])), 1.0)
-    [commit] = [i for i in told if isinstance(i, Commit)]
-    told = core.handle(Committed(commit.batch, 9), 1.1)
+    plan = Plan(VERSION, 1, 0, 3, 1, placements, [], [Gang(3, "podgroup:default/g", [1, 2], 2)])
+    [commit] = [i for i in core.handle(PlanReceived(1, plan), 1.0) if isinstance(i, Commit)]
+    return core, core.handle(Committed(commit.batch, 9), 1.1)
+
+
+def test_no_member_of_a_gang_is_bound_before_the_minimum_has_its_volumes() -> None:
+    core, told = gang_with_a_claim()
     assert [type(i) for i in told] == [PatchObject]
     volume = PersistentVolume("pv", class_name="slow", claim=("default/data", "uid-c"))
     bound = replace(CLAIM, selected_node="n0", volume_name="pv", bind_completed=True)
@@ -242,18 +246,13 @@ def test_no_member_of_a_gang_is_bound_before_the_minimum_has_its_volumes() -> No
     assert [i.request.name for i in told if isinstance(i, Bind)] == ["a"]
 
 
+def test_ablation_without_the_gate_a_member_is_bound_before_the_others_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_the_gate(monkeypatch)
+    assert [i.request.name for i in gang_with_a_claim()[1] if isinstance(i, Bind)] == ["b"]
+
+
 def test_a_gang_whose_volumes_do_not_come_in_time_is_given_back_whole() -> None:
-    core = binder(ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM))
-    core.handle(PodUpserted(make_pod("b").cpu("1").pod()), 0.5)
-    placements = [Placement(1, "uid-a", "default", "a", "1", "n0"), Placement(2, "uid-b", "default", "b", "1", "n0")]
-    gang = Gang(3, "podgroup:default/g", [1, 2], 2)
-    [commit] = [
-        i
-        for i in core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, placements, [], [gang])), 1.0)
-        if isinstance(i, Commit)
-    ]
-    core.handle(Committed(commit.batch, 9), 1.1)
-    sent = []
+    core, sent = gang_with_a_claim()
     while core.state.in_flight:
         assert core.wake_at is not None
         sent += core.handle_all((), core.wake_at)

@@ -7,11 +7,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from services.coordinator.core.events import QueueHistoryRead
 from services.coordinator.core.instructions import PatchCondition, TellQueue
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.places import Place
+from shared.wire.records import QueueHistoryRecord
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 
@@ -308,3 +310,20 @@ def test_a_status_that_is_shown_is_not_written_again() -> None:
     put(scene, replace(Queue("a"), written=replace(tell.status)))
     scene.run(until_s=60)
     assert len(scene.of(TellQueue)) == 1
+
+
+def test_past_use_is_gone_on_from_when_its_queue_is_seen() -> None:
+    scene = scene_with(Queue("b"))
+    kept = QueueHistoryRecord(time=1_000, past={"a": {"cpu": 8_000_000}}, term=3)
+    scene.inbox.append(QueueHistoryRead(kept, 1_050))
+    scene.run(until_s=5)
+    assert scene.core.queues.past.record(1_055).past == kept.past
+    put(scene, Queue("a", half_life_s=50.0))
+    scene.run(until_s=2)
+    past = scene.core.state.queues.history.past["a"]["cpu"]
+    assert 3_500_000 < past < 4_000_000
+    add(scene, "a", "a0")
+    add(scene, "b", "b0", "b1", "b2")
+    scene.run(batch=100)
+    assert bound(scene)[:3] == ["b0", "b1", "b2"]
+    assert scene.core.queues.past.record(1_060).past["a"]["cpu"] == scene.core.state.queues.history.past["a"]["cpu"]

@@ -46,12 +46,10 @@ class GroupHistory(History):
             "create", "PodGroup", {"apiVersion": version, "metadata": meta, "spec": {"minMember": minimum}}
         )
 
-    def told_broken(self, name: str = "g") -> GroupHistory:
-        """The group's condition says that its minimum cannot be met any more."""
-        group = json.loads(json.dumps(self.objects["PodGroup", name]))
-        condition = {"type": "PodGroupInitiallyScheduled", "status": "False", "reason": "GangBroken", "message": "m"}
-        group["status"] = {"conditions": [condition]}
-        return self.write("patch", "PodGroup", group)
+    def refused(self, name: str) -> GroupHistory:
+        """The pod's condition says that the API server did not take its Binding."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": "a webhook"}
+        return self.changed(name, lambda pod: pod["status"].update(conditions=[condition]))
 
     def members(self, *names: str, group: str = "g", labels: dict[str, str] | None = None, **spec: Any) -> GroupHistory:
         """Pods of a native group."""

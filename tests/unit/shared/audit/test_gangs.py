@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.audit.gangs import BINDING_S
+from shared.audit.groups import TIMEOUT_S
 from tests.unit.shared.audit.group_history import ROOM, GroupHistory
 
 LATE_S = BINDING_S + 1
@@ -111,15 +112,23 @@ def test_a_gang_that_somebody_else_broke_is_broken_and_no_violation(what):
     assert (units.gangs_partial, units.gangs_broken) == (0, 1)
 
 
-def test_a_gang_whose_condition_says_that_it_is_broken_is_no_violation():
-    history = gang().bound(["a"]).told_broken()
-    history.unschedulable("b").wait(LATE_S)
+def test_a_gang_whose_last_members_binding_is_refused_is_broken():
+    history = gang().bound(["a"]).refused("b")
+    history.wait(LATE_S)
     assert (history.report().units.gangs_partial, history.report().units.gangs_broken) == (0, 1)
+
+
+def test_one_refused_binding_does_not_excuse_two_missing_members():
+    history = gang(3, "a", "b", "c").bound(["a"]).refused("b")
+    history.unschedulable("c").wait(LATE_S)
+    assert history.report().units.gangs_partial == 1
 
 
 def test_a_broken_gang_whose_members_are_to_leave_and_stay_is_a_violation():
     history = gang(annotations={"conclave.io/gang-broken": "evict"}).bound(["a"])
     history.gone("Pod", "b").wait(LATE_S)
+    assert history.report().units.gangs_partial == 0
+    history.wait(TIMEOUT_S).phase("a", "Running")
     assert history.report().units.gangs_partial == 1
 
 

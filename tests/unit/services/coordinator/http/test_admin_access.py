@@ -17,7 +17,9 @@ from shared.adapters.peers.credentials import TokenFile
 from shared.adapters.peers.identity import identity_of
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
+from shared.runtime.http import admin
 from shared.runtime.http.callers import PROXIED, VOUCHED, Caller, Role, caller_of, check_role
+from shared.runtime.http.limits import Rate
 from shared.runtime.http.routes import Route
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.admin import read_audit
@@ -50,7 +52,10 @@ async def status_of(world: ApiWorld, route: Route, role: str | None, at: str = "
         return response.status, "" if response.status == 200 else (await response.json())["code"]
 
 
-async def test_every_route_asks_for_a_credential_and_its_role(tmp_path: Path) -> None:
+async def test_every_route_asks_for_a_credential_and_its_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "READS", Rate(1e9, 1e9))  # all routes together cost more than one caller may have
     async with api_world(tmp_path) as world:
         for route in ROUTES:
             assert await status_of(world, route, None) == (401, "unauthenticated"), route.name

@@ -244,6 +244,16 @@ async def test_it_does_not_fight_another_writer_for_ever() -> None:
     assert len(desk.server.patches) == CONTESTED_TRIES + 1
 
 
+async def test_what_is_contested_rests_once_however_often_it_is_told() -> None:
+    desk = Desk()
+    for _ in range(100):
+        await desk.tell(group(), WAITS)
+    assert len(desk.writes._rests) == 1
+    await desk.tell(group(), DONE)  # other news do not rest
+    assert len(desk.server.patches) == 2
+    assert desk.writes.waiting == 0
+
+
 async def test_without_the_pause_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation of the test above."""
     monkeypatch.setattr(GroupWrites, "_note", lambda self, work: None)
