@@ -65,6 +65,13 @@ def group_lines(answer: Json) -> Iterator[str]:
         for one in failing["helps"]:
             lets_in = "" if one["lets_in"] is None else f" (lets in {one['lets_in']} of {one['of']})"
             yield f"      would help: {one['text']}{lets_in}"
+    if answer.get("domains"):
+        fits = ", ".join(f"{one['value']} {one['members']}" for one in answer["domains"])
+        yield f"  room       members that each domain would take: {fits}"
+    preemption = answer.get("preemption")
+    if preemption:
+        broken = f"; below their minimum then: {', '.join(preemption['broken'])}" if preemption["broken"] else ""
+        yield f"  preemption {preemption['summary']}{broken}"
     placed = [member for member in answer["members"] if not member["message"]]
     for member in placed[:NODES_SHOWN]:
         where = f" -> {member['node']}" if member["node"] else ""

@@ -19,6 +19,7 @@ from services.coordinator.inspect.units import PLACING, RUNNING, GroupFacts, in_
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source
 from shared.scheduling.cycle.feasibility import failure_message
+from shared.scheduling.explain.group_room import DomainFit, GroupVictims, domain_fits, group_victims
 from shared.scheduling.groups.placing import Attempt, try_group
 
 MEMBERS_SHOWN = 500
@@ -48,7 +49,9 @@ class Failing(Struct, frozen=True, kw_only=True):
 class GroupExplained(Struct, frozen=True, kw_only=True):
     """``bound`` members stand, ``fits`` more would find a node now; both together against ``min_count``. ``reached``:
     the group would be placed if it were tried now; ``reordered``: only in another order of its members than
-    kube-scheduler's. ``blocked``: the quota that holds it back. ``members``: those that fail first; 500 at most."""
+    kube-scheduler's. ``blocked``: the quota that holds it back. ``members``: those that fail first; 500 at most.
+    ``domains``: of its topology label, with how many members each would take. ``preemption``: of a gang that does not
+    fit, whom it would evict."""
 
     unit: str
     phase: str
@@ -66,6 +69,8 @@ class GroupExplained(Struct, frozen=True, kw_only=True):
     domain: str
     failing: list[Failing]
     members: list[MemberExplained]
+    domains: list[DomainFit] = []
+    preemption: GroupVictims | None = None
 
 
 def explain_group(core: Core, namespace: str, name: str) -> GroupExplained | None:
@@ -76,7 +81,9 @@ def explain_group(core: Core, namespace: str, name: str) -> GroupExplained | Non
     members = core.state.groups.members.get(facts.key)
     pending = [pod for pod in members.pending.values() if pod.uid not in members.away] if members is not None else []
     pending.sort(key=lambda pod: (-pod.priority, pod.created, pod.name))
-    attempt = _attempt(core, facts, pending)
+    bound = [pod for one in facts.members if (pod := core.state.cluster.index.get(one.uid)) is not None]
+    group = facts.group or PodGroup(facts.key, Source(facts.source), facts.namespace, facts.name)
+    attempt = try_group(core.state.cluster, core.state.feasibility, group, pending, bound)
     reason, message = why(facts)
     held = tree_of(core).held(facts.key)
     return GroupExplained(
@@ -96,6 +103,8 @@ def explain_group(core: Core, namespace: str, name: str) -> GroupExplained | Non
         domain=attempt.domain or facts.domain,
         failing=_failing(core, pending, attempt),
         members=_members(facts, attempt),
+        domains=domain_fits(core.state.cluster, core.state.feasibility, group, pending, bound),
+        preemption=_preemption(core, group, attempt, pending, bound),
     )
 
 
@@ -114,12 +123,16 @@ def member_of(core: Core, pod: Pod) -> dict[str, object] | None:
     }  # fmt: skip
 
 
-def _attempt(core: Core, facts: GroupFacts, pending: list[Pod]) -> Attempt:
-    """All pending members on the cluster as it stands, members that stand counted."""
+def _preemption(
+    core: Core, group: PodGroup, attempt: Attempt, pending: list[Pod], bound: list[Pod]
+) -> GroupVictims | None:
+    """Whom it would evict; None of a group that would be placed, or is not complete."""
     state = core.state
-    group = facts.group or PodGroup(facts.key, Source(facts.source), facts.namespace, facts.name)
-    bound = [pod for one in facts.members if (pod := state.cluster.index.get(one.uid)) is not None]
-    return try_group(state.cluster, state.feasibility, group, pending, bound)
+    if attempt.reached or not group.gang or len(bound) + len(pending) < group.min_count:
+        return None
+    return group_victims(
+        state.cluster, state.feasibility, group, pending, bound, strict_budgets=state.settings.preemption_strict
+    )
 
 
 def _summary(facts: GroupFacts, attempt: Attempt, pending: int) -> str:

@@ -90,7 +90,7 @@ class GroupPreemptor:
     def consider(self, key: str, pods: Sequence[Pod], message: str) -> None:
         """The group is parked for want of room: say so, or look for victims and say what came of it."""
         group = self._state.cluster.pod_groups.get(key)
-        if group is None or not group.gang:
+        if group is None:
             self._reporter.unplaced(key, pods, message)
             return
         if group.never_preempts or all(pod.never_preempts for pod in pods):

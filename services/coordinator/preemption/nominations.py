@@ -88,7 +88,8 @@ class Nominations:
         for uid, node in nodes.items():
             pod = replace(state.queue.entries[uid].pod, nominated_node=node)
             for other in state.cluster.nominated_below(node, pod.priority):
-                self._displace(other)
+                if other.uid not in nodes:
+                    self._displace(other)
             making.pods[uid] = pod
             self.made[uid] = making
             state.queue.renominate(uid, pod)

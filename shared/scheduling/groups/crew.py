@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
 from shared.scheduling.cycle.prefilter import CONTRADICTION, named_nodes, prefilter
 from shared.scheduling.filters import interpod_affinity, volume_restrictions
 from shared.scheduling.framework import ClusterRule, Rejection
-from shared.scheduling.matching.pod_terms import anti_affinity_against, means
+from shared.scheduling.matching.pod_terms import anti_affinity_against, means, own_matcher
 from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.pod_index import Matcher
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +39,9 @@ class Crew:
         self.cluster = cluster
         self.members = members
         self.template_of: dict[str, Template] = {}
-        repelling = {term for pod in members if pod.relations is not None for term in pod.relations.anti_affinity}
+        self._everyone: dict[tuple[AffinityTerm, ...], Matcher] = {}
+        carried = {pod.relations for pod in members if pod.relations is not None}
+        repelling = list(dict.fromkeys(term for relations in carried for term in relations.anti_affinity))
         known: dict[Hashable, Template] = {}
         for pod in members:
             key = self._key(pod, repelling)
@@ -49,17 +53,25 @@ class Crew:
         self.ruled = tuple(template for template in self.templates if template.rules)
         self.held = self._held()
 
-    def _key(self, pod: Pod, repelling: set[AffinityTerm]) -> Hashable:
-        index = self.cluster.index
-        if pod.relations is None and not repelling:
-            if not index.anti_affinity:
-                return pod.pod_class
-            labels = self.cluster.namespaces.get(pod.namespace, {})
-            if not anti_affinity_against(index, pod, labels):
-                return pod.pod_class
-        return pod.namespace, tuple(sorted(pod.labels.items())), pod.relations, pod.pod_class
+    def _key(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Hashable:
+        """Of labels only what some rule makes of them: members of one Job differ in their index alone."""
+        index, relations = self.cluster.index, pod.relations
+        if relations is None and not repelling and not index.anti_affinity:
+            return pod.pod_class
+        namespaces = self.cluster.namespaces
+        own = namespaces.get(pod.namespace, {})
+        against = frozenset(term for term, _ in anti_affinity_against(index, pod, own))
+        repelled = tuple(means(term, pod, own) for term in repelling)
+        if relations is None:
+            return pod.pod_class if not against and not any(repelled) else (pod.pod_class, against, repelled)
+        everyone = self._everyone.get(relations.affinity)
+        if everyone is None:
+            everyone = self._everyone[relations.affinity] = own_matcher(relations.affinity, namespaces)
+        meant = everyone.matches(pod.namespace, pod.labels)
+        spread = tuple(selects(one.selector, pod.labels) for one in relations.spread)
+        return pod.namespace, pod.pod_class, relations, meant, spread, against, repelled
 
-    def _template(self, pod: Pod, repelling: set[AffinityTerm]) -> Template:
+    def _template(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Template:
         cluster, size = self.cluster, self._size(pod)
         if pod.relations is None and not repelling and not cluster.index.anti_affinity:
             named = named_nodes(pod.pod_class)
@@ -69,7 +81,9 @@ class Crew:
             return Template(pod, (), prefiltered.rejection, size)
         return Template(pod, (*prefiltered.rules, *self._sleeping(pod, repelling, prefiltered.rules)), None, size)
 
-    def _sleeping(self, pod: Pod, repelling: set[AffinityTerm], rules: Iterable[ClusterRule]) -> Iterable[ClusterRule]:
+    def _sleeping(
+        self, pod: Pod, repelling: Sequence[AffinityTerm], rules: Iterable[ClusterRule]
+    ) -> Iterable[ClusterRule]:
         """Rules that reject the pod nowhere yet, but may once fellow members are placed."""
         there = {rule.name for rule in rules}
         labels = self.cluster.namespaces.get(pod.namespace, {})

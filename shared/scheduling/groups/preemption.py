@@ -46,6 +46,9 @@ FEWEST_ROWS = 128
 
 DOMAINS_TRIED = 8
 
+NOMINATED_PRICE = -1.0
+"""Of nodes that members are nominated to already: below all others, so that a new leader goes on where one ended."""
+
 LOOKED_UP = 20
 """Work of one pod that is looked at."""
 
@@ -271,6 +274,10 @@ class _Hunt:
             most = np.where(allowed, most, 0)
         largest = max(templates, key=lambda template: template.size)
         price = np.array(self.cluster.index.removable.least_price(largest.pod), np.float64)
+        for pod in self.members:
+            row = self.cluster.table.row_of.get(pod.nominated_node) if pod.nominated_node else None
+            if row is not None:
+                price[row] = NOMINATED_PRICE
         rows = np.flatnonzero((most > 0) & (self.cluster.index.removable.below(self.below, PODS) > 0))
         rows = rows[np.argsort(price[rows], kind="stable")]
         if base.crew.ruled:

@@ -24,11 +24,21 @@ ANSWER: dict[str, Any] = {
          "message": "no" if n > 6 else ""}
         for n in range(9)
     ],
+    "domains": [{"value": "r7", "members": 7}, {"value": "r8", "members": 2}],
+    "preemption": {"helps": True, "summary": "would evict a/old", "victims": ["a/old"], "count": 1, "violations": 0,
+                   "broken": ["podgroup:a/other"]},
 }  # fmt: skip
 
 
-def test_a_group_is_explained_by_who_fails_and_what_would_help() -> None:
+def test_room_by_domain_and_whom_preemption_would_evict_are_told() -> None:
     lines = list(group_lines(ANSWER))
+    assert "  room       members that each domain would take: r7 7, r8 2" in lines
+    assert "  preemption would evict a/old; below their minimum then: podgroup:a/other" in lines
+    assert not any("preemption" in line for line in group_lines(ANSWER | {"preemption": None}))
+
+
+def test_a_group_is_explained_by_who_fails_and_what_would_help() -> None:
+    lines = list(group_lines(ANSWER | {"domains": [], "preemption": None}))
     assert lines[:5] == [
         "a/train: waiting, 2 of at least 3 members fit now",
         "  why        NodeResourcesFit: minCount (3) cannot be satisfied",

@@ -22,6 +22,8 @@ def test_a_gang_that_lacks_room_names_who_fails_why_and_what_would_help() -> Non
     assert failing.helps
     assert [bool(member.message) for member in found.members] == [True, True, False, False]
     assert {member.node for member in found.members} == {"", "n0"}
+    assert found.preemption is not None
+    assert (found.preemption.helps, found.preemption.summary) == (False, "no preemption candidate")
 
 
 def test_the_answer_is_about_now_and_changes_nothing() -> None:

@@ -131,6 +131,33 @@ def test_a_gang_preempts_the_surplus_of_another_before_it_is_broken() -> None:
     assert (len(scene.evicted), len(scene.bindings)) == (1, 1)
 
 
+def test_members_of_different_priority_may_be_nominated_to_one_node() -> None:
+    scene = Scene()
+    scene.add_node(make_node("n0").allocatable(cpu="6").node())
+    scene.begin()
+    for number in range(2):
+        scene.add_pod(make_pod(f"low{number}").cpu("3").on("n0").pod())
+    scene.run()
+    tell_group(scene, 2)
+    add_members(scene, 1, priority=90, prefix="less")
+    add_members(scene, 1, priority=100, prefix="more")
+    scene.run(batch=100, until_s=20)
+    assert (len(scene.evicted), len(scene.bindings)) == (2, 2)
+
+
+def test_a_search_that_is_cut_into_many_turns_comes_to_the_same_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_preemption, "WORK_PER_TURN", 1)
+    scene = full(4)
+    for name in ("train", "other"):
+        key = tell_group(scene, 2, name)
+        add_members(scene, 2, key=key, prefix=name)
+    scene.step(batch=100)
+    assert scene.core.group_preemptor.searches, "one turn does not end them"
+    scene.run(batch=100, until_s=20)
+    assert (len(scene.evicted), len(scene.bindings)) == (4, 4)
+    assert not check_overcommit(scene)
+
+
 def test_a_group_that_never_preempts_evicts_nobody() -> None:
     scene = full()
     tell_group(scene, 2, never_preempts=True)

@@ -250,6 +250,18 @@ def test_victims_leave_one_domain_where_members_must_be_near_each_other() -> Non
     assert ask(state, gang(3, "rack"), members(3, 1000, priority=9)).reason == NO_CANDIDATE
 
 
+def test_members_keep_the_nodes_that_they_are_nominated_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader goes on where one ended before it had asked anybody to leave."""
+    monkeypatch.setattr(preemption, "FEWEST_ROWS", 1)
+    state = cpus(**{f"n{i}": 1000 for i in range(9)})
+    for i in range(9):
+        lone(state, f"old{i}", f"n{i}")
+    pods = [member(f"m{i}", 1000, priority=9, nominated_node=f"n{i + 6}") for i in range(2)]
+    for pod in pods:
+        state.nominate(pod)
+    assert ask(state, gang(2), pods).nodes == {"m0": "n6", "m1": "n7"}
+
+
 def test_nodes_that_are_kept_for_others_are_passed_over_for_those_that_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many of them are the cheapest."""
     monkeypatch.setattr(preemption, "FEWEST_ROWS", 1)

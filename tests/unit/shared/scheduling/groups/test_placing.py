@@ -23,6 +23,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.groups import placing
+from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.placing import Attempt, capacity, try_group
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from shared.scheduling.state.cluster_state import ClusterState
@@ -168,9 +169,26 @@ def test_members_do_not_share_a_claim_that_one_pod_may_use() -> None:
     assert len(attempt(state, gang(1), users).nodes) <= 1
 
 
+def test_members_that_differ_in_labels_which_no_rule_reads_are_judged_as_one() -> None:
+    """As the pods of an Indexed Job do."""
+    nodes = [(f"n{i}", {"cpu": 9000}, {"host": f"n{i}"}) for i in range(6)]
+    pods = [
+        member(f"m{i}", 1, labels={"app": "x", "index": str(i)}, relations=apart("host", app="x")) for i in range(5)
+    ]
+    state = cluster(*nodes)
+    found = attempt(state, gang(5), pods)
+    assert found.reached
+    assert len(set(found.nodes.values())) == 5
+    assert len(Crew(state, pods).templates) == 1
+    shy = member("shy", 1, group="", relations=apart("host", index="3"))
+    stand(state, shy, "n0")
+    assert len(Crew(state, pods).templates) == 2
+    assert len(Crew(state, [*pods, member("other", 1, labels={"app": "y"})]).templates) == 3
+
+
 def test_a_group_of_too_many_templates_with_rules_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "MAX_PAIRS", 8)
-    pods = [member(f"m{i}", 1, labels={"app": f"x{i}"}, relations=apart("host", app="x")) for i in range(3)]
+    pods = [member(f"m{i}", 1, relations=apart("host", app=f"x{i}")) for i in range(3)]
     found = attempt(cpus(a=9000), gang(3), pods)
     assert not found.reached
     assert found.rejected["m0"].prefiltered == placing.TOO_MANY_TEXT
