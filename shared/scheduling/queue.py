@@ -181,10 +181,12 @@ class PodQueue(Moves):
             if entry.group is None and entry.place is Place.ACTIVE:
                 self._line_up(entry)
             elif turns is not None and entry.group is None and entry.place is Place.UNSCHEDULABLE:
-                turns.park(entry.pod, now)
+                turns.park(entry.pod.uid, entry.pod, now)
         for group in self.groups.values():
             if group.place is Place.ACTIVE:
                 self._line_up(group)
+            elif turns is not None and group.place is Place.UNSCHEDULABLE:
+                turns.park(group.key, group.in_order()[0].pod, now)
 
     def pop(self, count: int, now: float) -> list[Pod]:
         """Units in order until there are ``count`` pods or more; fewer where no more are active."""
@@ -311,6 +313,7 @@ class PodQueue(Moves):
         group = self.groups.pop(key, None)
         if self.turns is not None:
             self.turns.remove(key)
+            self.turns.unpark(key)
         for entry in group.members.values() if group is not None else ():
             entry.group = None
             entry.version += 1
