@@ -45,6 +45,10 @@ SWEPT_AT_ONCE = 256
 """Pods that one sweep wakes at most."""
 
 
+EAGER_AT_ONCE = 256
+"""Units in backoff that join the tree of queues at once."""
+
+
 class PodQueue(Moves):
     """Pending pods by uid; every one is in exactly one place (I3)."""
 
@@ -128,15 +132,20 @@ class PodQueue(Moves):
         return [entry.pod for entry in unit.in_order()]
 
     def _pop_in_turn(self, turns: Turns, now: float) -> list[Pod]:
-        """The unit whose turn it is by the tree of queues. One that was roused in its backoff joins it early, where
-        whoever is first there is of lower priority."""
+        """The unit whose turn it is by the tree of queues. Those that were roused in their backoff join it early, where
+        whoever is first there is of lower priority: all of one priority, as the tree says who of them goes."""
         front, eager = turns.front(), self._top(self._eager, Place.BACKOFF)
         if eager is not None and (front is None or -self._eager[0][0] > front.priority):
-            heapq.heappop(self._eager)
-            if isinstance(eager, Entry):
-                self._activate(eager, now, OwnEvent.BACKOFF_COMPLETE)
-            else:
-                self._bring(eager, Place.ACTIVE, now, OwnEvent.BACKOFF_COMPLETE)
+            level = self._eager[0][0]
+            for _ in range(EAGER_AT_ONCE):
+                if eager is None or self._eager[0][0] != level:
+                    break
+                heapq.heappop(self._eager)
+                if isinstance(eager, Entry):
+                    self._activate(eager, now, OwnEvent.BACKOFF_COMPLETE)
+                else:
+                    self._bring(eager, Place.ACTIVE, now, OwnEvent.BACKOFF_COMPLETE)
+                eager = self._top(self._eager, Place.BACKOFF)
             front = turns.front()
         unit = self._named(front.key) if front is not None else None
         if front is None or unit is None:

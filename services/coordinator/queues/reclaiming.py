@@ -45,7 +45,7 @@ QUEUES_PER_LOOK = 16
 UNITS_TRIED = 4
 """Units of one queue that no node takes, for which room is looked for at a time."""
 
-TRIALS = 32
+TRIALS = 128
 """Dry runs of a group over all nodes in one attempt: some milliseconds each at thousands of nodes."""
 
 
@@ -169,6 +169,7 @@ class Reclaimer:
             return False
         lacking, crew = max(1, state.groups.lacking(group.key)), Crew(state.cluster, pods)
         leaving = frozenset(uid for uid, charge in tree.charges.items() if charge.leaving)
+        helpful = self._where(pods)
         trials = [0]
         nodes: dict[str, str] = {}
 
@@ -189,12 +190,26 @@ class Reclaimer:
             nodes.update(trial.nodes)
             return len(nodes) >= lacking
 
-        found = reclaim(tree, unit, state.now, enough=enough, waited_s=waited_s)
+        found = reclaim(tree, unit, state.now, enough=enough, waited_s=waited_s, among=helpful)
+        if trials[0] >= TRIALS:
+            return False  # it may be too many that were chosen, and were not put back
         trials[0] = 0
         if not found.victims or not enough(frozenset(found.uids)):
             return False
         self._nominate(nodes, found, pods[0], unit, group=group.key)
         return True
+
+    def _where(self, pods: Iterable[Pod]) -> Callable[[Charge], bool]:
+        """Whether a pod stands on a node that takes some of these, were it empty."""
+        cluster, feasibility = self._state.cluster, self._state.feasibility
+        masks = [feasibility.static_verdict(one).mask for one in {pod.pod_class for pod in pods}]
+
+        def helpful(charge: Charge) -> bool:
+            account = cluster.cache.accounts.get(charge.uid)
+            row = cluster.table.row_of.get(account.node_name) if account is not None else None
+            return row is not None and any(mask[row] for mask in masks)
+
+        return helpful
 
     def _standing(self, uids: Iterable[str]) -> list[Standing]:
         cluster, found = self._state.cluster, list[Standing]()
