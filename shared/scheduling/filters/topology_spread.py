@@ -7,7 +7,8 @@ terminating, and although the selector is empty.
 Stricter than kube-scheduler in one thing: the least filled domain is found among pods that were seen bound, while the
 domain that a pod is to join counts those on their way too. Bindings land in any order; so none of these orders breaks
 the constraint, where kube-scheduler's skew may be too large until the last has landed. A pod that would fit by
-kube-scheduler's count has to wait for Bindings only (``settled``).
+kube-scheduler's count has to wait for Bindings only (``settled``). Members of the pod's own group do not wait for each
+other: they are placed together, so the constraint holds when all of them have landed, as with kube-scheduler.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def prepare(state: ClusterState, pod: Pod) -> TopologySpread | None:
         pods = per_domain(table, key, pods_per_row(state, constraint, namespace) * counted)
         seen = pods
         if state.index.assumed:
-            seen = per_domain(table, key, pods_per_row(state, constraint, namespace, seen_only=True) * counted)
+            landed = pods_per_row(state, constraint, namespace, seen_only=True, own=pod.group)
+            seen = per_domain(table, key, landed * counted)
         domains = domains_present(table, key, counted)
         spreads.append(_Spread(constraint, selects(constraint.selector, pod.labels), counted, pods, seen, domains))
     return TopologySpread(table, pod.namespace, tuple(spreads))

@@ -54,20 +54,23 @@ def default_selector(workloads: Workloads, pod: Pod) -> LabelSelector:
     return selector if owner.selector is None else both(selector, owner.selector)
 
 
-def counted_pods(constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False) -> Matcher | None:
+def counted_pods(
+    constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False, own: str = ""
+) -> Matcher | None:
     """The pods that a constraint counts: of the pod's namespace and not terminating; None: an empty selector counts
-    nobody (kube-scheduler ``countPodsMatchSelector``). ``seen_only``: without those that are only assumed."""
+    nobody (kube-scheduler ``countPodsMatchSelector``). ``seen_only``: without those that are only assumed, but for
+    those of pod group ``own``."""
     if constraint.selector is None or not constraint.selector.requirements:
         return None
     names = frozenset((namespace,))
-    return Matcher(((names, constraint.selector),), skip_terminating=True, skip_assumed=seen_only)
+    return Matcher(((names, constraint.selector),), skip_terminating=True, skip_assumed=seen_only, own=own)
 
 
 def pods_per_row(
-    state: ClusterState, constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False
+    state: ClusterState, constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False, own: str = ""
 ) -> IntArray:
     """``[rows]``: pods that the constraint counts."""
-    matcher = counted_pods(constraint, namespace, seen_only=seen_only)
+    matcher = counted_pods(constraint, namespace, seen_only=seen_only, own=own)
     return np.zeros(state.table.rows, np.int64) if matcher is None else state.index.counts(matcher)
 
 
