@@ -123,7 +123,8 @@ class InFlightGang:
         if len(self.failed) > len(reasons):
             reasons.append(f"{len(self.failed) - len(reasons)} more")
         why = f": {'; '.join(reasons)}" if reasons else ""
-        return f"pod group {self.group} needs {self.min_count} members at once, {able} can go{why}"
+        title = self.group.partition(":")[2] or self.group
+        return f"pod group {title} needs {self.min_count} members at once, {able} can go{why}"
 
     def unclear(self) -> Iterator[InFlightBinding]:
         """Members that may be bound, or about to be, without our knowing."""

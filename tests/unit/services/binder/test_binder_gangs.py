@@ -60,7 +60,7 @@ def test_a_gang_below_its_minimum_binds_nobody_and_says_who_failed() -> None:
     at_rest(world, binder)
     assert outcomes(binder, request) == [Outcome.CONFLICT] * 4
     assert results(binder, request)[0].reason == (
-        "pod group podgroup:default/g needs 3 members at once, 2 can go: "
+        "pod group default/g needs 3 members at once, 2 can go: "
         "p2: n0: Insufficient cpu; p3: n1: Insufficient cpu"
     )
     assert results(binder, request)[0].node == "", "nothing is wrong with its node"
@@ -173,7 +173,7 @@ def test_a_minimum_above_the_members_is_never_met_and_says_so() -> None:
     world, binder = four()
     request = world.send(binder, world.gang(*FOUR, at_least=9))
     at_rest(world, binder)
-    assert results(binder, request)[0].reason == "pod group podgroup:default/g needs 9 members at once, 4 can go"
+    assert results(binder, request)[0].reason == "pod group default/g needs 9 members at once, 4 can go"
 
 
 # --- the commit -------------------------------------------------------------------------------------------------------
