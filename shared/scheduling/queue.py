@@ -45,6 +45,10 @@ SWEPT_AT_ONCE = 256
 """Pods that one sweep wakes at most."""
 
 
+EAGER_AT_ONCE = 256
+"""Units in backoff that join the tree of queues at once."""
+
+
 class PodQueue(Moves):
     """Pending pods by uid; every one is in exactly one place (I3)."""
 
@@ -128,15 +132,20 @@ class PodQueue(Moves):
         return [entry.pod for entry in unit.in_order()]
 
     def _pop_in_turn(self, turns: Turns, now: float) -> list[Pod]:
-        """The unit whose turn it is by the tree of queues. One that was roused in its backoff joins it early, where
-        whoever is first there is of lower priority."""
+        """The unit whose turn it is by the tree of queues. Those that were roused in their backoff join it early, where
+        whoever is first there is of lower priority: all of one priority, as the tree says who of them goes."""
         front, eager = turns.front(), self._top(self._eager, Place.BACKOFF)
         if eager is not None and (front is None or -self._eager[0][0] > front.priority):
-            heapq.heappop(self._eager)
-            if isinstance(eager, Entry):
-                self._activate(eager, now, OwnEvent.BACKOFF_COMPLETE)
-            else:
-                self._bring(eager, Place.ACTIVE, now, OwnEvent.BACKOFF_COMPLETE)
+            level = self._eager[0][0]
+            for _ in range(EAGER_AT_ONCE):
+                if eager is None or self._eager[0][0] != level:
+                    break
+                heapq.heappop(self._eager)
+                if isinstance(eager, Entry):
+                    self._activate(eager, now, OwnEvent.BACKOFF_COMPLETE)
+                else:
+                    self._bring(eager, Place.ACTIVE, now, OwnEvent.BACKOFF_COMPLETE)
+                eager = self._top(self._eager, Place.BACKOFF)
             front = turns.front()
         unit = self._named(front.key) if front is not None else None
         if front is None or unit is None:
@@ -181,10 +190,12 @@ class PodQueue(Moves):
             if entry.group is None and entry.place is Place.ACTIVE:
                 self._line_up(entry)
             elif turns is not None and entry.group is None and entry.place is Place.UNSCHEDULABLE:
-                turns.park(entry.pod, now)
+                turns.park(entry.pod.uid, entry.pod, now)
         for group in self.groups.values():
             if group.place is Place.ACTIVE:
                 self._line_up(group)
+            elif turns is not None and group.place is Place.UNSCHEDULABLE:
+                turns.park(group.key, group.in_order()[0].pod, now)
 
     def pop(self, count: int, now: float) -> list[Pod]:
         """Units in order until there are ``count`` pods or more; fewer where no more are active."""
@@ -311,6 +322,7 @@ class PodQueue(Moves):
         group = self.groups.pop(key, None)
         if self.turns is not None:
             self.turns.remove(key)
+            self.turns.unpark(key)
         for entry in group.members.values() if group is not None else ():
             entry.group = None
             entry.version += 1

@@ -107,6 +107,9 @@ class Moves:
         self._move_all(group.members.values(), place, now, cause)
         if self.turns is not None and cause is not OwnEvent.QUOTA:
             self.turns.remove(group.key)
+            self.turns.unpark(group.key)
+            if place is Place.UNSCHEDULABLE and group.members:
+                self.turns.park(group.key, next(iter(group.members.values())).pod, now)
         self._versions += 1
         group.place, group.since, group.version = place, now, self._versions
         group.leads.clear()
@@ -137,6 +140,8 @@ class Moves:
         del group.members[uid]
         if self.turns is not None:
             self.turns.remove(group.key)
+            if not group.members:
+                self.turns.unpark(group.key)
             if group.members and group.place is Place.ACTIVE:
                 self.turns.add(group)
         if not group.members:
@@ -177,7 +182,7 @@ class Moves:
         elif cause is not OwnEvent.QUOTA and entry.group is None:
             turns.remove(uid)
         if place is Place.UNSCHEDULABLE and entry.group is None:
-            turns.park(entry.pod, now)
+            turns.park(uid, entry.pod, now)
 
     def _line_up(self, unit: Entry | QueuedGroup) -> None:
         """An active unit stands in the order."""
@@ -223,7 +228,7 @@ class Moves:
         self.waiting.discard(uid)
         self.unjudged.pop(uid, None)
         if self.turns is not None:
-            self.turns.unpark(entry.pod)
+            self.turns.unpark(uid)
 
     def _backoff_s(self, unit: Entry | QueuedGroup) -> float:
         settings = self.settings

@@ -85,7 +85,7 @@ def queue(name: str, above: list[str], used: int, *, problem: str = "", text: st
             {"name": "cpu_millis", "share": 0.31, **use}, {"name": "memory_bytes", **memory},
             {"name": f"fpga.example/x{text}", **memory, "maximum": 8},
         ],
-        "pods": 310, "pending_units": 12, "blocked_units": 2, "problem": problem,
+        "pods": 310, "pending_units": 12, "blocked_units": 2, "parked_pods": 3, "problem": problem,
         "deleting": bool(problem), "warnings": [f"spec.guaranteed[cpu]: too much{text}"] if problem else [],
     }  # fmt: skip
 

@@ -76,6 +76,20 @@ def test_a_demo_with_every_kind_of_kill_binds_every_pod_once(tmp_path):
         assert report[name] == figures[name]
 
 
+def test_a_demo_of_gangs_with_a_kill_in_the_middle_leaves_none_in_part(tmp_path):
+    done, figures = demo(tmp_path, "--workload", "gangs", "--speed", "80", "--seed", "3", "--kill=binder@3")
+    assert done.returncode == 0, (figures["problems"], figures["examples"])
+    assert figures["pods_bound"] == figures["pods_submitted"]
+    assert (figures["gangs"], figures["gangs_whole"]) == (40, 40)
+    for name in ("gangs_partial", "gangs_broken", "gangs_scattered", "over_quota", "double_bound", "lost"):
+        assert figures[name] == 0
+    assert figures["failovers"][0]["recovery_s"] is not None
+    assert figures["shares"]["seconds"] > 0
+    report = audited(tmp_path / "audit.jsonl")
+    assert report["ok"]
+    assert report["gang_bind_ms"] == figures["gang_bind_ms"]
+
+
 def test_a_demo_with_a_learned_policy_learns_while_it_runs(tmp_path):
     done, figures = demo(tmp_path, "--policy", "marl-dqn", "--speed", "10", "--seed", "3")
     assert done.returncode == 0, (figures["problems"], figures["examples"])

@@ -84,6 +84,7 @@ async def test_a_binder_killed_at_a_step_of_a_gang_is_succeeded_and_the_gang_bou
             assert mesh.services["binder-0"].codes == [-signal.SIGKILL]
             assert {result.outcome for result in first.results} <= {Outcome.BOUND, Outcome.UNRESOLVED}
             await mesh.wait_bound({f"pod-{number}" for number in range(MEMBERS)}, timeout_s=WAIT_S)
+            assert await mesh.leader("binder") == "binder-1"
             assert await intents_left(mesh) == 0
         finally:
             await store.close()

@@ -115,9 +115,17 @@ def test_the_walk_reaches_what_it_is_for() -> None:
     assert all(totals.values()), totals
 
 
+def first_problem() -> str:
+    for seed in range(20):
+        try:
+            walk(seed)
+        except (Violation, AssertionError) as error:
+            return str(error)
+    return ""
+
+
 def test_ablation_without_the_minimum_half_a_gang_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    lacking = PodGroups.lacking
-    taken = Placer._take_together
+    lacking, taken = PodGroups.lacking, Placer._take_together
 
     def without(self: Placer, *arguments: object) -> None:
         with pytest.MonkeyPatch.context() as patch:
@@ -125,13 +133,4 @@ def test_ablation_without_the_minimum_half_a_gang_is_planned(monkeypatch: pytest
             taken(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Placer, "_take_together", without)
-
-    def found() -> str:
-        for seed in range(20):
-            try:
-                walk(seed)
-            except (Violation, AssertionError) as error:
-                return str(error)
-        return ""
-
-    assert "I5" in found()
+    assert "I5" in first_problem()

@@ -53,31 +53,27 @@ def group_lines(answer: Json) -> Iterator[str]:
     yield f"{answer['unit']}: {answer['phase']}, {answer['summary']}"
     if answer.get("message") and answer["message"] != answer["summary"]:
         yield f"  why        {answer['reason']}: {answer['message']}"
-    if answer.get("blocked"):
+    if answer.get("blocked") and answer["blocked"] != answer.get("message"):
         yield f"  quota      {answer['blocked']}"
-    if answer.get("domain"):
-        yield f"  domain     {answer['domain']}"
-    if answer.get("reordered"):
-        yield "  order      it fits only in another order of its members than kube-scheduler's"
-    for failing in answer["failing"]:
-        more = f" and {failing['members'] - 1} like it" if failing["members"] > 1 else ""
-        yield f"  {failing['first']}{more}: {failing['message']}"
-        for one in failing["helps"]:
-            lets_in = "" if one["lets_in"] is None else f" (lets in {one['lets_in']} of {one['of']})"
-            yield f"      would help: {one['text']}{lets_in}"
-    if answer.get("domains"):
-        fits = ", ".join(f"{one['value']} {one['members']}" for one in answer["domains"])
-        yield f"  room       members that each domain would take: {fits}"
-    preemption = answer.get("preemption")
-    if preemption:
-        broken = f"; below their minimum then: {', '.join(preemption['broken'])}" if preemption["broken"] else ""
-        yield f"  preemption {preemption['summary']}{broken}"
-    placed = [member for member in answer["members"] if not member["message"]]
-    for member in placed[:NODES_SHOWN]:
-        where = f" -> {member['node']}" if member["node"] else ""
-        yield f"  {member['name']} {member['state'].replace('_', ' ')}{where}"
-    if len(placed) > NODES_SHOWN:
-        yield f"  and {len(placed) - NODES_SHOWN} more members"
+    now = answer.get("now") or {}
+    for failed in now.get("failed") or ():
+        named = ", ".join(failed["pods"][:NODES_SHOWN])
+        more = f" and {failed['count'] - NODES_SHOWN} more" if failed["count"] > NODES_SHOWN else ""
+        yield f"  {named}{more}: {failed['why']}"
+        for near in failed["nearest"]:
+            lacks = ", ".join(f"{amount} {name}" for name, amount in near["lacks"].items())
+            yield f"      {near['node']} lacks {lacks}"
+        if failed.get("change"):
+            yield f"      would help: {failed['change']}"
+    if now.get("domains"):
+        takes = ", ".join(f"{one['value']} {one['members']}" for one in now["domains"])
+        yield f"  members that each {now['topology']} takes: {takes}"
+    if now.get("preemption"):
+        yield f"  preemption {'would ' if now['preemption']['helps'] else ''}{now['preemption']['summary']}"
+        for broken in now["preemption"]["broken"]:
+            yield f"      breaks {broken}"
+    if now.get("change"):
+        yield f"  would help the group: {now['change']}"
 
 
 def story_of(answer: Json) -> Iterator[str]:

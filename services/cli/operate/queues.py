@@ -48,6 +48,11 @@ def amount(name: str, value: float | None) -> str:
     return f"{value:g}"
 
 
+def resource_word(name: str | None) -> str:
+    """What people call it."""
+    return {CPU: "cpu", MEMORY: "memory"}.get(name or "", name or "")
+
+
 def quota(one: Json) -> str:
     """``used/guaranteed/maximum`` of one resource."""
     return "/".join(amount(str(one.get("name")), one.get(part)) for part in ("used", "guaranteed", "maximum"))
@@ -85,9 +90,10 @@ QUEUES = Kind(
         text("NAME", "name", tree_name),
         number("PENDING", lambda queue: queue.get("pending_units", 0)),
         number("BLOCKED", lambda queue: queue.get("blocked_units", 0)),
+        number("PARKED", lambda queue: queue.get("parked_pods", 0)),
         number("PODS", lambda queue: queue.get("pods", 0)),
         number("SHARE", "share", lambda queue: f"{queue.get('share') or 0:.1%}"),
-        text("BY", "dominant"),
+        text("BY", lambda queue: resource_word(queue.get("dominant"))),
         number("CPU", _used(CPU), _quota(CPU)),
         number("MEMORY", _used(MEMORY), _quota(MEMORY)),
         number("GPU", _used(GPU_MILLI), _quota(GPU_MILLI), where_any=True),
@@ -220,10 +226,13 @@ def queue_lines(queue: Json) -> list[str]:
     lines += [f"  warning    {printable(str(one))}" for one in queue.get("warnings") or ()]
     if queue.get("deleting"):
         lines.append("  deleting   it is being deleted; its units wait")
+    waiting, held = queue.get("pending_units", 0), queue.get("blocked_units", 0)
+    by = resource_word(queue.get("dominant")) or NONE
+    parked = f"{queue.get('parked_pods', 0)} pods had their turn, and no node takes them"
     lines += [
         f"  order      {queue.get('order')} within it, {queue.get('strategy')} between those below it",
-        f"  weight     {queue.get('weight')}; share {queue.get('share') or 0:.1%} by {queue.get('dominant') or NONE}",
-        f"  waiting    {queue.get('pending_units', 0)} units, {queue.get('blocked_units', 0)} of them held by quota",
+        f"  weight     {queue.get('weight')}; share {queue.get('share') or 0:.1%} by {by}",
+        f"  waiting    {waiting} units, {held} of them held by quota; {parked}",
         f"  running    {queue.get('pods', 0)} pods",
     ]
     if queue.get("namespaces"):
@@ -257,7 +266,7 @@ RESOURCES = Kind(
     title="QueueResource",
     resource="resource",
     columns=(
-        text("RESOURCE", lambda one: {CPU: "cpu", MEMORY: "memory"}.get(str(one.get("name")), one.get("name"))),
+        text("RESOURCE", lambda one: resource_word(one.get("name"))),
         number("USED", "used", _of("used")),
         number("GUARANTEED", "guaranteed", _of("guaranteed")),
         number("MAXIMUM", "maximum", _of("maximum")),
@@ -285,6 +294,5 @@ def simulated_lines(found: Json) -> list[str]:
 
 
 def _amounts(amounts: Mapping[str, Any] | None) -> str:
-    words = {CPU: "cpu", MEMORY: "memory"}
-    found = [f"{words.get(name, name)} {amount(name, value)}" for name, value in (amounts or {}).items()]
+    found = [f"{resource_word(name)} {amount(name, value)}" for name, value in (amounts or {}).items()]
     return printable(", ".join(found)) or "nothing"

@@ -20,7 +20,7 @@ from shared.errors import ConfigError
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
 
-PHASES = ("waiting", "placing", "running", "broken")
+PHASES = ("waiting", "placing", "running", "broken", "ended")
 PLACES = ("gated", "active", "backoff", "unschedulable", "in_flight")
 SOURCES = ("pod", "podgroup", "x-podgroup", "job")
 PODS_SHOWN = 3

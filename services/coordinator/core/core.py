@@ -228,10 +228,9 @@ class Core:
         if self.takeover.held:
             self.takeover.ask()
         self.ledger.step()
-        if state.groups.touched or state.groups.members:
-            self.groups.step()
-        if self.cycle.finish() and (state.groups.touched or state.groups.members):
-            self.groups.step()
+        self._keep_groups()
+        if self.cycle.finish():
+            self._keep_groups()
         self.registry.push_views()
         self.requeuer.step()
         self.queues.step()
@@ -242,8 +241,7 @@ class Core:
                 break
             if not self.cycle.finish():
                 break
-            if state.groups.touched or state.groups.members:
-                self.groups.step()
+            self._keep_groups()
         if self.preemptor.searches and state.paused is None:
             self.preemptor.step()
         if state.paused is None:
@@ -253,13 +251,18 @@ class Core:
         self.reporter.step()
         self._set_timer()
 
+    def _keep_groups(self) -> None:
+        """Where there are pod groups: their members to where they belong."""
+        if self.state.groups.touched or self.state.groups.members:
+            self.groups.step()
+
     def _set_timer(self) -> None:
         """One timer, at the earliest thing that happens by itself."""
         state = self.state
         searching = (self.preemptor.searches or self.group_preemptor.searches) and state.paused is None
         times = [
             self._queue_swept_at + SWEEP_QUEUE_S if state.started else None,
-            state.now if self._again or searching or self.requeuer.busy else None,
+            state.now if self._again or searching or self.requeuer.busy or state.groups.touched else None,
             state.queue.next_ready_at(),
             self.ledger.wake_at(),
             self.takeover.wake_at() if self.takeover.held else None,

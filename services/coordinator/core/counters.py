@@ -83,6 +83,10 @@ class Stats:
     """Times a pod group had no room for its minimum, and none of it was placed."""
     gangs_partial: int = 0
     """Gangs of which a plan left some members bound, fewer than their minimum: 0 unless Bindings are refused."""
+    group_preemption_searches: int = 0
+    """Searches, over the whole cluster, for pods whose leaving would make room for a pod group."""
+    reclaimed: int = 0
+    """Pods that were asked to leave so that a queue has what it is guaranteed, or keeps to a lowered limit."""
     inherited_intents: int = 0
     """Intents of an earlier term found at the takeover."""
     latencies_s: list[float] = field(default_factory=list)
@@ -95,7 +99,6 @@ class Stats:
     """Of pods bound since then: which attempt it was, from 1, and from first seeing the pod to its Binding."""
     victims_s: list[int] = field(default_factory=list)
     """Of nominations made since then: how many pods are to leave."""
-
     gang_attempts_s: list[tuple[str, float]] = field(default_factory=list)
     """Of attempts at pod groups ended since then: result (scheduled, unschedulable), and from taking them off the
     queue."""

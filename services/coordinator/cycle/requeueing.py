@@ -251,17 +251,23 @@ class Requeuer:
         if row is None:
             del self._nodes[node_name]
             return 1
-        room: dict[str, int] = {}
+        taken: dict[str, dict[str, int]] = {}
         free = self._free(row)
         work = 1 + len(waiting.groups) // 1000
         if change.left is None:
             change.left = deque(waiting.fitting(free))
             change.left.extend(self._opened(row, free, frozenset(change.left)))
         while change.left and work < left:
-            work += self._offer(change.left.popleft(), node_name, row, room, change.event)
+            number = change.left.popleft()
+            work += self._offer(number, node_name, row, taken.setdefault(self._line(number), {}), change.event)
         if not change.left:
             del self._nodes[node_name]
         return work
+
+    def _line(self, number: int) -> str:
+        """Whose room it is: with Queue objects each queue is offered all of it, as the queues' order says who goes."""
+        turns, group = self._state.queue.turns, self._state.queue.waiting.numbered(number)
+        return turns.queue_of(group.pod) if turns is not None and group is not None else ""
 
     def _free(self, row: int) -> Room:
         table = self._state.cache.table

@@ -17,6 +17,7 @@ from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import SCHEDULER_ERROR
+from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.cycle.room import room_for
@@ -61,6 +62,8 @@ class GroupFailures:
         self._conflicts = conflicts
         self._reporter = reporter
         self._requeuer = requeuer
+        self._rooms: dict[PodClass, int] = {}
+        self._rooms_at = -1
 
     def examine(self, key: str, pods: Sequence[Pod]) -> Outlook:
         """Whether so many of the pods as the group lacks can be placed together as things stand.
@@ -72,10 +75,9 @@ class GroupFailures:
         group, lacking = state.groups.group(key), state.groups.lacking(key)
         if group is None:
             return Outlook(pods)
-        if not lost and group.topology is None and self._alike(pods):
-            mask = state.feasibility.of(pods[0].pod_class).mask
-            if room_for(state.cache.table, pods[0].pod_class, mask) >= lacking:
-                return Outlook(pods)
+        plain = not lost and group.topology is None and self._alike(pods)
+        if plain and self._room(pods[0].pod_class) >= lacking:
+            return Outlook(pods)
         attempt = state.domains.attempt(group, pods)
         work = 1 + attempt.work // NODES_PER_WORK
         if not attempt.reached:
@@ -86,6 +88,18 @@ class GroupFailures:
             others = [pod for pod in pods if pod.uid not in attempt.nodes]
             pods = [*(by_uid[uid] for uid in attempt.nodes), *others]
         return Outlook(pods, work, attempt.domain or None, attempt.nodes if lost else {})
+
+    def _room(self, pod_class: PodClass) -> int:
+        """Places for the class on all nodes; counted once while nothing changes there."""
+        table = self._state.cache.table
+        if self._rooms_at != table.clock:
+            self._rooms_at = int(table.clock)
+            self._rooms.clear()
+        room = self._rooms.get(pod_class)
+        if room is None:
+            mask = self._state.feasibility.of(pod_class).mask
+            room = self._rooms[pod_class] = room_for(table, pod_class, mask)
+        return room
 
     def _alike(self, pods: Sequence[Pod]) -> bool:
         first, template = pods[0].pod_class, self._state.constraints.template

@@ -14,6 +14,7 @@ import msgspec
 from services.coordinator.core.core import Core
 from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import State
+from services.coordinator.inspect.pending import why_gated
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
@@ -123,8 +124,7 @@ def _where(core: Core, pod: Pod) -> tuple[str, str]:
     if entry.place is Place.IN_FLIGHT:
         return "pending", "it is being offered to the agents"
     if entry.place is Place.GATED:
-        members = core.state.groups.members.get(pod.group)
-        return "pending", members.why if members is not None and members.why else "it waits for its pod group"
+        return "pending", why_gated(core, entry) or "it waits for its pod group, or for its queue"
     if core.state.paused is not None:
         return "pending", f"scheduling is paused by {core.state.paused.text}; it goes on when that is resumed"
     return "pending", pod.condition[2] or "it waits for its turn"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from services.coordinator.binding.plans import Placed
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.overview import in_flight, unit_in_flight
-from services.coordinator.inspect.pending import OF_GROUP, reason_of
+from services.coordinator.inspect.pending import reason_of, why_gated
 from services.coordinator.inspect.queue_facts import Places, queue_of
 from services.coordinator.inspect.units import (
     BOUND,
@@ -23,6 +23,7 @@ from services.coordinator.inspect.units import (
     UnitShown,
     VictimFacts,
     WallOf,
+    has_run,
     lone,
 )
 from shared.kube.label_selectors import LabelSelector
@@ -31,12 +32,14 @@ from shared.model.pod_group import PodGroup, Source, group_key, group_name
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
 
+_JOB = f"{Source.JOB.value}:"
+
 
 def group_keys(core: Core) -> Iterator[str]:
-    """Every pod group that has an object or members, in no order."""
+    """Every pod group that has an object or members, in no order; a Job only while it has members."""
     groups = core.state.groups
     for key in groups.members.keys() | core.state.cluster.pod_groups.keys():
-        if not _lone_job(core, key):
+        if not _lone_job(core, key) and (key in groups.members or not key.startswith(_JOB)):
             yield key
 
 
@@ -51,7 +54,7 @@ def group_facts(core: Core, key: str, places: Places | None = None) -> GroupFact
     entries = [entry for uid in pending if (entry := state.queue.entries.get(uid)) is not None]
     found = [_waiting(core, pod) for pod in pending.values()]
     found += [_standing(core, uid, node) for uid, node in bound.items()]
-    reason, message = _why(core, entries, members.why if members is not None else "")
+    reason, message = _why(core, entries)
     namespace = key.partition(":")[2].rpartition("/")[0]
     queued = state.queue.groups.get(key)
     place = queued.place if queued is not None else next((entry.place for entry in entries), None)
@@ -111,7 +114,7 @@ def phases(core: Core) -> UnitCounts:
     for key in group_keys(core):
         members, queued = state.groups.members.get(key), state.queue.groups.get(key)
         if members is None:
-            counts["waiting"] += 1
+            counts["ended" if has_run(state.groups.group(key)) else "waiting"] += 1
         elif members.away or (queued is not None and queued.place is Place.IN_FLIGHT):
             counts["placing"] += 1
         elif not members.bound:
@@ -123,7 +126,7 @@ def phases(core: Core) -> UnitCounts:
 
 def _lone_job(core: Core, key: str) -> bool:
     """A Job that nobody made a gang: its pods are units of their own."""
-    return key.startswith(f"{Source.JOB.value}:") and core.state.groups.group(key) is None
+    return key.startswith(_JOB) and core.state.groups.group(key) is None
 
 
 def _waiting(core: Core, pod: Pod) -> MemberFacts:
@@ -153,14 +156,13 @@ def _standing(core: Core, uid: str, node: str) -> MemberFacts:
     return MemberFacts(uid, pod.namespace, pod.name, BOUND, node, priority=pod.priority)
 
 
-def _why(core: Core, entries: list[Entry], gated: str) -> tuple[str, str]:
-    """(word, sentence) of the member that goes first; the group's own where it is gated."""
+def _why(core: Core, entries: list[Entry]) -> tuple[str, str]:
+    """(word, sentence) of the member that goes first; the group's own, or the quota's, where it is gated."""
     if not entries:
         return "", ""
     first = min(entries, key=lambda entry: (-entry.pod.priority, entry.arrival))
-    if first.place is Place.GATED:
-        return OF_GROUP, gated or first.pod.condition[2]
-    return reason_of(core, first), first.pod.condition[2]
+    message = why_gated(core, first) if first.place is Place.GATED else first.pod.condition[2]
+    return reason_of(core, first), message
 
 
 def _domain(core: Core, group: PodGroup | None, members: list[MemberFacts]) -> str:

@@ -74,6 +74,11 @@ class _GroupCollector(Collector):
         for result in RESULTS:
             tried.add_metric([result, self._profile], self._results[result])
         yield tried
+        stats = core.state.stats if core is not None else Stats()
+        yield CounterMetricFamily(
+            "scheduler_podgroup_preemption_attempts", "Searches for whom to evict for a pod group",
+            value=stats.group_preemption_searches,
+        )  # fmt: skip
         yield from _groups(core)
         yield from _queues(core)
 

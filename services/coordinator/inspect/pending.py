@@ -27,6 +27,7 @@ from shared.scheduling.explain.helping import Help, copies, helps_for
 from shared.scheduling.gates import why_untried
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
+from shared.scheduling.queues.nodes import Blocked
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray
 
 GROUPED = 500
@@ -43,11 +44,11 @@ T = TypeVar("T")
 UNTRIED = "unsupported"
 """Where pods are that are never tried: in no queue."""
 
-IN_TURN, BACKING_OFF, IN_FLIGHT, PAUSED, NO_NODES, NO_AGENTS, OF_GROUP, NO_ROOM = (
-    "InTurn", "Backoff", "InFlight", "Paused", "NoNodes", "NoAgents", "PodGroup", "NoRoomForGroup",
+IN_TURN, BACKING_OFF, IN_FLIGHT, PAUSED, NO_NODES, NO_AGENTS, OF_GROUP, NO_ROOM, QUOTA = (
+    "InTurn", "Backoff", "InFlight", "Paused", "NoNodes", "NoAgents", "PodGroup", "NoRoomForGroup", "QueueQuota",
 )  # fmt: skip
-UNJUDGED = frozenset({IN_TURN, IN_FLIGHT, OF_GROUP})
-"""Reasons that are not about nodes: none was asked, or their pod group must not be tried."""
+UNJUDGED = frozenset({IN_TURN, IN_FLIGHT, OF_GROUP, QUOTA})
+"""Reasons that are not about nodes: none was asked, or a pod group or a quota keeps the pod from being tried."""
 
 
 RESUME = Help("resume_scheduling", "", "resume scheduling", None)
@@ -220,8 +221,7 @@ class _Grouping:
         if entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF):
             group.plugins = entry.plugins
         if entry.place is Place.GATED:
-            members = self._core.state.groups.members.get(entry.pod.group)
-            group.message = members.why if members is not None else ""
+            group.message = why_gated(self._core, entry)
         group.of.refused += group.reason not in UNJUDGED
         group.places[entry.place.value] += 1
 
@@ -256,7 +256,7 @@ def reason_of(core: Core, entry: Entry) -> str:
     if entry.place is Place.ACTIVE:
         return IN_TURN if core.state.paused is None else PAUSED
     if entry.place is Place.GATED:
-        return OF_GROUP
+        return OF_GROUP if held_back(core, entry) is None else QUOTA
     if entry.plugins:
         return "+".join(sorted(entry.plugins))
     if entry.place is Place.BACKOFF:
@@ -264,6 +264,21 @@ def reason_of(core: Core, entry: Entry) -> str:
     if entry.group is not None:  # each member finds a node, so many of them do not
         return NO_ROOM
     return NO_AGENTS if core.state.cache.table.row_of else NO_NODES
+
+
+def held_back(core: Core, entry: Entry) -> Blocked | None:
+    """The limit of a queue that holds back the pod, or its group; None: none does."""
+    tree, group = core.state.queues, entry.pod.group
+    return tree.held(entry.pod.uid) or (tree.held(group) if group else None)
+
+
+def why_gated(core: Core, entry: Entry) -> str:
+    """What a pod that must not be tried waits for, in words: a quota, or its pod group."""
+    blocked = held_back(core, entry)
+    if blocked is not None:
+        return blocked.text()
+    members = core.state.groups.members.get(entry.pod.group)
+    return members.why if members is not None and members.why else entry.pod.condition[2]
 
 
 def class_name(pod: Pod) -> str:

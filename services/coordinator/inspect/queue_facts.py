@@ -48,6 +48,7 @@ def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> Qu
     if node is None:
         return None
     held = [_held(line) for line in lines_below(node)]
+    parked = core.state.queue.turns.parked if core.state.queue.turns is not None else {}
     return QueueFacts(
         queue=node.queue,
         path=path_of(node),
@@ -57,6 +58,7 @@ def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> Qu
         pods=sum(len(line.charges) for line in lines_below(node)),
         pending_units=node.pending,
         blocked_units=sum(held),
+        parked_pods=sum(len(parked.get(line.name, ())) for line in lines_below(node)),
         problem=node.problem,
         warnings=[message for _, message in tree.structure.warnings.get(name, ())],
         pending=[_unit(core, tree, unit, now) for unit in in_turn(node.own)[:UNITS_SHOWN]] if units else (),

@@ -51,6 +51,7 @@ class QueueFacts:
     pods: int = 0
     pending_units: int = 0
     blocked_units: int = 0
+    parked_pods: int = 0
     problem: str = ""
     warnings: Sequence[str] = ()
     pending: Sequence[UnitFacts] = ()
@@ -70,8 +71,9 @@ class ResourceUse(Struct, frozen=True, kw_only=True):
 
 class QueueShown(Struct, frozen=True, kw_only=True):
     """One queue. ``path``: its parents from the top, and itself; ``share``: the largest of its resources' shares of the
-    cluster, ``dominant``: of which; ``blocked_units``: those that a quota holds back; ``problem``: why it cannot be
-    used as it is written, and what to do; ``warnings``: what should be corrected, though it is used."""
+    cluster, ``dominant``: of which; ``pending_units`` wait for their turn, ``blocked_units`` of them held by a
+    quota; ``parked_pods``: those that had their turn and no node took; ``problem``: why it cannot be used as it is
+    written, and what to do; ``warnings``: what should be corrected, though it is used."""
 
     name: str
     parent: str
@@ -86,6 +88,7 @@ class QueueShown(Struct, frozen=True, kw_only=True):
     pods: int
     pending_units: int
     blocked_units: int
+    parked_pods: int
     problem: str
     warnings: list[str]
     deleting: bool
@@ -195,6 +198,7 @@ def _row(facts: QueueFacts, capacity: Mapping[str, int]) -> dict[str, Any]:
         "pods": facts.pods,
         "pending_units": facts.pending_units,
         "blocked_units": facts.blocked_units,
+        "parked_pods": facts.parked_pods,
         "problem": facts.problem or queue.problem,
         "warnings": list(facts.warnings),
         "deleting": queue.deleting,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from shared.model.resources import parse_amount
+from shared.model.resources import PODS, parse_amount
 
 Amounts = tuple[tuple[str, int], ...]
 
@@ -29,7 +29,7 @@ class Job:
     @property
     def asks(self) -> Amounts:
         """What must be free at once for it to start."""
-        return tuple((name, amount * self.min_count) for name, amount in self.requests)
+        return tuple(sorted((name, amount * self.min_count) for name, amount in (*self.requests, (PODS, 1))))
 
 
 class Displaced(Struct, frozen=True, kw_only=True):

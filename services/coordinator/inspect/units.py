@@ -20,8 +20,7 @@ from shared.model.pod_group import PodGroup
 WallOf = Callable[[float], str]
 """Seconds of the core's clock to RFC 3339 in UTC."""
 
-WAITING, PLACING, RUNNING, BROKEN = "waiting", "placing", "running", "broken"
-PHASES = (WAITING, PLACING, RUNNING, BROKEN)
+WAITING, PLACING, RUNNING, BROKEN, ENDED = "waiting", "placing", "running", "broken", "ended"
 
 BOUND, LEAVING = "bound", "leaving"
 ON_THEIR_WAY = frozenset({"in_flight", "offered", "planned", "placed", "intent"})
@@ -104,10 +103,11 @@ class GroupFacts:
 
 
 class UnitShown(UnitInFlight, frozen=True, kw_only=True):
-    """One unit. ``source``: pod, podgroup, x-podgroup or job; ``phase``: waiting, placing, running or broken (fewer
-    than its minimum are left on nodes); ``place``: of its members in the scheduling queue; ``members``: those that are
-    there, ``bound`` of them on nodes; ``position``: in its queue, 1 goes next; ``reason``, ``message``: why it waits.
-    ``state``: of a unit on its way offered, planned, placed or intent, else empty; ``pods``: the first eight members.
+    """One unit. ``source``: pod, podgroup, x-podgroup or job; ``phase``: waiting, placing, running, broken (fewer than
+    its minimum are left on nodes) or ended (it ran, and no member is left); ``place``: of its members in the scheduling
+    queue; ``members``: those that are there, ``bound`` of them on nodes; ``position``: in its queue, 1 goes next;
+    ``reason``, ``message``: why it waits. ``state``: of a unit on its way offered, planned, placed or intent, else
+    empty; ``pods``: the first eight members.
     """
 
     source: str
@@ -194,6 +194,7 @@ class UnitCounts(Struct, frozen=True, kw_only=True):
     placing: int = 0
     running: int = 0
     broken: int = 0
+    ended: int = 0
 
 
 def phase_of(facts: GroupFacts) -> str:
@@ -201,9 +202,16 @@ def phase_of(facts: GroupFacts) -> str:
     bound = facts.bound
     if any(member.state in ON_THEIR_WAY for member in facts.members):
         return PLACING
+    if not facts.members and has_run(facts.group):
+        return ENDED
     if not bound:
         return WAITING
     return RUNNING if bound >= facts.min_count else BROKEN
+
+
+def has_run(group: PodGroup | None) -> bool:
+    """Whether its condition says that it was scheduled once."""
+    return group is not None and group.condition[1] == "True"
 
 
 def shown(facts: GroupFacts, now: float, wall_of: WallOf) -> UnitShown:
@@ -233,7 +241,7 @@ def whole(facts: GroupFacts, now: float, wall_of: WallOf) -> UnitWhole:
         whole=group is not None and group.whole,
         on_broken=group.broken.value if group is not None else "",
         timeout_s=group.timeout_s if group is not None else None,
-        missing=max(0, facts.min_count - len(facts.members)),
+        missing=0 if phase_of(facts) == ENDED else max(0, facts.min_count - len(facts.members)),
         states=dict(Counter(member.state for member in facts.members)),
         nodes=dict(Counter(member.node for member in facts.members if member.state == BOUND)),
         topology=_topology(facts),
@@ -255,7 +263,7 @@ def why(facts: GroupFacts) -> tuple[str, str]:
     """(reason, sentence): why a group waits; both empty for one that does not. What is wrong with the object itself
     speaks first, then what it lacks, then what the queue says."""
     group, there = facts.group, len(facts.members)
-    if phase_of(facts) in (PLACING, RUNNING):
+    if phase_of(facts) in (PLACING, RUNNING, ENDED):
         return "", ""
     if group is None:
         return GONE_OBJECT, f"there is no {_noun(facts.source)} {facts.name} in {facts.namespace}; create it"

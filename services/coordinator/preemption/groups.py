@@ -131,6 +131,7 @@ class GroupPreemptor:
             heapq.heappush(self._order, (-queued.priority, self._begun, key))
         self.searches[key] = _Search(message)
         self._state.stats.preemption_searches += 1
+        self._state.stats.group_preemption_searches += 1
 
     # --- the search ---------------------------------------------------------------------------------------------
 

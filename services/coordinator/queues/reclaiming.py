@@ -21,9 +21,13 @@ from shared.model.pod import Pod
 from shared.model.queue import Queue
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import failure_message
+from shared.scheduling.groups.crew import Crew
+from shared.scheduling.groups.placing import runs
+from shared.scheduling.groups.trial import Standing, Trial
 from shared.scheduling.places import Place
+from shared.scheduling.queue_entries import QueuedGroup
 from shared.scheduling.queues.nodes import Charge, Waiting
-from shared.scheduling.queues.reclaim import over_limit, reclaim
+from shared.scheduling.queues.reclaim import Reclaim, over_limit, reclaim
 from shared.scheduling.queues.turns import Turns
 from shared.wire.messages import Eviction
 
@@ -37,6 +41,12 @@ NODES_TRIED = 16
 """Nodes on which one attempt is tried, those with the most borrowed pods first."""
 
 QUEUES_PER_LOOK = 16
+
+UNITS_TRIED = 4
+"""Units of one queue that no node takes, for which room is looked for at a time."""
+
+TRIALS = 128
+"""Dry runs of a group over all nodes in one attempt: some milliseconds each at thousands of nodes."""
 
 
 @dataclass(slots=True)
@@ -111,49 +121,115 @@ class Reclaimer:
         return self._state.now - self._since.setdefault(key, self._state.now)
 
     def _look_at_parked(self, name: str, turns: Turns) -> None:
-        """The first pods of the queue that no node takes: on some node, what was borrowed may be in their way."""
+        """The first units of the queue that no node takes: what was borrowed may be in their way."""
         state = self._state
         tried = 0
-        for uid in list(turns.parked.get(name, ())):
-            entry = state.queue.entries.get(uid)
-            if entry is None or entry.place is not Place.UNSCHEDULABLE:
+        for key, since in list(turns.parked.get(name, {}).items()):
+            group, entry = state.queue.groups.get(key), state.queue.entries.get(key)
+            members = group.in_order() if group is not None else [entry] if entry is not None else []
+            pods = [member.pod for member in members if member.place is Place.UNSCHEDULABLE]
+            if not pods or any(pod.nominated_node or pod.uid in self._nominations.made for pod in pods):
                 continue
-            if entry.pod.nominated_node or entry.pod.never_preempts or uid in self._nominations.made:
+            if pods[0].never_preempts:
                 continue
             tried += 1
-            if tried > 4:
+            if tried > UNITS_TRIED:
                 return
-            if self._find_node(entry.pod, turns, since=turns.parked[name][uid]):
+            unit = state.queues.stand_in(turns.waiting(group or members[0]))
+            if state.queues.blocked(unit.line, unit.amounts) is not None:
+                continue
+            waited_s = max(state.now - since, self._waited(key))
+            if group is not None and self._make_room_for_group(group, pods, unit, waited_s):
+                return
+            if group is None and self._make_room_on_a_node(pods[0], unit, waited_s):
                 return
 
-    def _find_node(self, pod: Pod, turns: Turns, *, since: float) -> bool:
-        state, tree = self._state, self._state.queues
-        unit = tree.stand_in(turns.waiting(pod))
-        if tree.blocked(unit.line, unit.amounts) is not None:
-            return False
-        best: tuple[int, str, tuple[Charge, ...]] | None = None
-        waited_s = max(state.now - since, self._waited(pod.uid))
+    def _make_room_on_a_node(self, pod: Pod, unit: Waiting, waited_s: float) -> bool:
+        """For a lone pod: where the fewest must go."""
+        state = self._state
+        best: tuple[str, Reclaim] | None = None
         for node in self._nodes(unit):
             enough = self._fits(pod, node)
             if enough is None:
                 continue
-            on_node = state.cluster.index.uids_on(node)
-            found = reclaim(
-                tree, unit, state.now, enough=enough, waited_s=waited_s,
-                among=_one_of(on_node),
-            )  # fmt: skip
-            if found.victims and (best is None or len(found.victims) < best[0]):
-                best = len(found.victims), node, found.victims
+            among = _one_of(state.cluster.index.uids_on(node))
+            found = reclaim(state.queues, unit, state.now, enough=enough, waited_s=waited_s, among=among)
+            if found.victims and (best is None or len(found.victims) < len(best[1].victims)):
+                best = node, found
         if best is None:
             return False
-        _, node, charges = best
-        victims = [victim for charge in charges if (victim := state.cluster.index.get(charge.uid)) is not None]
-        for charge in charges:
+        self._nominate({pod.uid: best[0]}, best[1], pod, unit)
+        return True
+
+    def _make_room_for_group(self, group: QueuedGroup, pods: list[Pod], unit: Waiting, waited_s: float) -> bool:
+        """For members that go together: over all nodes, so not for those that must be in one domain."""
+        state, tree = self._state, self._state.queues
+        described = state.groups.group(group.key)
+        if described is None or (described.topology is not None and described.topology.required):
+            return False
+        lacking, crew = max(1, state.groups.lacking(group.key)), Crew(state.cluster, pods)
+        leaving = frozenset(uid for uid, charge in tree.charges.items() if charge.leaving)
+        helpful = self._where(pods)
+        trials = [0]
+        nodes: dict[str, str] = {}
+
+        def enough(gone: frozenset[str]) -> bool:
+            gone |= leaving
+            free = {name: tree.capacity.get(name, 0) - used for name, used in tree.structure.root.used.items()}
+            for uid in gone:
+                for name, amount in tree.charges[uid].amounts if uid in tree.charges else ():
+                    free[name] = free.get(name, 0) + amount
+            if any(amount > free.get(name, 0) for name, amount in unit.amounts) or trials[0] >= TRIALS:
+                return False
+            trials[0] += 1
+            trial = Trial.of(crew, state.feasibility)
+            trial.leave(self._standing(gone))
+            for template, alike in runs(pods, crew):
+                trial.place(template, alike)
+            nodes.clear()
+            nodes.update(trial.nodes)
+            return len(nodes) >= lacking
+
+        found = reclaim(tree, unit, state.now, enough=enough, waited_s=waited_s, among=helpful)
+        if trials[0] >= TRIALS:
+            return False  # it may be too many that were chosen, and were not put back
+        trials[0] = 0
+        if not found.victims or not enough(frozenset(found.uids)):
+            return False
+        self._nominate(nodes, found, pods[0], unit, group=group.key)
+        return True
+
+    def _where(self, pods: Iterable[Pod]) -> Callable[[Charge], bool]:
+        """Whether a pod stands on a node that takes some of these, were it empty."""
+        cluster, feasibility = self._state.cluster, self._state.feasibility
+        masks = [feasibility.static_verdict(one).mask for one in {pod.pod_class for pod in pods}]
+
+        def helpful(charge: Charge) -> bool:
+            account = cluster.cache.accounts.get(charge.uid)
+            row = cluster.table.row_of.get(account.node_name) if account is not None else None
+            return row is not None and any(mask[row] for mask in masks)
+
+        return helpful
+
+    def _standing(self, uids: Iterable[str]) -> list[Standing]:
+        cluster, found = self._state.cluster, list[Standing]()
+        for uid in uids:
+            pod, account = cluster.index.get(uid), cluster.cache.accounts.get(uid)
+            row = cluster.table.row_of.get(account.node_name) if account is not None else None
+            if pod is not None and account is not None and row is not None:
+                found.append((pod, row, account.devices))
+        return found
+
+    def _nominate(self, nodes: dict[str, str], found: Reclaim, pod: Pod, unit: Waiting, *, group: str = "") -> None:
+        """The nominations are the reservation; the victims are asked once they are stored."""
+        state, index = self._state, self._state.cluster.index
+        victims = [victim for uid in found.uids if (victim := index.get(uid)) is not None]
+        for charge in found.victims:
             charge.leaving = True
         message = failure_message(state.constraints.diagnosis(pod))
-        self._nominations.make({pod.uid: node}, victims, frozenset(), message)
-        state.log("quota_reclaimed", queue=unit.line.name, unit=pod.uid, victims=len(victims))
-        return True
+        self._nominations.make(nodes, victims, frozenset(), message, group=group)
+        state.stats.reclaimed += len(victims)
+        state.log("quota_reclaimed", queue=unit.line.name, unit=unit.key, victims=len(victims))
 
     def _nodes(self, unit: Waiting) -> list[str]:
         """Where pods stand that may have been borrowed, the most first."""
@@ -203,6 +279,7 @@ class Reclaimer:
                 )
             )  # fmt: skip
         self.attempts[name] = _Attempt(unit, {one.uid for one in evictions}, state.now)
+        state.stats.reclaimed += len(evictions)
         state.log("quota_reclaimed", queue=name, unit=unit, victims=len(evictions))
         if evictions:
             self._ledger.evict(evictions)

@@ -99,7 +99,7 @@ function queueParts(queue) {
       ["Weight", queue.weight],
       ["Share", `${percent(queue.share)}${queue.dominant ? ` by ${resourceWord(queue.dominant)}` : ""}`],
       ["Running", plural(queue.pods, "pod")],
-      ["Waiting", `${plural(queue.pending_units, "unit")}, ${count(queue.blocked_units)} held by quota`],
+      ["Waiting", `${plural(queue.pending_units, "unit")}, ${count(queue.blocked_units)} held by quota; ${plural(queue.parked_pods, "pod")} had a turn, and no node took them`],
       ["Namespaces", queue.namespaces?.length ? queue.namespaces.join(", ") : null],
       ["Below it", queue.children?.length ? queue.children.map((name, number) => [number ? ", " : "", h("a", { href: `#/queues/${segment(name)}` }, name)]) : null],
       ["Borrows at most", limits(queue.borrowing)],

@@ -32,7 +32,7 @@ MAX_RUNS = 64
 """Runs of one template that are tried one after the other in the caller's order; of more, templates are put together,
 each where its first member stands."""
 
-MAX_PAIRS = 2**14
+MAX_PAIRS = 2**16
 """Templates with rules times members: how often a rule follows a member, at most. A group of more is told so."""
 
 MAX_DOMAINS, REORDERED_DOMAINS = 64, 8
@@ -79,11 +79,22 @@ def try_group(
 
     ``feasibility`` is over the cluster's table. Within the topology domain that the group demands, or prefers.
     """
+    return explore(cluster, feasibility, group, members, bound)[0]
+
+
+def explore(
+    cluster: ClusterState,
+    feasibility: FeasibilityCache,
+    group: PodGroup,
+    members: Sequence[Pod],
+    bound: Sequence[Pod] = (),
+) -> tuple[Attempt, Trial]:
+    """The same, with the cluster as it would be then; where nothing was tried, as it is."""
     needed = max(0, group.min_count - len(bound))
     crew = Crew(cluster, members)
     if len(crew.ruled) * len(members) > MAX_PAIRS:
         why = Diagnosis(len(cluster.table.row_of), 0, {}, frozenset((TOO_MANY_RULES,)), TOO_MANY_TEXT)
-        return Attempt({}, dict.fromkeys(crew.template_of, why), needed <= 0)
+        return Attempt({}, dict.fromkeys(crew.template_of, why), needed <= 0), Trial.of(crew, feasibility)
     base = Trial.of(crew, feasibility)
     search = _Search(crew, base, needed)
     if group.topology is None and len(crew.templates) == 1:
@@ -134,7 +145,7 @@ class _Search:
                     return trial, True
         return given, False
 
-    def within(self, offered: Domains, *, required: bool) -> Attempt:
+    def within(self, offered: Domains, *, required: bool) -> tuple[Attempt, Trial]:
         """The attempt in the domain that is worth most of those that reach the minimum."""
         ranked = self._ranked(offered)
         most: tuple[Trial, int] | None = None
@@ -155,7 +166,7 @@ class _Search:
             return self.attempt(self._base, False, nowhere, "")
         return self.attempt(most[0], False, offered.mask(most[1]), offered.values[most[1]])
 
-    def attempt(self, trial: Trial, reordered: bool, allowed: BoolArray | None, domain: str) -> Attempt:
+    def attempt(self, trial: Trial, reordered: bool, allowed: BoolArray | None, domain: str) -> tuple[Attempt, Trial]:
         """What a trial amounts to."""
         known: dict[Template, Diagnosis] = {}
         rejected = {}
@@ -166,11 +177,13 @@ class _Search:
                     known[template] = trial.diagnosis(template, allowed)
                 rejected[pod.uid] = known[template]
         work = self._base.work + self._forked
-        return Attempt(trial.nodes, rejected, len(trial.nodes) >= self._needed, domain, reordered, work)
+        return Attempt(trial.nodes, rejected, len(trial.nodes) >= self._needed, domain, reordered, work), trial
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _settled(self, trial: Trial, offered: Domains, at: int, *, required: bool, reordered: bool = False) -> Attempt:
+    def _settled(
+        self, trial: Trial, offered: Domains, at: int, *, required: bool, reordered: bool = False
+    ) -> tuple[Attempt, Trial]:
         """The minimum is reached in a domain: where that is only preferred, the others go anywhere."""
         if required:
             return self.attempt(trial, reordered, offered.mask(at), offered.values[at])

@@ -205,6 +205,29 @@ class Trial:
         self.work += table.rows
         return Diagnosis(nodes, len(rows), dict(reasons), frozenset(plugins))
 
+    def nearest(
+        self, template: Template, count: int, allowed: BoolArray | None = None
+    ) -> list[tuple[str, dict[str, int]]]:
+        """The nodes that lack least for one more of the template, and how much of what; only those that nothing but
+        amounts keeps from it."""
+        table, pod_class = self._table, template.pod.pod_class
+        mask = self._feasibility.static_verdict(pod_class).mask & table.present[: table.rows]
+        rows = np.flatnonzero(mask if allowed is None else mask & allowed)
+        lacks: dict[str, IntArray] = {}
+        for name, amount in ((PODS, 1), *pod_class.requests):
+            column = PODS_COLUMN if name == PODS else table.column_of.get(name)
+            free = table.allocatable[column, rows] - table.requested[column, rows] if column is not None else 0
+            lacks[name] = np.maximum(0, amount - free) + np.zeros(len(rows), np.int64)
+        amounts = {PODS: 1, **dict(pod_class.requests)}
+        lacking: FloatArray = np.zeros(len(rows))
+        for name, short in lacks.items():
+            lacking += short / amounts[name]
+        near = [at for at in np.argsort(lacking, kind="stable").tolist() if lacking[at] > 0][:count]
+        return [
+            (table.names[int(rows[at])], {name: int(short[at]) for name, short in lacks.items() if short[at]})
+            for at in near
+        ]
+
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _count(self, pod: Pod, row: int) -> None:

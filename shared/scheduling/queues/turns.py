@@ -42,25 +42,24 @@ class Turns:
         self.dirty: dict[str, None] = {}
         """Uids of pods that may have begun, or ceased, to count."""
         self.parked: dict[str, dict[str, float]] = {}
-        """By queue: pods that no node takes, in the order in which they were parked; since when."""
+        """By queue: units that no node takes, in the order in which they were parked; since when."""
+        self._parked_in: dict[str, str] = {}
 
     # --- units that wait ----------------------------------------------------------------------------------------
 
     def add(self, unit: Entry | QueuedGroup) -> None:
         """The unit is ready to be taken."""
+        self.tree.add(self.waiting(unit))
+
+    def waiting(self, unit: Entry | QueuedGroup) -> Waiting:
+        """The unit as it waits; of a group, as many members as must go at once."""
         if isinstance(unit, Entry):
             pods, key, priority = [unit.pod], unit.pod.uid, unit.pod.priority
         else:
             members = [entry.pod for entry in unit.in_order()]
             pods, key, priority = members[: max(1, self._lacking(unit.key))], unit.key, unit.priority
         first = pods[0]
-        self.tree.add(Waiting(key, first.namespace, self.label(first), priority, unit.arrival, _sum(pods)))
-
-    def waiting(self, pod: Pod) -> Waiting:
-        """A lone pod as a unit that waits."""
-        return Waiting(
-            pod.uid, pod.namespace, self.label(pod), pod.priority, 0, amounts_of(pod.pod_class.requests)
-        )  # fmt: skip
+        return Waiting(key, first.namespace, self.label(first), priority, unit.arrival, _sum(pods))
 
     def remove(self, name: str) -> None:
         """The unit is not ready any more, or gone; an unknown one is fine."""
@@ -109,17 +108,23 @@ class Turns:
 
     # --- pods that no node takes --------------------------------------------------------------------------------
 
-    def park(self, pod: Pod, now: float) -> None:
-        """No node takes the pod."""
-        name = self.tree.line_name(self.label(pod), pod.namespace)
-        self.parked.setdefault(name, {})[pod.uid] = now
+    def queue_of(self, pod: Pod) -> str:
+        """The queue that the pod waits in; "" is none."""
+        return self.tree.line_name(self.label(pod), pod.namespace)
 
-    def unpark(self, pod: Pod) -> None:
-        """The pod is tried again, or gone."""
-        name = self.tree.line_name(self.label(pod), pod.namespace)
-        for waiting in (self.parked.get(name, {}), *self.parked.values()):
-            if waiting.pop(pod.uid, None) is not None:
-                return
+    def park(self, key: str, pod: Pod, now: float) -> None:
+        """No node takes the unit, of which this is a pod."""
+        self.unpark(key)
+        name = self._parked_in[key] = self.queue_of(pod)
+        self.parked.setdefault(name, {})[key] = now
+
+    def unpark(self, key: str) -> None:
+        """The unit is tried again, or gone; an unknown one is fine."""
+        name = self._parked_in.pop(key, None)
+        if name is not None:
+            del self.parked[name][key]
+            if not self.parked[name]:
+                del self.parked[name]
 
 
 def _sum(pods: Iterable[Pod]) -> Amounts:

@@ -31,7 +31,7 @@ class UnitsQuery(PageQuery, frozen=True, kw_only=True):
     namespace: Annotated[str, msgspec.Meta(max_length=63)] = ""
     queue: Text = ""
     place: Literal["", "gated", "active", "backoff", "unschedulable", "in_flight"] = ""
-    phase: Literal["", "waiting", "placing", "running", "broken"] = ""
+    phase: Literal["", "waiting", "placing", "running", "broken", "ended"] = ""
     source: Literal["", "pod", "podgroup", "x-podgroup", "job"] = ""
     selector: Selector = ""
 

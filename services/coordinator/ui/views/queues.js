@@ -9,7 +9,7 @@ import { Reading, together } from "../reading.js";
 import { sheet } from "../table.js";
 import { phaseTag, unitLink, whyWaits } from "../unit_panel.js";
 
-const PHASES = ["waiting", "placing", "running", "broken"];
+const PHASES = ["waiting", "placing", "broken", "running", "ended"];
 const SOURCES = [["podgroup", "PodGroup"], ["x-podgroup", "PodGroup of the plug-ins"], ["job", "Job"], ["pod", "lone pod"]];
 const STATES = [["waiting", "with units that wait"], ["held", "held by quota"], ["borrowing", "borrowing"], ["problem", "with a problem"]];
 const IS = {
@@ -28,6 +28,7 @@ export function queuesView() {
       { title: "Share", key: "share", number: true, sort: (queue) => queue.share, cell: (queue) => h("span", { title: queue.dominant }, percent(queue.share)) },
       { title: "Pods", number: true, cell: (queue) => count(queue.pods), sort: (queue) => queue.pods },
       { title: "Units waiting", key: "pending", number: true, cell: (queue) => count(queue.pending_units), sort: (queue) => queue.pending_units },
+      { title: "Parked pods", key: "parked", number: true, cell: (queue) => count(queue.parked_pods), sort: (queue) => queue.parked_pods },
       { title: "Held by quota", key: "held", number: true, cell: (queue) => count(queue.blocked_units), sort: (queue) => queue.blocked_units },
     ],
     keyOf: (queue) => queue.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 from msgspec.structs import replace
@@ -327,3 +328,36 @@ def test_past_use_is_gone_on_from_when_its_queue_is_seen() -> None:
     scene.run(batch=100)
     assert bound(scene)[:3] == ["b0", "b1", "b2"]
     assert scene.core.queues.past.record(1_060).past["a"]["cpu"] == scene.core.state.queues.history.past["a"]["cpu"]
+
+
+def test_what_was_borrowed_is_taken_back_for_a_gang_over_several_nodes() -> None:
+    scene = scene_with(Queue("a", guaranteed=cpus(4), reclaim=True), Queue("b"), nodes=2)
+    add(scene, "b", *(f"b{number}" for number in range(8)))
+    scene.run(batch=100, until_s=5)
+    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=4, labels={QUEUE_LABEL: "a"})
+    scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
+    for number in range(4):
+        scene.add_pod(replace(make_pod(f"m{number}").cpu("1").pod(), group=KEY))
+    scene.run(batch=100, until_s=30)
+    assert sorted(bound(scene)[8:]) == ["m0", "m1", "m2", "m3"]
+    assert len(scene.evicted) == 4
+
+
+def test_room_that_comes_is_shared_by_those_that_wait_parked() -> None:
+    scene = scene_with(Queue("double", weight=Fraction(2)), Queue("single"), nodes=1, cpu="0")
+    add(scene, "double", *(f"d{number}" for number in range(16)))
+    add(scene, "single", *(f"s{number}" for number in range(16)))
+    scene.run(batch=100, until_s=5)
+    scene.add_node(make_node("new").allocatable(cpu="12").node())
+    scene.run(until_s=30)
+    assert Counter(name[0] for name in bound(scene)) == {"d": 8, "s": 4}
+
+
+def test_pods_roused_in_their_backoff_are_shared_too() -> None:
+    scene = scene_with(Queue("double", weight=Fraction(2)), Queue("single"), nodes=1, cpu="0")
+    add(scene, "double", *(f"d{number}" for number in range(16)))
+    add(scene, "single", *(f"s{number}" for number in range(16)))
+    scene.run(batch=100)
+    scene.add_node(make_node("new").allocatable(cpu="12").node())
+    scene.run(until_s=0.5)  # all of them back off still
+    assert Counter(name[0] for name in bound(scene)) == {"d": 8, "s": 4}

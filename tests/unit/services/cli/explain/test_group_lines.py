@@ -1,4 +1,4 @@
-"""``conclave explain podgroup/NAME``: which member fails where, and what a member's own explanation says of it."""
+"""``conclave explain podgroup/NAME``: which member fails where; what a member's own explanation says of its group."""
 
 from __future__ import annotations
 
@@ -12,46 +12,36 @@ from services.cli.explain.text import group_lines, lines_of
 from tests.admin_server import AdminServer
 
 ANSWER: dict[str, Any] = {
-    "unit": "a/train", "phase": "waiting", "summary": "2 of at least 3 members fit now", "reason": "NodeResourcesFit",
-    "message": "minCount (3) cannot be satisfied", "queue": "vision", "blocked": "queue vision: cpu 8 of maximum 8",
-    "min_count": 3, "bound": 0, "pending": 9, "fits": 7, "reached": False, "reordered": True, "domain": "r7",
-    "failing": [
-        {"members": 2, "first": "w-7", "message": "0/3 nodes are available: 3 Insufficient cpu.",
-         "helps": [{"kind": "add_node", "target": "n1", "text": "add a node like n1", "lets_in": 2, "of": 2}]},
-    ],
-    "members": [
-        {"name": f"w-{n}", "uid": "u", "state": "unschedulable", "node": "" if n > 6 else "n1", "plugins": [],
-         "message": "no" if n > 6 else ""}
-        for n in range(9)
-    ],
-    "domains": [{"value": "r7", "members": 7}, {"value": "r8", "members": 2}],
-    "preemption": {"helps": True, "summary": "would evict a/old", "victims": ["a/old"], "count": 1, "violations": 0,
-                   "broken": ["podgroup:a/other"]},
+    "unit": "a/train", "phase": "waiting", "summary": "7 of 9 waiting members fit together", "queue": "vision",
+    "reason": "NodeResourcesFit", "message": "minCount (8) cannot be satisfied", "blocked": "queue vision: cpu is used",
+    "now": {
+        "failed": [
+            {"pods": [f"a/w-{n}" for n in range(7)], "count": 7, "plugins": ["NodeResourcesFit"],
+             "why": "0/3 nodes are available: 3 Insufficient cpu.", "change": "free 2 cpu on n1",
+             "nearest": [{"node": "n1", "lacks": {"cpu": "2", "memory": "1Gi"}}]},
+        ],
+        "topology": "rack", "domains": [{"value": "r7", "members": 7}, {"value": "r1", "members": 2}],
+        "preemption": {"helps": True, "summary": "evict a/old", "broken": ["a/other"]},
+        "change": "for each of 2 member(s) more: free 2 cpu on n1",
+    },
 }  # fmt: skip
 
 
-def test_room_by_domain_and_whom_preemption_would_evict_are_told() -> None:
-    lines = list(group_lines(ANSWER))
-    assert "  room       members that each domain would take: r7 7, r8 2" in lines
-    assert "  preemption would evict a/old; below their minimum then: podgroup:a/other" in lines
-    assert not any("preemption" in line for line in group_lines(ANSWER | {"preemption": None}))
-
-
 def test_a_group_is_explained_by_who_fails_and_what_would_help() -> None:
-    lines = list(group_lines(ANSWER | {"domains": [], "preemption": None}))
-    assert lines[:5] == [
-        "a/train: waiting, 2 of at least 3 members fit now",
-        "  why        NodeResourcesFit: minCount (3) cannot be satisfied",
-        "  quota      queue vision: cpu 8 of maximum 8",
-        "  domain     r7",
-        "  order      it fits only in another order of its members than kube-scheduler's",
+    assert list(group_lines(ANSWER)) == [
+        "a/train: waiting, 7 of 9 waiting members fit together",
+        "  why        NodeResourcesFit: minCount (8) cannot be satisfied",
+        "  quota      queue vision: cpu is used",
+        "  a/w-0, a/w-1, a/w-2, a/w-3, a/w-4 and 2 more: 0/3 nodes are available: 3 Insufficient cpu.",
+        "      n1 lacks 2 cpu, 1Gi memory",
+        "      would help: free 2 cpu on n1",
+        "  members that each rack takes: r7 7, r1 2",
+        "  preemption would evict a/old",
+        "      breaks a/other",
+        "  would help the group: for each of 2 member(s) more: free 2 cpu on n1",
     ]
-    assert lines[5:7] == [
-        "  w-7 and 1 like it: 0/3 nodes are available: 3 Insufficient cpu.",
-        "      would help: add a node like n1 (lets in 2 of 2)",
-    ]
-    assert lines[7] == "  w-0 unschedulable -> n1"
-    assert lines[-1] == "  and 2 more members"
+    bare = {**ANSWER, "now": None, "message": "", "blocked": ""}
+    assert list(group_lines(bare)) == ["a/train: waiting, 7 of 9 waiting members fit together"]
 
 
 def test_a_member_names_its_groups_state() -> None:

@@ -25,7 +25,7 @@ MEMORY_USE = {
 VISION: dict[str, Any] = {
     "name": "vision", "parent": "research", "path": ["research", "vision"], "depth": 1, "order": "Priority",
     "strategy": "DRF", "weight": "2", "share": 0.25, "dominant": "cpu_millis", "resources": [CPU_USE, MEMORY_USE],
-    "pods": 12, "pending_units": 3, "blocked_units": 1, "problem": "", "warnings": [],
+    "pods": 12, "pending_units": 3, "blocked_units": 1, "parked_pods": 4, "problem": "", "warnings": [],
     "deleting": False, "namespaces": ["vision"], "children": [], "borrowing": {"cpu_millis": 8000}, "lending": None,
     "reclaim": True, "reclaim_after_s": 60.0, "min_run_s": 300.0, "half_life_s": None, "past": {},
     "units": [
@@ -45,9 +45,9 @@ def test_the_tree_shows_used_guaranteed_and_maximum() -> None:
     top = VISION | {"name": "research", "depth": 0, "resources": [], "dominant": "", "share": 0.0}
     lines = QUEUES.lines([top, VISION])
     assert [line.split() for line in lines] == [
-        ["NAME", "PENDING", "BLOCKED", "PODS", "SHARE", "BY", "CPU", "MEMORY", "GPU", "PROBLEM"][:8],
-        ["research", "3", "1", "12", "0.0%", "-", "-", "-"],
-        ["vision", "3", "1", "12", "25.0%", "cpu_millis", "12/8/16", "4Gi/-/-"],
+        ["NAME", "PENDING", "BLOCKED", "PARKED", "PODS", "SHARE", "BY", "CPU", "MEMORY"],
+        ["research", "3", "1", "4", "12", "0.0%", "-", "-", "-"],
+        ["vision", "3", "1", "4", "12", "25.0%", "cpu", "12/8/16", "4Gi/-/-"],
     ]
     assert lines[2].startswith("  vision")
     broken = QUEUES.lines([VISION | {"problem": "parent: there is no Queue base"}])
@@ -65,8 +65,8 @@ def test_gpus_have_a_column_where_there_are_any() -> None:
 def test_one_queue_is_told_with_its_units_in_turn() -> None:
     lines = queue_lines(VISION)
     assert lines[0] == "research / vision"
-    assert "  weight     2; share 25.0% by cpu_millis" in lines
-    assert "  waiting    3 units, 1 of them held by quota" in lines
+    assert "  weight     2; share 25.0% by cpu" in lines
+    assert "  waiting    3 units, 1 of them held by quota; 4 pods had their turn, and no node takes them" in lines
     assert "  borrowing  at most cpu 8" in lines
     assert "  reclaim    what it lent is taken back after 60s; what it borrows runs for 5m at least" in lines
     assert [line.split() for line in lines if line.startswith("cpu ")] == [["cpu", "12", "8", "16", "4", "25.0%"]]

@@ -52,9 +52,7 @@ async def status_of(world: ApiWorld, route: Route, role: str | None, at: str = "
         return response.status, "" if response.status == 200 else (await response.json())["code"]
 
 
-async def test_every_route_asks_for_a_credential_and_its_role(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_every_route_asks_for_a_credential_and_its_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "READS", Rate(1e9, 1e9))  # all routes together cost more than one caller may have
     async with api_world(tmp_path) as world:
         for route in ROUTES:

@@ -101,7 +101,7 @@ async def test_one_queue_is_told_whole_or_is_unknown(world: ApiWorld) -> None:
 async def test_a_simulation_is_asked_without_a_change(world: ApiWorld) -> None:
     core = world.admin.core
     assert core is not None
-    core.state.queues.set_capacity({"cpu": 12_000})
+    core.state.queues.set_capacity({"cpu": 12_000, "pods": 100})
     path = "/v1/queues/vision/simulate?members=4&minCount=2&requests=cpu%3D1&priority=5"
     found = (await world.ask("GET", path, "viewer")).json
     assert (found["queue"], found["starts_in_s"], found["min_count"], found["displaced"]) == ("vision", 0.0, 2, [])
@@ -113,7 +113,7 @@ async def test_a_simulation_is_asked_without_a_change(world: ApiWorld) -> None:
 
 async def test_the_overview_counts_units_and_queues(world: ApiWorld) -> None:
     found = (await world.ask("GET", "/v1/overview", "viewer")).json
-    assert found["units"] == {"waiting": 5, "placing": 0, "running": 0, "broken": 0}
+    assert found["units"] == {"waiting": 5, "placing": 0, "running": 0, "broken": 0, "ended": 0}
     assert found["queues"] == {"total": 2, "waiting_units": 0, "blocked_units": 0, "problems": 0}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_explain import explain_group, member_of
+from shared.model.queue import Queue
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.inspect.test_group_facts import add_members, scene_with, tell_group
 
@@ -15,15 +16,13 @@ def test_a_gang_that_lacks_room_names_who_fails_why_and_what_would_help() -> Non
     scene.run(batch=100)
     found = explain_group(scene.core, "default", "train")
     assert found is not None
-    assert (found.phase, found.fits, found.pending, found.reached) == ("waiting", 2, 4, False)
-    assert found.summary == "2 of at least 3 members fit now: 0 are bound, 2 of 4 that wait find a node"
-    [failing] = found.failing
-    assert (failing.members, failing.message) == (2, "0/1 nodes are available: 1 Insufficient cpu.")
-    assert failing.helps
-    assert [bool(member.message) for member in found.members] == [True, True, False, False]
-    assert {member.node for member in found.members} == {"", "n0"}
-    assert found.preemption is not None
-    assert (found.preemption.helps, found.preemption.summary) == (False, "no preemption candidate")
+    assert found.now is not None
+    assert (found.phase, found.now.placed, found.now.lacking) == ("waiting", 2, 1)
+    assert found.summary == "2 of 4 waiting members fit together: 3 are needed, so none is placed"
+    [failed] = found.now.failed
+    assert (failed.pods, failed.count) == (("default/m2", "default/m3"), 2)
+    assert failed.why == "0/1 nodes are available: 1 Insufficient cpu."
+    assert found.now.change.startswith("free 2 cpu on n0")
 
 
 def test_the_answer_is_about_now_and_changes_nothing() -> None:
@@ -35,8 +34,8 @@ def test_the_answer_is_about_now_and_changes_nothing() -> None:
     scene.core.state.cluster.upsert_node(make_node("more").allocatable(cpu="4").node())
     found = explain_group(scene.core, "default", "train")
     assert found is not None
-    assert (found.reached, found.fits, found.failing) == (True, 3, [])
-    assert found.summary == "all 3 members that wait would find a node now"
+    assert found.now is not None
+    assert (found.now.reached, found.now.placed, found.now.failed) == (True, 3, ())
     assert scene.core.state.queue.count() == before
 
 
@@ -46,23 +45,25 @@ def test_what_the_group_itself_lacks_comes_first() -> None:
     scene.run(batch=100)
     found = explain_group(scene.core, "default", "train")
     assert found is not None
-    assert (found.reason, found.summary) == ("GroupMissing", "there is no PodGroup train in default; create it")
+    assert (found.reason, found.now) == ("GroupMissing", None)
+    assert found.summary == "there is no PodGroup train in default; create it"
     tell_group(scene, 3)
     scene.run(batch=100)
     found = explain_group(scene.core, "default", "train")
     assert found is not None
-    assert found.summary == "1 of at least 3 members exist; 2 more must be created"
+    assert found.summary == "1 of at least 3 members exist: the group is not tried before"
     assert explain_group(scene.core, "default", "none") is None
 
 
-def test_a_gang_that_runs_says_so() -> None:
+def test_members_that_stand_count() -> None:
     scene = scene_with(2)
     tell_group(scene, 3)
     add_members(scene, 3)
     scene.run(batch=100)
     found = explain_group(scene.core, "default", "train")
     assert found is not None
-    assert (found.phase, found.bound, found.summary) == ("running", 3, "3 members are bound, all there are")
+    assert found.now is not None
+    assert (found.phase, found.now.bound, found.now.pending) == ("running", 3, 0)
 
 
 def test_a_member_names_its_groups_state() -> None:
@@ -78,3 +79,18 @@ def test_a_member_names_its_groups_state() -> None:
     }  # fmt: skip
     assert answer["summary"] == "waiting for minCount pods from a gang to appear in scheduling queue"
     assert member_of(scene.core, make_pod("alone").pod()) is None
+
+
+def test_a_quota_that_holds_a_gang_back_is_told_everywhere() -> None:
+    scene = scene_with(4)
+    scene.core.queues.change("small", Queue("small", maximum={"cpu": 2000}, namespaces=("default",)))
+    tell_group(scene, 3)
+    add_members(scene, 3)
+    scene.run(batch=100, until_s=2.0)
+    found = explain_group(scene.core, "default", "train")
+    assert found is not None
+    assert (found.phase, found.reason, found.queue) == ("waiting", "QueueQuota", "small")
+    assert "maximum" in found.blocked
+    answer = explain(scene.core, scene.pods["uid-m0"], {}, scene.now)
+    assert "queue small: cpu" in answer["summary"]
+    assert scene.bindings == []

@@ -113,6 +113,9 @@ def test_pods_of_a_job_that_is_no_gang_are_lone_pods() -> None:
     scene.add_pod(replace(make_pod("s0").pod(), group=key))
     scene.run(batch=100)
     assert list(group_keys(scene.core)) == []
+    gang = PodGroup(group_key(Source.JOB, "default", "done"), Source.JOB, "default", "done", gang=True)
+    scene.deliver(ObjectChanged("jobs", "default/done", gang))  # without members it has ended, or not begun
+    assert list(group_keys(scene.core)) == []
     assert group_facts(scene.core, key) is None
     assert set(lone_units(scene.core)) == {"uid-s0"}
 
@@ -142,7 +145,7 @@ def with_queues() -> Scene:
     """research (cpu 8 guaranteed) over vision and speech; a unit in each, vision's held by its maximum."""
     scene = scene_with(2)
     tree = tree_of(scene.core)
-    tree.set_capacity({"cpu": 8000})
+    tree.set_capacity({"cpu": 8000, "pods": 100})
     for queue in (
         Queue("research", guaranteed={"cpu": 4000}, namespaces=("lab",)),
         Queue("vision", parent="research", maximum={"cpu": 2000}, weight=Fraction(2)),

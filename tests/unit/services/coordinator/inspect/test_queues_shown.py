@@ -69,7 +69,7 @@ def test_requests_that_cannot_be_name_what_is_wrong(text: str) -> None:
 
 
 def test_a_job_asks_for_its_minimum_at_once() -> None:
-    assert Job("q", "d", 8, 6, (("cpu", 500),)).asks == (("cpu", 3000),)
+    assert Job("q", "d", 8, 6, (("cpu", 500),)).asks == (("cpu", 3000), ("pods", 6))
 
 
 @pytest.mark.parametrize(

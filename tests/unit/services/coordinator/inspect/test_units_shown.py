@@ -57,6 +57,13 @@ def test_the_phase_follows_from_the_members(states: tuple[str, ...], phase: str)
     assert phase_of(facts(*states)) == phase
 
 
+def test_a_group_that_ran_and_has_no_member_left_has_ended() -> None:
+    ran = group(condition=("PodGroupInitiallyScheduled", "True", "Scheduled", ""))
+    assert (phase_of(facts(of=ran)), why(facts(of=ran))) == ("ended", ("", ""))
+    assert whole(facts(of=ran), 100.0, wall_of).missing == 0
+    assert phase_of(facts("gated", of=ran)) == "waiting"
+
+
 def test_a_group_without_a_minimum_is_never_broken() -> None:
     assert phase_of(facts("bound", "unschedulable", of=group(gang=False, min_count=1))) == "running"
 

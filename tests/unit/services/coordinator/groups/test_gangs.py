@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
+import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.events import PlanAnswered
 from services.coordinator.core.instructions import PatchCondition, TellPodGroup
+from services.coordinator.groups.failures import GroupFailures
 from shared.model.cluster_events import ObjectChanged
 from shared.model.labels import selector_of_labels
 from shared.model.pod_group import Broken, PodGroup, Source, Topology, group_key
 from shared.model.relations import Relations, SpreadConstraint
 from shared.scheduling.groups.quorum import TOO_FEW
-from shared.scheduling.pod_groups import MIXED
+from shared.scheduling.pod_groups import MIXED, ON_THEIR_WAY, PodGroups, Standing
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
@@ -153,6 +156,25 @@ def test_members_of_unequal_size_are_placed_though_the_agents_order_fails() -> N
     assert scene.core.state.stats.gangs_partial == 0
 
 
+def test_ablation_where_agents_alone_choose_unequal_members_are_never_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    examine = GroupFailures.examine
+    monkeypatch.setattr(
+        GroupFailures, "examine", lambda self, key, pods: dataclasses.replace(examine(self, key, pods), nodes={})
+    )
+    placed = []
+    for seed in range(5):
+        scene = Scene(seed=seed)
+        for number in range(3):
+            scene.add_node(make_node(f"n{number}").allocatable(cpu="4").node())
+        scene.begin()
+        tell_group(scene, 4)
+        for number, cpu in enumerate(["2", "2", "4", "4"]):
+            scene.add_pod(replace(make_pod(f"m{number}").cpu(cpu).pod(), group=KEY))
+        scene.run(batch=100, until_s=10.0)
+        placed.append(len(scene.bindings))
+    assert 0 in placed
+
+
 def test_all_members_go_to_one_rack_and_late_ones_follow() -> None:
     scene = Scene()
     for number in range(8):
@@ -265,6 +287,24 @@ def test_nobody_joins_a_gang_whose_plan_is_not_answered() -> None:
     scene.run(batch=100, until_s=2.0)
     assert len(scene.plans[-1].gangs[0].members) == 4
     assert len(scene.bindings) == 4
+
+
+def test_ablation_a_member_that_joins_those_on_their_way_is_bound_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    standing = PodGroups.standing
+
+    def hasty(self: PodGroups, key: str) -> tuple[Standing, str]:
+        found = standing(self, key)
+        return (Standing.ALONE, "") if found[1] == ON_THEIR_WAY else found
+
+    monkeypatch.setattr(PodGroups, "standing", hasty)
+    scene = scene_with()
+    scene.hold_plans = True
+    tell_group(scene, 3)
+    add_members(scene, 3)
+    scene.run(batch=100)
+    add_members(scene, 1, start=3)
+    scene.run(batch=100)
+    assert [len(plan.gangs) for plan in scene.held_plans] == [1, 0]
 
 
 def test_a_new_leader_waits_for_a_gangs_open_intent() -> None:

@@ -1,0 +1,230 @@
+"""Why a pod group waits: which member failed where, beside those that fit, and what would have to change.
+
+The same trial as a coordinator's (``groups/placing.py``) and the same choice of victims (``groups/preemption.py``), on
+the cluster as it stands; nothing is changed, and nothing is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from shared.model.pod import Pod
+from shared.model.pod_group import PodGroup
+from shared.model.resources import PODS, amount_text
+from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache, failure_message
+from shared.scheduling.explain.words import CHANGES
+from shared.scheduling.groups.crew import Crew
+from shared.scheduling.groups.placing import Attempt, explore, runs
+from shared.scheduling.groups.preemption import GroupPreemption, search_group
+from shared.scheduling.groups.topology import domains
+from shared.scheduling.groups.trial import OUTSIDE, Trial
+from shared.scheduling.state.cluster_state import ClusterState
+
+KINDS_SHOWN, MEMBERS_SHOWN, NODES_SHOWN, VICTIMS_SHOWN, DOMAINS_SHOWN = 8, 8, 3, 20, 8
+DOMAINS_TRIED = 64
+
+WORK_OF_PREEMPTION = 1_000_000
+"""Nodes looked at for the question whom to evict: some tens of milliseconds."""
+
+
+class NearNode(Struct, frozen=True):
+    """A node that only amounts keep from one more member; ``lacks``: how much of what, as people write it."""
+
+    node: str
+    lacks: dict[str, str]
+
+
+class FailedMembers(Struct, frozen=True):
+    """Members that are judged alike and fit nowhere beside the others: ``count`` of them, the first by name. ``why``
+    counts nodes by reason; ``change``: what would help one of them; ``nearest``: where the least is lacking."""
+
+    pods: tuple[str, ...]
+    count: int
+    why: str
+    plugins: tuple[str, ...]
+    nearest: tuple[NearNode, ...]
+    change: str
+
+
+class DomainFit(Struct, frozen=True):
+    """A topology domain, and how many members it would take."""
+
+    value: str
+    members: int
+
+
+class GroupVictims(Struct, frozen=True):
+    """What preemption would do: ``helps`` or ``summary`` says why not. ``broken``: gangs that fall below their minimum;
+    ``violations``: victims whose budget is broken."""
+
+    helps: bool
+    summary: str
+    victims: tuple[str, ...] = ()
+    count: int = 0
+    violations: int = 0
+    broken: tuple[str, ...] = ()
+
+
+class GroupAnswer(Struct, frozen=True):
+    """``reached``: the minimum would be reached as things stand, ``placed`` of ``pending`` members beside those
+    ``bound``; ``lacking``: places that are missing. ``reordered``: only in another order than the members' own.
+    ``domains``: those of the topology label ``topology``, that which takes most first."""
+
+    group: str
+    gang: bool
+    min_count: int
+    bound: int
+    pending: int
+    placed: int
+    lacking: int
+    reached: bool
+    reordered: bool
+    topology: str
+    domain: str
+    summary: str
+    change: str
+    failed: tuple[FailedMembers, ...] = ()
+    domains: tuple[DomainFit, ...] = ()
+    preemption: GroupVictims | None = None
+
+
+def explain_group(
+    state: ClusterState,
+    feasibility: FeasibilityCache,
+    group: PodGroup,
+    pending: Sequence[Pod],
+    bound: Sequence[Pod] = (),
+    *,
+    strict_budgets: bool = False,
+) -> dict[str, Any]:
+    """The answer, as JSON. ``pending`` in the order in which members are tried; ``bound``: also those on their way."""
+    attempt, trial = explore(state, feasibility, group, pending, bound)
+    minimum = group.min_count if group.gang else 1
+    lacking = max(0, minimum - len(bound) - len(attempt.nodes))
+    failed = _failed(trial, attempt, pending)
+    preemption = None
+    if lacking and group.gang:
+        preemption = _victims(state, feasibility, group, pending, bound, strict=strict_budgets)
+    answer = GroupAnswer(
+        group.title, group.gang, minimum, len(bound), len(pending), len(attempt.nodes), lacking, attempt.reached,
+        attempt.reordered, group.topology.key if group.topology is not None else "", attempt.domain,
+        _summary(group, attempt, pending, bound, minimum), _change(failed, lacking, preemption, minimum), failed,
+        _domains(state, feasibility, group, pending, bound), preemption,
+    )  # fmt: skip
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
+    return found
+
+
+def _failed(trial: Trial, attempt: Attempt, pending: Sequence[Pod]) -> tuple[FailedMembers, ...]:
+    alike: dict[int, list[Pod]] = {}
+    for pod in pending:
+        if pod.uid in attempt.rejected:
+            alike.setdefault(id(attempt.rejected[pod.uid]), []).append(pod)
+    shown = []
+    for pods in list(alike.values())[:KINDS_SHOWN]:
+        diagnosis, template = attempt.rejected[pods[0].uid], trial.crew.template_of[pods[0].uid]
+        near: tuple[NearNode, ...] = ()
+        if not diagnosis.prefiltered:
+            near = tuple(
+                NearNode(node, {name: amount_text(name, amount) for name, amount in lacks.items()})
+                for node, lacks in trial.nearest(template, NODES_SHOWN)
+            )
+        shown.append(
+            FailedMembers(
+                tuple(pod.key for pod in pods[:MEMBERS_SHOWN]),
+                len(pods),
+                failure_message(diagnosis),
+                tuple(sorted(diagnosis.plugins)),
+                near,
+                _member_change(diagnosis, near),
+            )
+        )
+    return tuple(shown)
+
+
+def _member_change(diagnosis: Diagnosis, near: Sequence[NearNode]) -> str:
+    """What would help one member."""
+    if near and diagnosis.plugins <= {"NodeResourcesFit", OUTSIDE, "ConclaveGpuDevices"}:
+        lacks = ", ".join(
+            f"{amount} {name}" if name != PODS else "room for a pod" for name, amount in near[0].lacks.items()
+        )
+        return f"free {lacks} on {near[0].node}, add a node that has it, or ask for less"
+    known = [CHANGES[plugin] for plugin in sorted(diagnosis.plugins) if plugin in CHANGES]
+    return "; or ".join(known) or "see conclave explain of the pod, which says what each rule asks for"
+
+
+def _change(failed: Sequence[FailedMembers], lacking: int, preemption: GroupVictims | None, minimum: int) -> str:
+    """What would help the group."""
+    if not lacking:
+        return ""
+    first = failed[0].change if failed else "create the members that are missing"
+    more = f"for each of {lacking} member(s) more: {first}" if lacking > 1 else first
+    lower = f"; or lower minCount to {minimum - lacking}" if minimum > lacking else ""
+    helped = f"; preemption would {preemption.summary}" if preemption is not None and preemption.helps else ""
+    return f"{more}{lower}{helped}"
+
+
+def _summary(group: PodGroup, attempt: Attempt, pending: Sequence[Pod], bound: Sequence[Pod], minimum: int) -> str:
+    there = len(bound) + len(pending)
+    if there < minimum:
+        return f"{there} of at least {minimum} members exist: the group is not tried before"
+    where = f" within {group.topology.key}={attempt.domain}" if group.topology is not None and attempt.domain else ""
+    fit = f"{len(attempt.nodes)} of {len(pending)} waiting members fit together{where}"
+    if bound:
+        fit += f", {len(bound)} run"
+    if attempt.reached:
+        return f"{fit}: the minimum of {minimum} is reached" + (" in another order" if attempt.reordered else "")
+    return f"{fit}: {minimum} are needed, so none is placed"
+
+
+def _domains(
+    state: ClusterState,
+    feasibility: FeasibilityCache,
+    group: PodGroup,
+    pending: Sequence[Pod],
+    bound: Sequence[Pod],
+) -> tuple[DomainFit, ...]:
+    """How many members each domain would take, by trying each of the first that could be asked about alone."""
+    if group.topology is None or not pending:
+        return ()
+    accounts = state.cache.accounts
+    offered = domains(state, group.topology.key, [accounts[pod.uid].node_name for pod in bound if pod.uid in accounts])
+    crew = Crew(state, pending)
+    base, found = Trial.of(crew, feasibility), list[DomainFit]()
+    for at, value in enumerate(offered.values[:DOMAINS_TRIED]):
+        trial = base.fork()
+        for template, pods in runs(pending, crew):
+            trial.place(template, pods, offered.mask(at))
+        found.append(DomainFit(value, len(trial.nodes)))
+    return tuple(sorted(found, key=lambda one: (-one.members, one.value))[:DOMAINS_SHOWN])
+
+
+def _victims(
+    state: ClusterState,
+    feasibility: FeasibilityCache,
+    group: PodGroup,
+    pending: Sequence[Pod],
+    bound: Sequence[Pod],
+    *,
+    strict: bool,
+) -> GroupVictims:
+    search, left = search_group(state, feasibility, group, pending, bound, strict=strict), WORK_OF_PREEMPTION
+    while left > 0:
+        try:
+            left -= next(search)
+        except StopIteration as end:
+            found: GroupPreemption = end.value
+            break
+    else:
+        return GroupVictims(False, "not searched to the end: too many pods could leave")
+    if found.reason:
+        return GroupVictims(False, found.reason)
+    names = tuple(pod.key for pod in found.victims[:VICTIMS_SHOWN])
+    more = f" and {len(found.victims) - 3} more" if len(found.victims) > 3 else ""
+    return GroupVictims(
+        True, f"evict {', '.join(names[:3])}{more}", names, len(found.victims), len(found.violating), found.broken
+    )

@@ -1,0 +1,151 @@
+"""Gangs that wait: who rouses them, what they cost others, and what their members demand of each other."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from services.coordinator.core.events import PlanAnswered
+from shared.model.cluster_events import ObjectChanged
+from shared.model.pod_group import PodGroup, Source, group_key
+from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.groups.test_gangs import KEY, add_members, place_of, scene_with, tell_group
+from tests.unit.services.coordinator.scene import Scene
+
+
+def fill(scene: Scene, count: int, cpu: str = "2") -> None:
+    for number in range(count):
+        scene.add_pod(make_pod(f"filler{number}").cpu(cpu).pod())
+    scene.run(batch=100)
+
+
+def test_a_gang_sleeps_until_room_for_all_that_it_lacks_has_come_free() -> None:
+    scene = scene_with(nodes=4, cpu="4")
+    fill(scene, 8)
+    tell_group(scene, 4)
+    add_members(scene, 4)
+    scene.run(batch=100, until_s=15.0)
+    offered, refused = scene.core.state.stats.units_offered, scene.core.state.stats.gangs_refused
+    for number in range(3):
+        scene.delete_pod(f"uid-filler{number}")
+        scene.run(batch=100, until_s=15.0)
+    assert place_of(scene, "m0") == ["unschedulable"]
+    assert scene.core.state.stats.gangs_refused == refused
+    assert scene.core.state.stats.units_offered == offered
+    scene.delete_pod("uid-filler3")
+    scene.run(batch=100)
+    assert len(scene.bindings) == 8 + 4
+
+
+def test_the_smaller_of_two_gangs_goes_where_the_larger_does_not_fit() -> None:
+    scene = scene_with(nodes=4, cpu="4")
+    fill(scene, 8)
+    other = group_key(Source.NATIVE, "default", "small")
+    tell_group(scene, 4)
+    add_members(scene, 4)
+    small = PodGroup(other, Source.NATIVE, "default", "small", gang=True, min_count=2)
+    scene.inbox.append(ObjectChanged("podgroups", "default/small", small))
+    for number in range(2):
+        scene.add_pod(replace(make_pod(f"s{number}").cpu("2").pod(), group=other))
+    scene.run(batch=100, until_s=15.0)
+    for number in range(2):
+        scene.delete_pod(f"uid-filler{number}")
+    scene.run(batch=100, until_s=1.0)
+    assert {uid for uid, _ in scene.bindings[8:]} == {"uid-s0", "uid-s1"}
+    assert place_of(scene, "m0") == ["unschedulable"]
+
+
+def test_a_gang_whose_bindings_are_always_refused_holds_up_nobody() -> None:
+    scene = scene_with(nodes=2, cpu="4")
+    scene.hold_plans = True
+    tell_group(scene, 2)
+    add_members(scene, 2)
+    waited = []
+    for attempt in range(50):
+        scene.run(batch=100, until_s=12.0)
+        for plan in [plan for plan in scene.held_plans if plan.gangs]:
+            scene.held_plans.remove(plan)
+            results = [PlacementResult(p.unit, Outcome.REFUSED, reason="a webhook says no") for p in plan.placements]
+            answer = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results)
+            scene.inbox.append(PlanAnswered(plan.plan_id, answer))
+        asked = scene.now
+        scene.add_pod(make_pod(f"lone{attempt}").cpu("1m").pod())
+        scene.run(batch=100)
+        [plan] = [plan for plan in scene.held_plans if not plan.gangs]
+        scene.held_plans.remove(plan)
+        scene.inbox.append(scene.bind(plan))
+        scene.run(batch=100)
+        waited.append(scene.now - asked)
+    assert max(waited) < 5.0
+    assert "a webhook says no" in scene.pods["uid-m0"].condition[2]
+    assert {uid for uid, _ in scene.bindings} == {f"uid-lone{number}" for number in range(50)}
+
+
+def apart() -> dict[str, object]:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job": "train"}}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def test_members_that_keep_apart_from_each_other_go_together_or_not_at_all() -> None:
+    def member(number: int) -> None:
+        builder = make_pod(f"m{number}").cpu("1").set(labels={"job": "train"})
+        builder.json["spec"].update(apart())
+        scene.add_pod(replace(builder.pod(), group=KEY))
+
+    scene = Scene()
+    for number in range(2):
+        scene.add_node(make_node(f"n{number}").label(**{"kubernetes.io/hostname": f"n{number}"}).node())
+    scene.begin()
+    tell_group(scene, 3)
+    for number in range(3):
+        member(number)
+    scene.run(batch=100, until_s=20.0)
+    assert scene.bindings == []
+    assert "anti-affinity" in scene.pods["uid-m0"].condition[2]
+    scene.add_node(make_node("n2").label(**{"kubernetes.io/hostname": "n2"}).node())
+    scene.run(batch=100, until_s=20.0)
+    assert len({node for _, node in scene.bindings}) == 3
+
+
+def test_a_gang_of_two_classes_is_placed_as_one() -> None:
+    scene = scene_with(nodes=3, cpu="4")
+    tell_group(scene, 5)
+    scene.add_pod(replace(make_pod("driver").cpu("4").pod(), group=KEY))
+    add_members(scene, 4)
+    scene.run(batch=100, until_s=10.0)
+    assert len(scene.bindings) == 5
+    assert len([plan for plan in scene.plans if plan.gangs][-1].gangs[0].members) == 5
+
+
+def test_members_of_a_basic_group_go_as_they_fit() -> None:
+    scene = scene_with(nodes=1, cpu="4")
+    tell_group(scene, 1, gang=False)
+    add_members(scene, 3)
+    scene.run(batch=100, until_s=2.0)
+    assert len(scene.bindings) == 2
+    assert not any(plan.gangs for plan in scene.plans)
+
+
+def test_members_wait_for_agents_and_nodes_as_one() -> None:
+    scene = Scene(agents=0)
+    scene.begin()
+    tell_group(scene, 2)
+    add_members(scene, 2)
+    scene.run(batch=100, until_s=10.0)
+    scene.add_node(make_node("n0").node())
+    scene.run(batch=100, until_s=10.0)
+    scene.join("agent-0")
+    scene.run(batch=100, until_s=15.0)
+    assert len(scene.bindings) == 2
+
+
+def test_a_group_that_goes_while_it_is_offered_places_nobody() -> None:
+    scene = scene_with()
+    tell_group(scene, 2)
+    add_members(scene, 2)
+    while scene.core.cycle.current is None or not scene.core.cycle.current.together:
+        assert scene.step(batch=10)
+    scene.deliver(ObjectChanged("podgroups", "default/train", None))
+    scene.run(batch=100, until_s=1.0)
+    assert scene.bindings == []
+    assert place_of(scene, "m0") == place_of(scene, "m1") == ["gated"]
