@@ -191,7 +191,7 @@ async def test_lists_are_searched_sorted_and_filtered_and_the_address_keeps_it()
         assert await first_cells(tab.page, "Nodes") == found
         await nodes.first.get_by_role("link").click()
         await tab.page.keyboard.press("Escape")
-        assert "has=nvidia" in tab.page.url
+        await expect(tab.page).to_have_url(re.compile("has=nvidia"))
         await tab.page.get_by_role("button", name="Clear").click()
         await expect(nodes).to_have_count(100)
         await tab.page.get_by_label("State").select_option("not_ready")
