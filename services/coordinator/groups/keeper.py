@@ -39,9 +39,9 @@ class GroupKeeper:
                 members = state.groups.members.get(key)
                 if members is not None:
                     self._look(key, members, touch)
-                    self._breaker.look(key, members)
                 else:
                     self._reporter.unusable(key)
+                self._breaker.look(key, members)
         while self._due and self._due[0][0] <= state.now:
             at, key = heapq.heappop(self._due)
             if self._due_at.get(key) == at:
@@ -63,7 +63,8 @@ class GroupKeeper:
             return
         standing, why = state.groups.standing(key)
         changed = (standing, why) != (members.standing, members.why)
-        uids = list(members.pending if changed or queued is None else touch.uids)
+        short = queued is None or len(queued.members) < state.groups.lacking(key)  # those left out are needed now
+        uids = list(members.pending if changed or short else touch.uids)
         members.standing, members.why = standing, why
         if standing is Standing.TOGETHER:
             room = MAX_MEMBERS - (len(queued.members) if queued is not None else 0)
