@@ -30,10 +30,15 @@ class GroupKeeper:
         self._breaker = breaker
         self._due: list[tuple[float, str]] = []
         self._due_at: dict[str, float] = {}
+        self._measured = -1
+        """Which nodes the totals are of that groups were told, as ``nodes_version`` counts."""
 
     def step(self) -> None:
         """Look at the groups of which something changed, and tell those that have waited for long enough."""
         state = self._state
+        if state.groups.demanding and state.nodes_version != self._measured:
+            self._measured = state.nodes_version
+            state.groups.measure(state.cache.table.totals())
         if state.groups.touched:
             for key, touch in state.groups.take_touched().items():
                 members = state.groups.members.get(key)

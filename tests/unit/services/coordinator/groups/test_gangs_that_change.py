@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from services.coordinator.core.events import ControlSeen
+from services.coordinator.core.instructions import PatchCondition
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import Broken
 from shared.model.queue import Queue
 from shared.scheduling.places import Place
 from shared.wire.records import Paused
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.groups.test_gangs import (
     add_members,
     refused,
@@ -92,3 +93,27 @@ def test_members_that_a_quota_left_out_go_with_the_gang_when_it_needs_them() -> 
     scene.delete_pod("uid-other")
     scene.run(until_s=30.0)
     assert {uid for uid, _ in scene.bindings} >= {"uid-m2", "uid-m3", "uid-m4"}
+
+
+def test_a_group_is_not_tried_before_the_cluster_has_what_it_names() -> None:
+    scene = scene_with(nodes=1, cpu="4")
+    tell_group(scene, 2, min_resources=(("cpu", 6000),))
+    add_members(scene, 2, cpu="1")
+    scene.run(batch=100, until_s=10.0)
+    assert scene.bindings == []
+    told = [one.message for one in scene.of(PatchCondition)]
+    assert any("spec.minResources[cpu]: 6 is more than the cluster has, 4; add nodes" in text for text in told)
+    scene.add_node(make_node("n1").allocatable(cpu="4").node())
+    scene.run(batch=100, until_s=5.0)
+    assert len(scene.bindings) == 2
+
+
+def test_queues_that_go_and_come_again_know_how_large_the_cluster_is() -> None:
+    scene = scene_with(nodes=1, cpu="4")
+    put_queue(scene, 3)
+    scene.run(batch=100)
+    scene.inbox.append(ObjectChanged("queues", "a", None))
+    scene.run(batch=100)
+    put_queue(scene, 3)
+    scene.run(batch=100)
+    assert scene.core.state.queues.capacity["cpu"] == 4000
