@@ -238,6 +238,7 @@ class Reclaimer:
             charge.leaving = True
         message = failure_message(state.constraints.diagnosis(pod))
         self._nominations.make(nodes, victims, frozenset(), message, group=group)
+        state.stats.reclaimed += len(victims)
         state.log("quota_reclaimed", queue=unit.line.name, unit=unit.key, victims=len(victims))
 
     def _nodes(self, unit: Waiting) -> list[str]:
@@ -288,6 +289,7 @@ class Reclaimer:
                 )
             )  # fmt: skip
         self.attempts[name] = _Attempt(unit, {one.uid for one in evictions}, state.now)
+        state.stats.reclaimed += len(evictions)
         state.log("quota_reclaimed", queue=name, unit=unit, victims=len(evictions))
         if evictions:
             self._ledger.evict(evictions)
