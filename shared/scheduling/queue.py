@@ -35,6 +35,7 @@ from shared.scheduling.parked_groups import gang_kind
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
 from shared.scheduling.queue_moves import Moves
+from shared.scheduling.queues.nodes import Waiting
 from shared.scheduling.queues.turns import Turns
 
 READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
@@ -134,7 +135,7 @@ class PodQueue(Moves):
     def _pop_in_turn(self, turns: Turns, now: float) -> list[Pod]:
         """The unit whose turn it is by the tree of queues. Those that were roused in their backoff join it early, where
         whoever is first there is of lower priority: all of one priority, as the tree says who of them goes."""
-        front, eager = turns.front(), self._top(self._eager, Place.BACKOFF)
+        front, eager = self._front(turns), self._top(self._eager, Place.BACKOFF)
         if eager is not None and (front is None or -self._eager[0][0] > front.priority):
             level = self._eager[0][0]
             for _ in range(EAGER_AT_ONCE):
@@ -146,7 +147,7 @@ class PodQueue(Moves):
                 else:
                     self._bring(eager, Place.ACTIVE, now, OwnEvent.BACKOFF_COMPLETE)
                 eager = self._top(self._eager, Place.BACKOFF)
-            front = turns.front()
+            front = self._front(turns)
         unit = self._named(front.key) if front is not None else None
         if front is None or unit is None:
             return []
@@ -155,13 +156,21 @@ class PodQueue(Moves):
         for entry in entries:
             if entry.pod.uid in left:  # the quota has room for the minimum, not for this one
                 self._leave(entry)
-                if entry.place is Place.ACTIVE:
-                    self._move(entry, Place.GATED, now, OwnEvent.QUOTA)
+                self.gate(entry.pod.uid, now)
         if isinstance(unit, Entry):
             self._move(unit, Place.IN_FLIGHT, now, None)
             return [unit.pod]
         self._move_group(unit, Place.IN_FLIGHT, now, None)
         return [entry.pod for entry in unit.in_order()]
+
+    def _front(self, turns: Turns) -> Waiting | None:
+        """The unit whose turn it is, as it is now: where its minimum or its members changed, limits are asked anew."""
+        while (front := turns.front()) is not None:
+            unit = self._named(front.key)
+            if unit is None or turns.waiting(unit).amounts == front.amounts:
+                break
+            turns.add(unit)
+        return front
 
     def hold_back(self, name: str, now: float) -> list[Pod]:
         """A quota holds the unit back: its pods, which are gated from now on and stay in the order of their queue."""

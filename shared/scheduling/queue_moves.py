@@ -142,7 +142,7 @@ class Moves:
             self.turns.remove(group.key)
             if not group.members:
                 self.turns.unpark(group.key)
-            if group.members and group.place is Place.ACTIVE:
+            if group.members and group.place in (Place.ACTIVE, Place.GATED):  # what a quota gates stays in the tree
                 self.turns.add(group)
         if not group.members:
             del self.groups[group.key]
