@@ -191,13 +191,15 @@ class BinderCore:
 
     def _advance(self) -> None:
         """Do whatever the event made possible, or the time made due."""
-        due = self.takeover.due()
-        if due is not None:
+        taking_over = not self.takeover.accepting
+        if taking_over and (due := self.takeover.due()) is not None:
             self.inheritance.take(due)
-        self.cycle.wake()
+        if self.state.paused:
+            self.cycle.wake()
         if self.state.touched:
             self.gangs.step()
-        self.takeover.step()
+        if taking_over:
+            self.takeover.step()
         self.plans.step()
         self.reconciler.step()
         if self.lookups.again_at is not None:

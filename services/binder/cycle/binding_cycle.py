@@ -385,7 +385,8 @@ class BindingCycle:
             state.touch(binding.gang)
         else:
             self._committer.clear(uid, state.now)
-        self._takeover.settled(uid)
+        if binding.inherited:
+            self._takeover.settled(uid)
         if outcome in LET_GO and not self._plans.waiting_for(uid):
             self._plans.unheard((binding.coordinator_term, binding.unit), outcome, node, reason)
         self._plans.settle(uid, outcome, node=node, reason=reason, bind_us=binding.bind_us, conflicts=binding.conflicts)

@@ -170,7 +170,7 @@ class Committer:
 
     def next_commit(self, now: float) -> Commit | None:
         """The next transaction, if there is something to do and none is in flight."""
-        if self.sent is not None or not self.backlog:
+        if self.sent is not None or not (self._puts or self._renewals or self._clears):
             return None
         if not self._puts and not self._renewals and now < self._clear_since + self._linger_s:
             return None

@@ -231,7 +231,7 @@ class Core:
         groups, queue = state.groups, state.queue
         if groups.touched or groups.members:
             self.groups.step()
-        if self.cycle.finish() and (groups.touched or groups.members):
+        if self.cycle.current is not None and self.cycle.finish() and (groups.touched or groups.members):
             self.groups.step()
         self.registry.push_views()
         self.requeuer.step()
