@@ -33,12 +33,12 @@ def group_key(pod: Pod) -> Hashable:
     """Pods of one key are taken by the same nodes and may evict the same pods; a nominated pod is alone."""
     labels = tuple(sorted(pod.labels.items()))
     own = pod.uid if pod.nominated_node else ""
-    return pod.pod_class, pod.priority, pod.relations, pod.namespace, labels, pod.never_preempts, own, spread_group(pod)
+    return pod.pod_class, pod.priority, pod.relations, pod.namespace, labels, pod.never_preempts, own, fellows_of(pod)
 
 
-def spread_group(pod: Pod) -> str:
-    """The pod's group where that decides about it: a spread constraint counts its own group's pods otherwise."""
-    return pod.group if pod.group and pod.relations is not None and pod.relations.spread else ""
+def fellows_of(pod: Pod) -> str:
+    """The pod group whose members on their way decide otherwise than others; "": none do (``topology_spread.py``)."""
+    return pod.group if pod.group and pod.relations is not None and any(c.hard for c in pod.relations.spread) else ""
 
 
 def gang_kind(pod: Pod, plugins: frozenset[str]) -> Hashable:

@@ -17,6 +17,7 @@ from enum import Enum
 
 from shared.model.pod import Pod
 from shared.model.pod_group import MAX_MEMBERS, PodGroup, Source, group_name
+from shared.model.resources import amount_text
 from shared.scheduling.groups.quorum import TOO_FEW, no_group
 from shared.scheduling.places import ClusterEvent
 
@@ -81,6 +82,9 @@ class PodGroups:
         self.touched: dict[str, Touch] = {}
         self.key_of: dict[str, str] = {}
         """By uid, the group that a pod was last seen in."""
+        self.demanding: dict[str, None] = {}
+        """Keys of the groups that are not tried before the cluster has what they name."""
+        self._totals: Mapping[str, int] = {}
 
     # --- what is seen of members --------------------------------------------------------------------------------
 
@@ -183,9 +187,21 @@ class PodGroups:
     def change(self, key: str, before: PodGroup | None) -> None:
         """The group's object came, changed or went; the new one is among the objects."""
         group = self._objects.get(key)
+        if group is not None and group.min_resources:
+            self.demanding[key] = None
+        else:
+            self.demanding.pop(key, None)
         helped = group is not None and (before is None or _helps(before, group))
         self._touch(key, ClusterEvent.POD_GROUP_ADDED if before is None else ClusterEvent.POD_GROUP_CHANGED, "",
                     helped=helped)  # fmt: skip
+
+    def measure(self, totals: Mapping[str, int]) -> None:
+        """What all nodes have together, by resource; it is told while there are groups that are ``demanding``."""
+        self._totals = totals
+        for key in self.demanding:
+            members = self.members.get(key)
+            if members is not None and members.standing is Standing.GATED:
+                self._touch(key, ClusterEvent.NODE_ADDED, "")
 
     def touch(self, key: str, uid: str = "") -> None:
         """Look at the group again, and at this member: they are back from an attempt."""
@@ -245,6 +261,8 @@ class PodGroups:
             return Standing.GATED, text
         if members.waiting < lacking:
             return Standing.GATED, TOO_FEW
+        if short := self._short_of(group):
+            return Standing.GATED, short
         return Standing.TOGETHER, ""
 
     def validate(self) -> Iterator[str]:
@@ -260,6 +278,17 @@ class PodGroups:
                 yield f"pod-groups: the priorities of {key} are miscounted"
 
     # --- inside -------------------------------------------------------------------------------------------------
+
+    def _short_of(self, group: PodGroup) -> str:
+        """What the group names in minResources and all nodes together do not have; "" where they do."""
+        for name, amount in group.min_resources:
+            total = self._totals.get(name, 0)
+            if total < amount:
+                asked, has = amount_text(name, amount), amount_text(name, total)
+                return (
+                    f"spec.minResources[{name}]: {asked} is more than the cluster has, {has}; add nodes or ask for less"
+                )
+        return ""
 
     def _into(self, key: str) -> Members:
         members = self.members.get(key)

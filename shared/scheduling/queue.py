@@ -35,6 +35,7 @@ from shared.scheduling.parked_groups import gang_kind
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
 from shared.scheduling.queue_moves import Moves
+from shared.scheduling.queues.nodes import Waiting
 from shared.scheduling.queues.turns import Turns
 
 READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
@@ -116,10 +117,12 @@ class PodQueue(Moves):
 
     def pop_unit(self, now: float) -> list[Pod]:
         """The next unit in order, a lone pod or the members of a group; in flight until given back or removed."""
-        self.flush(now)
+        if self._backoff:
+            self.flush(now)
         if self.turns is not None:
             return self._pop_in_turn(self.turns, now)
-        active, eager = self._top(self._active, Place.ACTIVE), self._top(self._eager, Place.BACKOFF)
+        active = self._top(self._active, Place.ACTIVE)
+        eager = self._top(self._eager, Place.BACKOFF) if self._eager else None
         early = eager is not None and (active is None or self._eager[0][0] < self._active[0][0])
         unit = eager if early else active
         if unit is None:
@@ -134,7 +137,7 @@ class PodQueue(Moves):
     def _pop_in_turn(self, turns: Turns, now: float) -> list[Pod]:
         """The unit whose turn it is by the tree of queues. Those that were roused in their backoff join it early, where
         whoever is first there is of lower priority: all of one priority, as the tree says who of them goes."""
-        front, eager = turns.front(), self._top(self._eager, Place.BACKOFF)
+        front, eager = self._front(turns), self._top(self._eager, Place.BACKOFF)
         if eager is not None and (front is None or -self._eager[0][0] > front.priority):
             level = self._eager[0][0]
             for _ in range(EAGER_AT_ONCE):
@@ -146,7 +149,7 @@ class PodQueue(Moves):
                 else:
                     self._bring(eager, Place.ACTIVE, now, OwnEvent.BACKOFF_COMPLETE)
                 eager = self._top(self._eager, Place.BACKOFF)
-            front = turns.front()
+            front = self._front(turns)
         unit = self._named(front.key) if front is not None else None
         if front is None or unit is None:
             return []
@@ -155,13 +158,21 @@ class PodQueue(Moves):
         for entry in entries:
             if entry.pod.uid in left:  # the quota has room for the minimum, not for this one
                 self._leave(entry)
-                if entry.place is Place.ACTIVE:
-                    self._move(entry, Place.GATED, now, OwnEvent.QUOTA)
+                self.gate(entry.pod.uid, now)
         if isinstance(unit, Entry):
             self._move(unit, Place.IN_FLIGHT, now, None)
             return [unit.pod]
         self._move_group(unit, Place.IN_FLIGHT, now, None)
         return [entry.pod for entry in unit.in_order()]
+
+    def _front(self, turns: Turns) -> Waiting | None:
+        """The unit whose turn it is, as it is now: where its minimum or its members changed, limits are asked anew."""
+        while (front := turns.front()) is not None:
+            unit = self._named(front.key)
+            if unit is None or turns.waiting(unit).amounts == front.amounts:
+                break
+            turns.add(unit)
+        return front
 
     def hold_back(self, name: str, now: float) -> list[Pod]:
         """A quota holds the unit back: its pods, which are gated from now on and stay in the order of their queue."""
@@ -282,7 +293,9 @@ class PodQueue(Moves):
         if self.turns is not None:
             found = self.turns.front() is not None or self.turns.tree.more
             return found or self._top(self._eager, Place.BACKOFF) is not None
-        return self._top(self._active, Place.ACTIVE) is not None or self._top(self._eager, Place.BACKOFF) is not None
+        if self._active and self._top(self._active, Place.ACTIVE) is not None:
+            return True
+        return bool(self._eager) and self._top(self._eager, Place.BACKOFF) is not None
 
     def count(self) -> dict[Place, int]:
         """Pods per place."""

@@ -70,7 +70,7 @@ class Moves:
         """The first unit of a heap that still is where it says."""
         while heap:
             _, _, version, name = heap[0]
-            unit = self._named(name)
+            unit = self.entries.get(name) or self.groups.get(name)  # as ``_named``
             if unit is not None and unit.version == version and unit.place is place:
                 return unit
             heapq.heappop(heap)
@@ -142,7 +142,7 @@ class Moves:
             self.turns.remove(group.key)
             if not group.members:
                 self.turns.unpark(group.key)
-            if group.members and group.place is Place.ACTIVE:
+            if group.members and group.place in (Place.ACTIVE, Place.GATED):  # what a quota gates stays in the tree
                 self.turns.add(group)
         if not group.members:
             del self.groups[group.key]
@@ -196,7 +196,10 @@ class Moves:
     def _activate(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         self._move(entry, Place.ACTIVE, now, event)
         self.incoming[Place.ACTIVE, event] += 1
-        self._line_up(entry)
+        if self.turns is None:
+            heapq.heappush(self._active, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
+        else:
+            self.turns.add(entry)
 
     def _back_off(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         self._move(entry, Place.BACKOFF, now, event)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,48 @@ def test_every_example_is_accepted_with_strict_validation(kubectl: Kubectl) -> N
         for block in blocks:
             told = kubectl("apply", "--validate=strict", "-f", "-", stdin=block)
             assert len(told.splitlines()) == len(list(yaml.safe_load_all(block))), (page, told)
+
+
+@pytest.mark.etcd
+def test_the_examples_are_scheduled_by_a_mesh(kubectl: Kubectl, twin: RunningTwin, tmp_path: Path) -> None:
+    """The Jobs of both pages run to their end: gangs by a PodGroup and by an annotation, and a pod of a queue."""
+    for file in (*DEFINITIONS, ROOT / "docs/examples/nodes.yaml"):
+        kubectl("apply", "-f", str(file))
+    for page in PAGES:
+        for block in examples(page):
+            kubectl("apply", "-f", "-", stdin=block)
+    jobs = [
+        one["metadata"]["name"]
+        for page in PAGES
+        for block in examples(page)
+        for one in yaml.safe_load_all(block)
+        if one["kind"] == "Job"
+    ]
+    flags = ["--kubeconfig", str(twin.kubeconfig), "--keep", str(tmp_path / "mesh")]
+    with running_mesh(*flags, "--coordinators", "1", "--binders", "1", "--agents", "1"):
+        for job in jobs:
+            kubectl("wait", f"job/{job}", "--for=condition=complete", "--timeout=50s")
+    assert sorted(jobs) == ["sweep", "train", "transcribe"]
+
+
+@contextlib.contextmanager
+def running_mesh(*flags: str) -> Iterator[None]:
+    """``conclave up`` until it says ready; ended with SIGTERM, which must end it cleanly."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "services.cli", "up", *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        while not (line := process.stdout.readline()).startswith("ready "):
+            assert line, "the mesh ended before it was ready"
+        yield
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(20)
+        process.stdout.close()
 
 
 def test_the_examples_are_seen_as_what_the_pages_say() -> None:

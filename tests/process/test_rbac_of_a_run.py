@@ -144,6 +144,12 @@ async def exercise(world: World) -> None:
     await world.add_pod("huge", cpu="64")
     await world.until(lambda c: "huge" in c.pods and unschedulable(c.pods["huge"]), within_s=30, what="huge waits")
     await gangs(world)
+    # queues: one that is used, and one that says in its status what is wrong with it
+    queues, api = "/apis/conclave.io/v1alpha1/queues", "conclave.io/v1alpha1"
+    ours = {"namespaces": ["default"], "guaranteed": {"cpu": "1"}}
+    await world.create(queues, "Queue", "ours", api=api, spec=ours)
+    await world.create(queues, "Queue", "orphan", api=api, spec={"parent": "nobody"})
+    await shown(world, queues, "orphan", lambda o: (o.get("status") or {}).get("conditions"))
     # it waits for another reason, then for the first again: that event's series goes on
     for cordoned, reason in ((False, "2 Insufficient cpu"), (True, "1 node(s) were unschedulable")):
         await world.patch_node("n0", {"spec": {"unschedulable": cordoned}})

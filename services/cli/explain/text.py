@@ -56,6 +56,8 @@ def group_lines(answer: Json) -> Iterator[str]:
     if answer.get("blocked") and answer["blocked"] != answer.get("message"):
         yield f"  quota      {answer['blocked']}"
     now = answer.get("now") or {}
+    if not now.get("pending"):
+        return
     for failed in now.get("failed") or ():
         named = ", ".join(failed["pods"][:NODES_SHOWN])
         more = f" and {failed['count'] - NODES_SHOWN} more" if failed["count"] > NODES_SHOWN else ""

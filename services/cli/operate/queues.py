@@ -279,7 +279,7 @@ RESOURCES = Kind(
 def simulated_lines(found: Json) -> list[str]:
     """When the job would start, what is in its way, and who would leave for it."""
     lines = [f"{printable(str(found.get('queue')))}: {printable(str(found.get('summary')))}"]
-    if found.get("blocked"):
+    if found.get("blocked") and found["blocked"] not in lines[0]:
         lines.append(printable(f"  quota      {found['blocked']}"))
     if found.get("fits") is not None:
         lines.append(f"  room       {found['fits']} of {found.get('members')} members fit on the nodes as they are")

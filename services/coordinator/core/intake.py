@@ -208,7 +208,7 @@ class ClusterIntake:
         elif known.uid != node.uid:
             state.log("node_recreated", node=node.name)
         state.cluster.upsert_node(node)
-        state.nodes_changed = True
+        state.nodes_version += 1
         for event in events:
             self._requeuer.node_changed(node.name, event)
 
@@ -217,7 +217,7 @@ class ClusterIntake:
         self._state.unwell.pop(name, None)
         if name in self._state.cache.table.row_of:
             self._state.cluster.remove_node(name)
-            self._state.nodes_changed = True
+            self._state.nodes_version += 1
             self._requeuer.node_changed(name, ClusterEvent.NODE_DELETED)
             if name in self.new_nodes:
                 self.new_nodes.remove(name)

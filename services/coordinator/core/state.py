@@ -126,8 +126,8 @@ class State:
     """Which members every pod group has."""
     queues: QueueTree = field(default_factory=QueueTree)
     """The Queue objects, which units wait in them and which pods count; stands empty while there are none."""
-    nodes_changed: bool = True
-    """Nodes came, went or changed since the queues last looked how large the cluster is."""
+    nodes_version: int = 0
+    """Counts nodes that came, went or changed."""
     domains: DomainKeeper = field(init=False)
     gated: set[str] = field(default_factory=set)
     """Our pods that are not tried because of their scheduling gates, by uid."""

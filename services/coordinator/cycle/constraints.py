@@ -26,7 +26,7 @@ from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.filters.topology_spread import TopologySpread
 from shared.scheduling.framework import ClusterRule
 from shared.scheduling.groups.trial import OUTSIDE
-from shared.scheduling.parked_groups import group_key, spread_group
+from shared.scheduling.parked_groups import fellows_of, group_key
 from shared.scheduling.preemption.resolvable import Openable, openable
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray
@@ -196,8 +196,16 @@ def template_of(pod: Pod) -> Hashable:
     own = pod.uid if pod.nominated_node else ""
     labels = tuple(sorted(pod.labels.items()))
     return (
-        pod.namespace, labels, pod.relations, pod.owner, pod.images, pod.priority, own, spread_group(pod), pod.pod_class
-    )  # fmt: skip
+        pod.namespace,
+        labels,
+        pod.relations,
+        pod.owner,
+        pod.images,
+        pod.priority,
+        own,
+        pod.pod_class,
+        fellows_of(pod),
+    )
 
 
 def _alike(prefiltered: Prefiltered) -> Hashable:

@@ -34,38 +34,49 @@ class Breaker:
         self._reporter = reporter
         self.since: dict[str, float] = {}
         self._due: list[tuple[float, str]] = []
+        self._due_at: dict[str, float] = {}
 
-    def look(self, key: str, members: Members) -> None:
-        """Something changed in the group."""
+    def look(self, key: str, members: Members | None) -> None:
+        """Something changed in the group, or (None) it has no members any more."""
         group = self._state.groups.group(key)
-        if group is None or not (self._broken(key, members) or self._reserves(members)):
+        if group is None or members is None or not (self._broken(key, members) or self._reserves(members)):
             self.since.pop(key, None)
-        elif key not in self.since:
-            self.since[key] = self._state.now
-            heapq.heappush(self._due, (self._state.now + self._timeout_s(group), key))
+            return
+        since = self.since.setdefault(key, self._state.now)
+        self._later(key, since + self._timeout_s(group))
 
     def step(self) -> None:
         """Those whose time is over."""
         while self._due and self._due[0][0] <= self._state.now:
             at, key = heapq.heappop(self._due)
+            if self._due_at.get(key) != at:
+                continue  # it is looked at sooner
+            del self._due_at[key]
             group, members = self._state.groups.group(key), self._state.groups.members.get(key)
             if group is None or members is None or key not in self.since:
+                self.since.pop(key, None)
                 continue
             ends = self.since[key] + self._timeout_s(group)
             if ends > self._state.now:
-                heapq.heappush(self._due, (ends, key))
+                self._later(key, ends)
                 continue
             self._release(members)
             if group.broken is Broken.EVICT and not group.deleting and self._broken(key, members):
                 self._evict(group, members)
                 self.since[key] = at + EVICT_AGAIN_S - self._timeout_s(group)
-                heapq.heappush(self._due, (at + EVICT_AGAIN_S, key))
+                self._later(key, at + EVICT_AGAIN_S)
             else:
                 del self.since[key]
 
     def wake_at(self) -> float | None:
         """When a group's time is over."""
         return self._due[0][0] if self._due else None
+
+    def _later(self, key: str, at: float) -> None:
+        """At that time, or when it is looked at anyway: one time per group."""
+        if at < self._due_at.get(key, at + 1):
+            self._due_at[key] = at
+            heapq.heappush(self._due, (at, key))
 
     def _timeout_s(self, group: PodGroup) -> float:
         return self._state.settings.gang_timeout_s if group.timeout_s is None else group.timeout_s

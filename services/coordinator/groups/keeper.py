@@ -30,18 +30,23 @@ class GroupKeeper:
         self._breaker = breaker
         self._due: list[tuple[float, str]] = []
         self._due_at: dict[str, float] = {}
+        self._measured = -1
+        """Which nodes the totals are of that groups were told, as ``nodes_version`` counts."""
 
     def step(self) -> None:
         """Look at the groups of which something changed, and tell those that have waited for long enough."""
         state = self._state
+        if state.groups.demanding and state.nodes_version != self._measured:
+            self._measured = state.nodes_version
+            state.groups.measure(state.cache.table.totals())
         if state.groups.touched:
             for key, touch in state.groups.take_touched().items():
                 members = state.groups.members.get(key)
                 if members is not None:
                     self._look(key, members, touch)
-                    self._breaker.look(key, members)
                 else:
                     self._reporter.unusable(key)
+                self._breaker.look(key, members)
         while self._due and self._due[0][0] <= state.now:
             at, key = heapq.heappop(self._due)
             if self._due_at.get(key) == at:
@@ -63,7 +68,8 @@ class GroupKeeper:
             return
         standing, why = state.groups.standing(key)
         changed = (standing, why) != (members.standing, members.why)
-        uids = list(members.pending if changed or queued is None else touch.uids)
+        short = queued is None or len(queued.members) < state.groups.lacking(key)  # those left out are needed now
+        uids = list(members.pending if changed or short else touch.uids)
         members.standing, members.why = standing, why
         if standing is Standing.TOGETHER:
             room = MAX_MEMBERS - (len(queued.members) if queued is not None else 0)

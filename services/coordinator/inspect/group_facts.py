@@ -162,7 +162,8 @@ def _why(core: Core, entries: list[Entry]) -> tuple[str, str]:
         return "", ""
     first = min(entries, key=lambda entry: (-entry.pod.priority, entry.arrival))
     message = why_gated(core, first) if first.place is Place.GATED else first.pod.condition[2]
-    return reason_of(core, first), message
+    rules = "+".join(sorted(first.plugins)) if first.place is Place.UNSCHEDULABLE else ""
+    return rules or reason_of(core, first), message
 
 
 def _domain(core: Core, group: PodGroup | None, members: list[MemberFacts]) -> str:

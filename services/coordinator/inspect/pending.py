@@ -47,8 +47,8 @@ UNTRIED = "unsupported"
 IN_TURN, BACKING_OFF, IN_FLIGHT, PAUSED, NO_NODES, NO_AGENTS, OF_GROUP, NO_ROOM, QUOTA = (
     "InTurn", "Backoff", "InFlight", "Paused", "NoNodes", "NoAgents", "PodGroup", "NoRoomForGroup", "QueueQuota",
 )  # fmt: skip
-UNJUDGED = frozenset({IN_TURN, IN_FLIGHT, OF_GROUP, QUOTA})
-"""Reasons that are not about nodes: none was asked, or a pod group or a quota keeps the pod from being tried."""
+UNJUDGED = frozenset({IN_TURN, IN_FLIGHT, OF_GROUP, QUOTA, NO_ROOM})
+"""Reasons that are not about one pod and the nodes: none was asked, or its pod group or a quota keeps it."""
 
 
 RESUME = Help("resume_scheduling", "", "resume scheduling", None)
@@ -196,7 +196,7 @@ def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[Non
         one.judged = judge(one.pod, one.refused)
         yield
     pods = sum(one.pods for one in classes)
-    picture = Picture(now, pods, core.state.gated_count, len(classes), max(0, len(refused) - MOST_CLASSES))
+    picture = Picture(now, pods, len(core.state.gated), len(classes), max(0, len(refused) - MOST_CLASSES))
     for place, group in enumerate(grouping.groups.values()):
         picture.groups.append(_shown(group, now))
         if place % GROUPED == GROUPED - 1:
@@ -222,6 +222,8 @@ class _Grouping:
             group.plugins = entry.plugins
         if entry.place is Place.GATED:
             group.message = why_gated(self._core, entry)
+        elif group.reason == NO_ROOM:
+            group.message = entry.pod.condition[2] or "its pod group finds no room for its minimum"
         group.of.refused += group.reason not in UNJUDGED
         group.places[entry.place.value] += 1
 
@@ -257,12 +259,12 @@ def reason_of(core: Core, entry: Entry) -> str:
         return IN_TURN if core.state.paused is None else PAUSED
     if entry.place is Place.GATED:
         return OF_GROUP if held_back(core, entry) is None else QUOTA
+    if entry.group is not None and entry.place is Place.UNSCHEDULABLE:
+        return NO_ROOM  # a node may take each member, so many of them none do: nothing is said of one alone
     if entry.plugins:
         return "+".join(sorted(entry.plugins))
     if entry.place is Place.BACKOFF:
         return BACKING_OFF
-    if entry.group is not None:  # each member finds a node, so many of them do not
-        return NO_ROOM
     return NO_AGENTS if core.state.cache.table.row_of else NO_NODES
 
 

@@ -47,6 +47,8 @@ class QueueKeeper:
         self._status = status
         self._reclaimer = reclaimer
         self._history_at = 0.0
+        self._measured = -1
+        """Which nodes the totals are of, as ``nodes_version`` counts; -1: there are none."""
         self.past = PastUse(state)
 
     def change(self, name: str, queue: Queue | None) -> None:
@@ -115,6 +117,7 @@ class QueueKeeper:
         state.queue.take_turns(None, state.now)
         state.cache.changed = None
         state.queues.clear()
+        self._measured = -1
         state.log("queues_end")
 
     def _group_label(self, key: str) -> str:
@@ -146,11 +149,9 @@ class QueueKeeper:
     def _measure(self) -> None:
         """The cluster's totals, where a node came, went or changed."""
         state = self._state
-        if state.nodes_changed:
-            state.nodes_changed = False
-            table = state.cache.table
-            sums = table.allocatable[:, : table.rows].sum(axis=1).tolist()
-            state.queues.set_capacity({name: int(sums[column]) for name, column in table.column_of.items()})
+        if state.nodes_version != self._measured:
+            self._measured = state.nodes_version
+            state.queues.set_capacity(state.cache.table.totals())
 
     # --- what is held back --------------------------------------------------------------------------------------
 

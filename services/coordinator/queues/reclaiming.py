@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.state import State
@@ -45,8 +46,11 @@ QUEUES_PER_LOOK = 16
 UNITS_TRIED = 4
 """Units of one queue that no node takes, for which room is looked for at a time."""
 
+UNITS_LOOKED_AT = 64
+"""Those among which they are."""
+
 TRIALS = 128
-"""Dry runs of a group over all nodes in one attempt: some milliseconds each at thousands of nodes."""
+"""Dry runs of groups over all nodes in one look at queues: some milliseconds each at thousands of nodes."""
 
 
 @dataclass(slots=True)
@@ -73,6 +77,8 @@ class Reclaimer:
         self._asked: dict[str, None] = {}
         """Victims of nominations that count as leaving."""
         self._next = 0
+        self._trials = 0
+        """Dry runs of groups that are left to the look under way."""
 
     def wake_at(self) -> float | None:
         """When queues are to be looked at again."""
@@ -89,11 +95,15 @@ class Reclaimer:
             self._follow(name, attempt)
         self._follow_nominations()
         names = sorted(name for name, queue in tree.queues.items() if queue.reclaim or queue.preempts_within)
-        for _ in range(min(len(names), QUEUES_PER_LOOK)):
+        self._trials = TRIALS
+        for count in range(min(len(names), QUEUES_PER_LOOK)):
             self._next = (self._next + 1) % len(names)
             name = names[self._next]
             if name not in self.attempts:
                 self._look(name, tree.queues[name], turns)
+            if not self._trials:
+                self._next -= count > 0  # the next look begins with this queue, and all trials
+                break
 
     # --- who may ask --------------------------------------------------------------------------------------------
 
@@ -125,10 +135,14 @@ class Reclaimer:
         return self._state.now - self._since.setdefault(key, self._state.now)
 
     def _look_at_parked(self, name: str, turns: Turns) -> None:
-        """The first units of the queue that no node takes: what was borrowed may be in their way."""
-        state = self._state
+        """Some units of the queue that no node takes: what was borrowed may be in their way. The next look goes on with
+        those behind them."""
+        state, parked = self._state, turns.parked.get(name, {})
         tried = 0
-        for key, since in list(turns.parked.get(name, {}).items()):
+        for key, since in list(islice(parked.items(), UNITS_LOOKED_AT)):
+            if tried >= UNITS_TRIED or not self._trials:
+                return
+            parked[key] = parked.pop(key)
             group, entry = state.queue.groups.get(key), state.queue.entries.get(key)
             members = group.in_order() if group is not None else [entry] if entry is not None else []
             pods = [member.pod for member in members if member.place is Place.UNSCHEDULABLE]
@@ -137,8 +151,6 @@ class Reclaimer:
             if pods[0].never_preempts:
                 continue
             tried += 1
-            if tried > UNITS_TRIED:
-                return
             unit = state.queues.stand_in(turns.waiting(group or members[0]))
             if state.queues.blocked(unit.line, unit.amounts) is not None:
                 continue
@@ -187,7 +199,6 @@ class Reclaimer:
         lacking, crew = max(1, state.groups.lacking(group.key)), Crew(state.cluster, pods)
         leaving = frozenset(uid for uid, charge in tree.charges.items() if charge.leaving)
         helpful = self._where(pods)
-        trials = [0]
         nodes: dict[str, str] = {}
 
         def enough(gone: frozenset[str]) -> bool:
@@ -196,9 +207,9 @@ class Reclaimer:
             for uid in gone:
                 for name, amount in tree.charges[uid].amounts if uid in tree.charges else ():
                     free[name] = free.get(name, 0) + amount
-            if any(amount > free.get(name, 0) for name, amount in unit.amounts) or trials[0] >= TRIALS:
+            if any(amount > free.get(name, 0) for name, amount in unit.amounts) or not self._trials:
                 return False
-            trials[0] += 1
+            self._trials -= 1
             trial = Trial.of(crew, state.feasibility)
             trial.leave(self._standing(gone))
             for template, alike in runs(pods, crew):
@@ -208,9 +219,8 @@ class Reclaimer:
             return len(nodes) >= lacking
 
         found = reclaim(tree, unit, state.now, enough=enough, waited_s=waited_s, among=helpful, coming=coming)
-        if trials[0] >= TRIALS:
+        if not self._trials:
             return False  # it may be too many that were chosen, and were not put back
-        trials[0] = 0
         if not found.victims or not enough(frozenset(found.uids)):
             return False
         self._nominate(nodes, found, pods[0], unit, group=group.key)

@@ -12,16 +12,18 @@ export function quotaWords(one) {
   return parts.join("");
 }
 
-/** How long the bar is for, in the resource's unit: the maximum, or the most that is there to be shown. */
+/** What the whole bar stands for, in the resource's unit: the maximum; where there is no limit at all, the cluster. */
 export function quotaScale(one) {
-  return Math.max(one.maximum ?? 0, one.guaranteed ?? 0, one.used ?? 0);
+  const limited = Math.max(one.maximum ?? 0, one.guaranteed ?? 0, one.used ?? 0);
+  return one.maximum || one.guaranteed || !one.share ? limited : one.used / one.share;
 }
 
 /** A resource's bar with its words beside it. */
 export function quotaBar(one) {
   const whole = quotaScale(one);
   const share = (value) => `${whole ? Math.max(0, Math.min(1, value / whole)) * 100 : 0}%`;
-  const borrowed = Math.max(0, Math.min(one.borrowed ?? 0, one.used));
+  // without a guarantee all is borrowed: one colour then
+  const borrowed = one.guaranteed ? Math.max(0, Math.min(one.borrowed ?? 0, one.used)) : 0;
   const own = h("i", {});
   own.style.width = share(one.used - borrowed);
   const over = h("i", { class: "borrowed" });

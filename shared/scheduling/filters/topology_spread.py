@@ -7,8 +7,7 @@ terminating, and although the selector is empty.
 Stricter than kube-scheduler in one thing: the least filled domain is found among pods that were seen bound, while the
 domain that a pod is to join counts those on their way too. Bindings land in any order; so none of these orders breaks
 the constraint, where kube-scheduler's skew may be too large until the last has landed. A pod that would fit by
-kube-scheduler's count has to wait for Bindings only (``settled``). Members of the pod's own group do not wait for each
-other: they are placed together, so the constraint holds when all of them have landed, as with kube-scheduler.
+kube-scheduler's count has to wait for Bindings only (``settled``). Members of the pod's own group are no part of that.
 """
 
 from __future__ import annotations
@@ -48,11 +47,28 @@ def prepare(state: ClusterState, pod: Pod) -> TopologySpread | None:
         pods = per_domain(table, key, pods_per_row(state, constraint, namespace) * counted)
         seen = pods
         if state.index.assumed:
-            landed = pods_per_row(state, constraint, namespace, seen_only=True, own=pod.group)
-            seen = per_domain(table, key, landed * counted)
+            rows = pods_per_row(state, constraint, namespace, seen_only=True)
+            seen = per_domain(table, key, _with_fellows(state, pod, constraint, rows) * counted)
         domains = domains_present(table, key, counted)
         spreads.append(_Spread(constraint, selects(constraint.selector, pod.labels), counted, pods, seen, domains))
     return TopologySpread(table, pod.namespace, tuple(spreads))
+
+
+def _with_fellows(state: ClusterState, pod: Pod, constraint: SpreadConstraint, rows: IntArray) -> IntArray:
+    """``rows [rows]``, pods seen bound, and members of the pod's own group that are on their way: those are committed
+    with it, or are the reason why it may go. Else a gang could never spread over more than a round of its domains."""
+    uids = state.members.get(pod.group) if pod.group else None
+    if not uids or constraint.selector is None or not constraint.selector.requirements:
+        return rows
+    rows, accounts = rows.copy(), state.cache.accounts
+    for uid in uids:
+        account, fellow = accounts.get(uid), state.index.get(uid)
+        if account is None or account.assumed_at is None or fellow is None or fellow.terminating:
+            continue
+        row = state.table.row_of.get(account.node_name)
+        if row is not None and fellow.namespace == pod.namespace and selects(constraint.selector, fellow.labels):
+            rows[row] += 1
+    return rows
 
 
 @dataclass(slots=True)

@@ -54,23 +54,20 @@ def default_selector(workloads: Workloads, pod: Pod) -> LabelSelector:
     return selector if owner.selector is None else both(selector, owner.selector)
 
 
-def counted_pods(
-    constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False, own: str = ""
-) -> Matcher | None:
+def counted_pods(constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False) -> Matcher | None:
     """The pods that a constraint counts: of the pod's namespace and not terminating; None: an empty selector counts
-    nobody (kube-scheduler ``countPodsMatchSelector``). ``seen_only``: without those that are only assumed, but for
-    those of pod group ``own``."""
+    nobody (kube-scheduler ``countPodsMatchSelector``). ``seen_only``: without those that are only assumed."""
     if constraint.selector is None or not constraint.selector.requirements:
         return None
     names = frozenset((namespace,))
-    return Matcher(((names, constraint.selector),), skip_terminating=True, skip_assumed=seen_only, own=own)
+    return Matcher(((names, constraint.selector),), skip_terminating=True, skip_assumed=seen_only)
 
 
 def pods_per_row(
-    state: ClusterState, constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False, own: str = ""
+    state: ClusterState, constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False
 ) -> IntArray:
     """``[rows]``: pods that the constraint counts."""
-    matcher = counted_pods(constraint, namespace, seen_only=seen_only, own=own)
+    matcher = counted_pods(constraint, namespace, seen_only=seen_only)
     return np.zeros(state.table.rows, np.int64) if matcher is None else state.index.counts(matcher)
 
 

@@ -367,6 +367,8 @@ def over_limit(tree: QueueTree, name: str, now: float) -> Reclaim:
     node = tree.structure.nodes[name]
     if not node.queue.reclaim:
         return Reclaim(reason=f"queue {name}: spec.reclaim is off")
+    if all(node.used.get(resource, 0) <= limit.amount for resource, limit in node.limits.items()):
+        return Reclaim(reason=f"queue {name} is within its limits")
     trial = _Trial(tree)
     leaving: dict[str, int] = {}
     for line in _lines(node):

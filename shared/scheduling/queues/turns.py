@@ -42,7 +42,7 @@ class Turns:
         self.dirty: dict[str, None] = {}
         """Uids of pods that may have begun, or ceased, to count."""
         self.parked: dict[str, dict[str, float]] = {}
-        """By queue: units that no node takes, in the order in which they were parked; since when."""
+        """By queue: units that no node takes, in the order in which reclaim looks at them; since when."""
         self._parked_in: dict[str, str] = {}
 
     # --- units that wait ----------------------------------------------------------------------------------------

@@ -123,6 +123,11 @@ class NodeTable:
         """The rows of all nodes there are, ascending."""
         return np.flatnonzero(self.present[: self.rows])
 
+    def totals(self) -> dict[str, int]:
+        """What all nodes have together, by resource."""
+        sums = self.allocatable[:, : self.rows].sum(axis=1).tolist()
+        return {name: int(sums[column]) for name, column in self.column_of.items()}
+
     def by_name(self) -> tuple[list[str], IntArray]:
         """(names in order, their rows); sorted again only when nodes came or went. For reading only."""
         if self._by_name is None:

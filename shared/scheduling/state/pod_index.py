@@ -34,7 +34,7 @@ TERM_MEMO_LIMIT = 4096
 _NOBODY: dict[str, Pod] = {}
 
 LabelsKey = tuple[tuple[str, str], ...]
-_SeatState = tuple[bool, str | None]
+_SeatState = tuple[bool, bool]
 TermMemo = dict[tuple[str, str, LabelsKey, LabelsKey], "list[tuple[AffinityTerm, TermRows]]"]
 
 
@@ -42,14 +42,12 @@ TermMemo = dict[tuple[str, str, LabelsKey, LabelsKey], "list[tuple[AffinityTerm,
 class Matcher:
     """Pods for which every condition holds: (namespaces, None for all; selector, None matches nothing).
 
-    ``skip_terminating``: pods being deleted do not count. ``skip_assumed``: nor do pods that are not seen bound yet,
-    but for those of pod group ``own``: they are bound together, or not at all.
+    ``skip_terminating``: pods being deleted do not count. ``skip_assumed``: nor do pods that are not seen bound yet.
     """
 
     conditions: tuple[tuple[frozenset[str] | None, LabelSelector | None], ...]
     skip_terminating: bool = False
     skip_assumed: bool = False
-    own: str = ""
 
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether a pod of ``namespace`` with ``labels`` meets every condition (terminating or not)."""
@@ -57,10 +55,9 @@ class Matcher:
             (names is None or namespace in names) and selects(selector, labels) for names, selector in self.conditions
         )
 
-    def counts(self, *, terminating: bool, assumed: str | None) -> bool:
-        """Whether a pod in this state counts. ``assumed``: not seen bound yet, and of which pod group, "" for none."""
-        waits = self.skip_assumed and assumed is not None and (not assumed or assumed != self.own)
-        return not ((self.skip_terminating and terminating) or waits)
+    def counts(self, *, terminating: bool, assumed: bool) -> bool:
+        """Whether a pod in this state counts."""
+        return not ((self.skip_terminating and terminating) or (self.skip_assumed and assumed))
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +83,7 @@ class _Placed(Struct, eq=False, gc=False):
     pod: Pod
     node_name: str
     group: _Group
-    assumed: str | None
+    assumed: bool
 
 
 def _kept(pod: Pod, group: _Group) -> Pod:
@@ -151,8 +148,8 @@ class PodIndex:
         known = self._placed.get(pod.uid)
         if known is not None:
             if known.node_name == node_name and self._replaced(known, pod):
-                if (known.assumed is not None) != assumed:
-                    self._see(known, pod.group if assumed else None)
+                if known.assumed != assumed:
+                    self._see(known, assumed=assumed)
                 return
             self.drop(pod.uid)
         key = (pod.namespace, tuple(sorted(pod.labels.items())))
@@ -162,7 +159,7 @@ class PodIndex:
             group.matchers = [m for m in self._counted if m.matches(pod.namespace, pod.labels)]
         pod = _kept(pod, group)
         self.assumed += assumed
-        placed = self._placed[pod.uid] = _Placed(pod, node_name, group, pod.group if assumed else None)
+        placed = self._placed[pod.uid] = _Placed(pod, node_name, group, assumed)
         self._on.setdefault(node_name, {})[pod.uid] = pod
         self.priorities[pod.priority] = self.priorities.get(pod.priority, 0) + 1
         self.schedulers[pod.scheduler_name] += 1
@@ -185,7 +182,7 @@ class PodIndex:
             return
         pod, node_name = known.pod, known.node_name
         group = known.group
-        self.assumed -= known.assumed is not None
+        self.assumed -= known.assumed
         row = self._seated.get(node_name)
         if row is not None:
             self._count(known, row, -1)
@@ -293,16 +290,16 @@ class PodIndex:
             self.volume_pods[known.node_name][pod.uid] = kept
         return True
 
-    def _see(self, known: _Placed, assumed: str | None) -> None:
+    def _see(self, known: _Placed, *, assumed: bool) -> None:
         """The pod that stands there was seen bound, or the other way round: only who asks for that counts anew."""
         row = self._seated.get(known.node_name)
         terminating = known.pod.terminating
         if row is not None:
             for matcher in known.group.matchers:
-                before = matcher.counts(terminating=terminating, assumed=known.assumed)
-                self._counted[matcher][row] += matcher.counts(terminating=terminating, assumed=assumed) - before
+                if matcher.skip_assumed and not (matcher.skip_terminating and terminating):
+                    self._counted[matcher][row] += -1 if assumed else 1
         self._seat_in(known, -1)
-        self.assumed += -1 if assumed is None else 1
+        self.assumed += 1 if assumed else -1
         known.assumed = assumed
         self._seat_in(known, 1)
         self.version += 1

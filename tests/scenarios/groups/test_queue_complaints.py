@@ -19,8 +19,6 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 QUEUE_KIND = ROOT / "k8s" / "base" / "queues-crd.yaml"
 QUEUES = "/apis/conclave.io/v1alpha1/queues"
-GANG_RECLAIM = "reclaim for a gang that no nodes take (services/coordinator/queues/reclaiming.py tries lone pods)"
-FAIR_ROUSING = "room on a node rouses parked pods in the order of priority, not of the tree of queues"
 
 
 class Shop(Corner):
@@ -205,11 +203,9 @@ async def test_queues_do_what_users_expect_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(reclaim_begins_though_the_lender_is_full, marks=pytest.mark.skip(reason=GANG_RECLAIM)),
-        pytest.param(
-            a_protected_queue_does_not_keep_others_from_giving_back, marks=pytest.mark.skip(reason=GANG_RECLAIM)
-        ),
-        pytest.param(queues_share_a_full_node_by_weight, marks=pytest.mark.skip(reason=FAIR_ROUSING)),
+        reclaim_begins_though_the_lender_is_full,
+        a_protected_queue_does_not_keep_others_from_giving_back,
+        queues_share_a_full_node_by_weight,
     ],
 )
 async def test_queues_do_so_where_nodes_are_full(tmp_path: Path, case: Case) -> None:

@@ -23,7 +23,7 @@ export function queuesView() {
     id: "queues",
     caption: "Queues",
     columns: [
-      { title: "Queue", head: true, cell: queueName },
+      { title: "Queue", head: true, cell: queueName, sort: (queue) => queue.path.join("\u0000") },
       { title: "Used of what it may", wide: true, cell: quotaBars },
       { title: "Share", key: "share", number: true, sort: (queue) => queue.share, cell: (queue) => h("span", { title: queue.dominant }, percent(queue.share)) },
       { title: "Pods", number: true, cell: (queue) => count(queue.pods), sort: (queue) => queue.pods },
@@ -35,6 +35,7 @@ export function queuesView() {
     search: (queue) => `${queue.path.join(" ")} ${queue.problem}`,
     placeholder: "Queue",
     filters: [{ name: "state", label: "State of the queue", all: "every queue", options: STATES, test: (queue, value) => IS[value]?.(queue) ?? true }],
+    order: "queue",
     empty: "There is no Queue: units go by priority and arrival, and no quota holds them.",
   });
   const units = new Listing({
@@ -97,7 +98,7 @@ function queueName(queue) {
   const link = h("a", { href: `#/queues/${segment(queue.name)}`, "data-focus": queue.name }, queue.name);
   return h("div", { class: `branch depth-${Math.min(3, queue.depth)}` }, link,
     queue.depth ? h("div", { class: "soft small" }, `in ${queue.path.slice(0, -1).join(" / ")}`) : null,
-    queue.deleting ? h("span", { class: "tag is-warn" }, "being deleted") : null,
-    (queue.warnings ?? []).map((told) => [h("span", { class: "tag is-warn" }, "warning"), h("div", { class: "soft small breakable" }, told)]),
-    queue.problem ? [h("span", { class: "tag is-bad" }, "problem"), h("div", { class: "bad small breakable" }, queue.problem)] : null);
+    queue.deleting ? h("div", {}, h("span", { class: "tag is-warn" }, "being deleted")) : null,
+    (queue.warnings ?? []).map((told) => [h("div", {}, h("span", { class: "tag is-warn" }, "warning")), h("div", { class: "soft small breakable" }, told)]),
+    queue.problem ? [h("div", {}, h("span", { class: "tag is-bad" }, "problem")), h("div", { class: "bad small breakable" }, queue.problem)] : null);
 }

@@ -15,6 +15,7 @@ ANSWER: dict[str, Any] = {
     "unit": "a/train", "phase": "waiting", "summary": "7 of 9 waiting members fit together", "queue": "vision",
     "reason": "NodeResourcesFit", "message": "minCount (8) cannot be satisfied", "blocked": "queue vision: cpu is used",
     "now": {
+        "pending": 9,
         "failed": [
             {"pods": [f"a/w-{n}" for n in range(7)], "count": 7, "plugins": ["NodeResourcesFit"],
              "why": "0/3 nodes are available: 3 Insufficient cpu.", "change": "free 2 cpu on n1",
@@ -40,6 +41,8 @@ def test_a_group_is_explained_by_who_fails_and_what_would_help() -> None:
         "      breaks a/other",
         "  would help the group: for each of 2 member(s) more: free 2 cpu on n1",
     ]
+    complete = {**ANSWER, "now": ANSWER["now"] | {"pending": 0}}
+    assert len(list(group_lines(complete))) == 3
     bare = {**ANSWER, "now": None, "message": "", "blocked": ""}
     assert list(group_lines(bare)) == ["a/train: waiting, 7 of 9 waiting members fit together"]
 

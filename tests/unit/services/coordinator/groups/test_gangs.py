@@ -12,7 +12,9 @@ from services.coordinator.core.events import PlanAnswered
 from services.coordinator.core.instructions import PatchCondition, TellPodGroup
 from services.coordinator.groups.failures import GroupFailures
 from shared.model.cluster_events import ObjectChanged
+from shared.model.labels import selector_of_labels
 from shared.model.pod_group import Broken, PodGroup, Source, Topology, group_key
+from shared.model.relations import Relations, SpreadConstraint
 from shared.scheduling.groups.quorum import TOO_FEW
 from shared.scheduling.pod_groups import MIXED, ON_THEIR_WAY, PodGroups, Standing
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
@@ -72,6 +74,23 @@ def test_a_gang_below_its_minimum_binds_nobody() -> None:
     scene.add_node(make_node("more").allocatable(cpu="4").node())
     scene.run(batch=100, until_s=5.0)
     assert len(scene.bindings) == 3
+
+
+def test_a_gang_spreads_its_own_members_over_domains() -> None:
+    """Two in each of three zones, none more than one ahead: more than one round of the zones, placed at once."""
+    scene = Scene()
+    for number in range(3):
+        node = make_node(f"n{number}").allocatable(cpu="8").node()
+        scene.add_node(replace(node, labels={"zone": f"z{number}"}))
+    scene.begin()
+    scene.run()
+    tell_group(scene, 6)
+    even = Relations(spread=(SpreadConstraint(1, "zone", True, selector_of_labels({"app": "x"})),))
+    for number in range(6):
+        pod = make_pod(f"m{number}").cpu("1").pod()
+        scene.add_pod(replace(pod, group=KEY, labels={"app": "x"}, relations=even))
+    scene.run(batch=100, until_s=20)
+    assert sorted(node for _, node in scene.bindings) == ["n0", "n0", "n1", "n1", "n2", "n2"]
 
 
 def test_members_wait_for_their_group_and_for_each_other() -> None:

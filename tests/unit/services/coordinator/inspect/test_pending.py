@@ -14,6 +14,7 @@ from services.coordinator.inspect.pending import GROUPED, Judge, Picture, judge_
 from shared.model.pod import Pod
 from shared.wire.records import Paused
 from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.inspect.test_group_facts import add_members, scene_with, tell_group
 from tests.unit.services.coordinator.scene import Scene
 
 T = TypeVar("T")
@@ -42,6 +43,21 @@ def begun(*nodes: object) -> Scene:
     scene.begin()
     scene.run()
     return scene
+
+
+def test_members_of_a_gang_are_told_apart_from_lone_pods_and_promised_nothing_alone() -> None:
+    scene = scene_with(1)
+    tell_group(scene, 3)
+    add_members(scene, 3)
+    scene.add_pod(make_pod("lone").cpu("16").pod())
+    scene.run(batch=100)
+    found = picture(scene)
+    groups = {group.reason: group for group in found.groups}
+    assert set(groups) == {"NoRoomForGroup", "NodeResourcesFit"}
+    assert (groups["NoRoomForGroup"].pods, groups["NoRoomForGroup"].helps) == (3, [])
+    assert "minCount (3) cannot be satisfied" in groups["NoRoomForGroup"].message
+    assert groups["NodeResourcesFit"].pods == 1
+    assert found.gated == 0
 
 
 def test_pods_are_grouped_by_reason_namespace_priority_and_class() -> None:

@@ -24,7 +24,6 @@ MATCHERS = [
     Matcher(((None, LabelSelector((Requirement("tier", "Exists"),))), (frozenset({"bare"}), LabelSelector()))),
     Matcher(((None, None),)),
     Matcher(((None, selector_of_labels({"app": "web"})),), skip_terminating=True, skip_assumed=True),
-    Matcher(((None, selector_of_labels({"app": "web"})),), skip_terminating=True, skip_assumed=True, own="gang"),
 ]
 
 
@@ -72,9 +71,7 @@ def test_counting_along_equals_counting_afresh(seed: int) -> None:
                 if rng.random() < 0.3:
                     claim = {"name": "v", "persistentVolumeClaim": {"claimName": rng.choice("cd")}}
                     raw["spec"]["volumes"] = [claim]
-                standing[uid] = replace(
-                    pod_from_api(msgspec.convert(raw, api.Pod)), group=rng.choice(["", "gang", "b"])
-                )
+                standing[uid] = pod_from_api(msgspec.convert(raw, api.Pod))
                 assumed[uid] = rng.random() < 0.3
                 index.place(standing[uid], name, assumed=assumed[uid])
         if step % 10 == 0:
@@ -99,9 +96,9 @@ def test_questions_beyond_the_limit_are_forgotten_and_answered_anew(monkeypatch:
     )
     index.place(pod, "n")
     for _ in range(2):
-        assert [int(index.counts(matcher)[0]) for matcher in MATCHERS] == [1, 0, 1, 0, 0, 1, 1]
+        assert [int(index.counts(matcher)[0]) for matcher in MATCHERS] == [1, 0, 1, 0, 0, 1]
     index.drop("p")
-    assert [int(index.counts(matcher)[0]) for matcher in MATCHERS] == [0, 0, 0, 0, 0, 0, 0]
+    assert [int(index.counts(matcher)[0]) for matcher in MATCHERS] == [0, 0, 0, 0, 0, 0]
 
 
 def test_pods_wait_for_a_node_that_is_not_known_yet() -> None:
