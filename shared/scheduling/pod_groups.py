@@ -11,12 +11,13 @@ moves the members in the scheduling queue. Nothing is remembered that the API se
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from shared.model.pod import Pod
 from shared.model.pod_group import MAX_MEMBERS, PodGroup, Source, group_name
+from shared.model.queue import QUEUE_LABEL
 from shared.model.resources import amount_text
 from shared.scheduling.groups.quorum import TOO_FEW, no_group
 from shared.scheduling.places import ClusterEvent
@@ -46,6 +47,8 @@ class Members:
     done: set[str] = field(default_factory=set)
     """Members that have succeeded: they count no more, but they have run."""
     priorities: Counter[int] = field(default_factory=Counter)
+    queues: Counter[str] = field(default_factory=Counter)
+    """Which queues the pending ones name by their label, "" for none."""
     standing: Standing = Standing.GATED
     """As last acted upon."""
     why: str = ""
@@ -102,11 +105,11 @@ class PodGroups:
         if known is None:
             members.bound.pop(uid, None)
             members.foreign.discard(uid)
-            members.priorities[pod.priority] += 1
+            self._count(members, pod, 1)
             self._touch(pod.group, ClusterEvent.MEMBER_ADDED, uid, helped=True)
-        elif known.priority != pod.priority:
-            self._uncount(members, known.priority)
-            members.priorities[pod.priority] += 1
+        elif (known.priority, _queue(known)) != (pod.priority, _queue(pod)):
+            self._count(members, known, -1)
+            self._count(members, pod, 1)
             self._touch(pod.group, ClusterEvent.MEMBER_ADDED, uid)
 
     def see_bound(self, pod: Pod) -> None:
@@ -261,6 +264,8 @@ class PodGroups:
             return Standing.GATED, text
         if members.waiting < lacking:
             return Standing.GATED, TOO_FEW
+        if len(members.queues) > 1 and (text := _several_queues(group, members.queues)):
+            return Standing.GATED, text
         if short := self._short_of(group):
             return Standing.GATED, short
         return Standing.TOGETHER, ""
@@ -276,6 +281,8 @@ class PodGroups:
                 yield f"pod-groups: a member of {key} is in two states"
             if Counter(pod.priority for pod in members.pending.values()) != members.priorities:
                 yield f"pod-groups: the priorities of {key} are miscounted"
+            if Counter(map(_queue, members.pending.values())) != members.queues:
+                yield f"pod-groups: the queues of {key} are miscounted"
 
     # --- inside -------------------------------------------------------------------------------------------------
 
@@ -297,16 +304,20 @@ class PodGroups:
         return members
 
     @staticmethod
-    def _uncount(members: Members, priority: int) -> None:
-        members.priorities[priority] -= 1
-        if not members.priorities[priority]:
-            del members.priorities[priority]
+    def _count(members: Members, pod: Pod, sign: int) -> None:
+        queue = _queue(pod)
+        members.priorities[pod.priority] += sign
+        members.queues[queue] += sign
+        if not members.priorities[pod.priority]:
+            del members.priorities[pod.priority]
+        if not members.queues[queue]:
+            del members.queues[queue]
 
     def _leave(self, members: Members, uid: str) -> None:
         known = members.pending.pop(uid, None)
         members.away.discard(uid)
         if known is not None:
-            self._uncount(members, known.priority)
+            self._count(members, known, -1)
 
     def _touch(self, key: str, event: ClusterEvent, uid: str, *, helped: bool = False) -> None:
         touch = self.touched.get(key)
@@ -317,6 +328,20 @@ class PodGroups:
         touch.helped |= helped
         if uid:
             touch.uids[uid] = None
+
+
+def _queue(pod: Pod) -> str:
+    return pod.labels.get(QUEUE_LABEL, "")
+
+
+def _several_queues(group: PodGroup, named: Iterable[str]) -> str:
+    """What members are told that are not all in one queue: a limit could not hold for them as a whole. "" where they
+    are; those without a label are in their group's."""
+    queues = sorted({name or group.labels.get(QUEUE_LABEL, "") for name in named})
+    if len(queues) < 2:
+        return ""
+    names = ", ".join(name or "none" for name in queues[:4])
+    return f"members name different queues ({names}); give all of them the same label {QUEUE_LABEL}, or the group alone"
 
 
 def _no_group(group: PodGroup) -> bool:
