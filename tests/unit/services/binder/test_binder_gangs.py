@@ -60,8 +60,7 @@ def test_a_gang_below_its_minimum_binds_nobody_and_says_who_failed() -> None:
     at_rest(world, binder)
     assert outcomes(binder, request) == [Outcome.CONFLICT] * 4
     assert results(binder, request)[0].reason == (
-        "pod group default/g needs 3 members at once, 2 can go: "
-        "p2: n0: Insufficient cpu; p3: n1: Insufficient cpu"
+        "pod group default/g needs 3 members at once, 2 can go: p2: n0: Insufficient cpu; p3: n1: Insufficient cpu"
     )
     assert results(binder, request)[0].node == "", "nothing is wrong with its node"
     assert results(binder, request)[3].reason == "n1: Insufficient cpu"
