@@ -32,8 +32,8 @@ from shared.scheduling.queues.reclaim import Reclaim, over_limit, reclaim
 from shared.scheduling.queues.turns import Turns
 from shared.wire.messages import Eviction
 
-EVERY_S = 1.0
-"""How often queues are looked at."""
+EVERY_S, AGAIN_S = 1.0, 0.1
+"""How often queues are looked at, and how soon again where room was made for some units: the next may be many."""
 
 GIVE_UP_S = 60.0
 """Victims that have not begun to leave after so long are not waited for any more."""
@@ -74,6 +74,8 @@ class Reclaimer:
         """By unit: since when it could have gone, but for what others borrowed."""
         self.attempts: dict[str, _Attempt] = {}
         """By queue."""
+        self._asked: dict[str, None] = {}
+        """Victims of nominations that count as leaving."""
         self._next = 0
         self._trials = 0
         """Dry runs of groups that are left to the look under way."""
@@ -91,6 +93,7 @@ class Reclaimer:
         self._looked_at = state.now
         for name, attempt in list(self.attempts.items()):
             self._follow(name, attempt)
+        self._follow_nominations()
         names = sorted(name for name, queue in tree.queues.items() if queue.reclaim or queue.preempts_within)
         self._trials = TRIALS
         for count in range(min(len(names), QUEUES_PER_LOOK)):
@@ -116,8 +119,9 @@ class Reclaimer:
             if blocked is None or blocked.problem:
                 continue
             found = reclaim(
-                tree, unit, state.now, enough=lambda _: True, waited_s=self._waited(unit.key), blocked=blocked
-            )
+                tree, unit, state.now, enough=lambda _: True, waited_s=self._waited(unit.key), blocked=blocked,
+                coming=self._coming(turns),
+            )  # fmt: skip
             if found.victims:
                 tree.reserve(unit)
                 self._evict(name, unit.key, found.victims)
@@ -151,12 +155,19 @@ class Reclaimer:
             if state.queues.blocked(unit.line, unit.amounts) is not None:
                 continue
             waited_s = max(state.now - since, self._waited(key))
-            if group is not None and self._make_room_for_group(group, pods, unit, waited_s):
+            coming = self._coming(turns)
+            if group is not None and self._make_room_for_group(group, pods, unit, waited_s, coming):
                 return
-            if group is None and self._make_room_on_a_node(pods[0], unit, waited_s):
-                return
+            if group is None and self._make_room_on_a_node(pods[0], unit, waited_s, coming):
+                self._looked_at = state.now - EVERY_S + AGAIN_S  # there may be more of them
 
-    def _make_room_on_a_node(self, pod: Pod, unit: Waiting, waited_s: float) -> bool:
+    def _coming(self, turns: Turns) -> list[Charge]:
+        """Pods that room is made for already."""
+        entries = self._state.queue.entries
+        uids = self._state.cluster.nominated_to.keys() | self._nominations.made.keys()
+        return [turns.charge(entries[uid].pod) for uid in uids if uid in entries]
+
+    def _make_room_on_a_node(self, pod: Pod, unit: Waiting, waited_s: float, coming: list[Charge]) -> bool:
         """For a lone pod: where the fewest must go."""
         state = self._state
         best: tuple[str, Reclaim] | None = None
@@ -165,15 +176,21 @@ class Reclaimer:
             if enough is None:
                 continue
             among = _one_of(state.cluster.index.uids_on(node))
-            found = reclaim(state.queues, unit, state.now, enough=enough, waited_s=waited_s, among=among)
+            found = reclaim(
+                state.queues, unit, state.now, enough=enough, waited_s=waited_s, among=among, coming=coming
+            )  # fmt: skip
             if found.victims and (best is None or len(found.victims) < len(best[1].victims)):
                 best = node, found
+                if len(found.victims) == 1:
+                    break
         if best is None:
             return False
         self._nominate({pod.uid: best[0]}, best[1], pod, unit)
         return True
 
-    def _make_room_for_group(self, group: QueuedGroup, pods: list[Pod], unit: Waiting, waited_s: float) -> bool:
+    def _make_room_for_group(
+        self, group: QueuedGroup, pods: list[Pod], unit: Waiting, waited_s: float, coming: list[Charge]
+    ) -> bool:
         """For members that go together: over all nodes, so not for those that must be in one domain."""
         state, tree = self._state, self._state.queues
         described = state.groups.group(group.key)
@@ -201,7 +218,7 @@ class Reclaimer:
             nodes.update(trial.nodes)
             return len(nodes) >= lacking
 
-        found = reclaim(tree, unit, state.now, enough=enough, waited_s=waited_s, among=helpful)
+        found = reclaim(tree, unit, state.now, enough=enough, waited_s=waited_s, among=helpful, coming=coming)
         if not self._trials:
             return False  # it may be too many that were chosen, and were not put back
         if not found.victims or not enough(frozenset(found.uids)):
@@ -236,6 +253,7 @@ class Reclaimer:
         victims = [victim for uid in found.uids if (victim := index.get(uid)) is not None]
         for charge in found.victims:
             charge.leaving = True
+            self._asked[charge.uid] = None
         message = failure_message(state.constraints.diagnosis(pod))
         self._nominations.make(nodes, victims, frozenset(), message, group=group)
         state.stats.reclaimed += len(victims)
@@ -264,7 +282,7 @@ class Reclaimer:
         def enough(gone: frozenset[str]) -> bool:
             run = DryRun(state.cluster, state.feasibility, prefiltered, row)
             for victim in list(state.cluster.index.pods_on(node)):
-                if victim.uid in gone or victim.terminating:
+                if victim.uid in gone or victim.terminating or victim.uid in self._asked:
                     run.remove(victim)
             return run.takes_beside_nominated()
 
@@ -319,6 +337,15 @@ class Reclaimer:
         unit = tree.remove(attempt.unit) if attempt.unit else None
         if unit is not None:
             tree.add(unit)
+
+    def _follow_nominations(self) -> None:
+        """Victims of nominations that were given up, and who did not leave, may be asked again."""
+        makings = {id(making): making for making in self._nominations.made.values()}.values() if self._asked else ()
+        wanted = {uid for making in makings for uid in making.victims}
+        for uid in [uid for uid in self._asked if uid not in wanted and not self._leaves(uid)]:
+            del self._asked[uid]
+            if (charge := self._state.queues.charges.get(uid)) is not None:
+                charge.leaving = False
 
     def _leaves(self, uid: str) -> bool:
         pod = self._state.cluster.index.get(uid)

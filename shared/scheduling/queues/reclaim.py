@@ -16,7 +16,7 @@ whose share was no smaller than ours afterwards is larger than ours with it (S2-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -73,21 +73,35 @@ class _Trial:
     gone: dict[Contender, dict[str, int]] = field(default_factory=dict)
     victims: list[Item] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, tree: QueueTree, coming: Iterable[Charge]) -> _Trial:
+        """With what is decided: as if those that are leaving had left, and those they leave for had come."""
+        trial = cls(tree)
+        for pod in tree.charges.values():
+            if pod.leaving:
+                trial._shift(pod.line, dict(pod.amounts), 1)
+        for pod in coming:
+            if pod.uid not in tree.charges:
+                trial._shift(tree.lines.get(tree.line_name(pod.label, pod.namespace)), dict(pod.amounts), -1)
+        return trial
+
     def used(self, of: Contender) -> dict[str, int]:
         less = self.gone.get(of, {})
         return {name: amount - less.get(name, 0) for name, amount in of.used.items()}
 
     def add(self, item: Item, sign: int = 1) -> None:
-        of: Contender | None = item.line
-        while of is not None:
-            less = self.gone.setdefault(of, {})
-            for name, amount in item.amounts.items():
-                less[name] = less.get(name, 0) + sign * amount
-            of = of.parent
+        self._shift(item.line, item.amounts, sign)
         if sign > 0:
             self.victims.append(item)
         else:
             self.victims.remove(item)
+
+    def _shift(self, of: Contender | None, amounts: Mapping[str, int], sign: int) -> None:
+        while of is not None:
+            less = self.gone.setdefault(of, {})
+            for name, amount in amounts.items():
+                less[name] = less.get(name, 0) + sign * amount
+            of = of.parent
 
     def uids(self) -> frozenset[str]:
         return frozenset(pod.uid for item in self.victims for pod in item.pods)
@@ -143,16 +157,17 @@ def _order(pod: Charge, *, whole: bool) -> tuple[int, int, float, str]:
 def reclaim(
     tree: QueueTree,
     unit: Waiting,
-    now: float,
-    *,
+    now: float, *,
     enough: Enough,
     waited_s: float,
     blocked: Blocked | None = None,
     among: Callable[[Charge], bool] | None = None,
-) -> Reclaim:
+    coming: Iterable[Charge] = (),
+) -> Reclaim:  # fmt: skip
     """Whom to evict for the unit. ``enough``: whether the nodes have room without these pods; ``waited_s``: for how
     long nothing else has kept it; ``blocked``: the limit that holds it back, None where only the nodes do; ``among``:
-    pods that help (of those that go together one is enough); None: all do."""
+    pods that help (of those that go together one is enough); None: all do; ``coming``: pods for which room was made
+    already, and that have not taken it yet."""
     tree.structure  # noqa: B018 (brings the tree up to date)
     home = unit.line.parent
     assert home is not None
@@ -173,7 +188,7 @@ def reclaim(
             return False
         return enough(trial.uids())
 
-    trial = _Trial(tree)
+    trial = _Trial.of(tree, coming)
     if done(trial):
         return Reclaim(reason="there is room for it without")
     asked = dict(unit.amounts)
@@ -228,9 +243,7 @@ def _others(
     short = {blocked.resource: 1} if blocked is not None else dict(asked)
     initial = {line: _excess(trial, line, short) for line in stacks}
     fair = unit.line.parent is not None and unit.line.parent.queue.reclaim_up_to is ReclaimUpTo.FAIR_SHARE
-    tests: list[_Test] = [_s1]
-    if fair:
-        tests += [_s2a, _s2b]
+    tests: list[_Test] = [_s1, _s2a, _s2b] if fair else [_s1]
     for test in tests:
         lines = {line for line, items in stacks.items() if items}
         while lines:
@@ -372,17 +385,15 @@ def over_limit(tree: QueueTree, name: str, now: float) -> Reclaim:
     over = too_much()
     initial = {line: _excess(trial, line, over) for line in stacks}
     while over and stacks:
-        allowed = [line for line, items in stacks.items() if over.keys() & items[0].amounts.keys()]
-        if not allowed:
+        if not (allowed := [line for line, items in stacks.items() if over.keys() & items[0].amounts.keys()]):
             break
         line = max(
             allowed,
             key=lambda line: (
                 _excess(trial, line, over) / initial[line] if initial[line] else Fraction(-1),
-                _excess(trial, line, over),
-                line.name,
+                _excess(trial, line, over), line.name,
             ),
-        )
+        )  # fmt: skip
         trial.add(stacks[line].pop(0))
         if not stacks[line]:
             del stacks[line]

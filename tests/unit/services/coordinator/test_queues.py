@@ -363,3 +363,38 @@ def test_pods_roused_in_their_backoff_are_shared_too() -> None:
     scene.add_node(make_node("new").allocatable(cpu="12").node())
     scene.run(until_s=0.5)  # all of them back off still
     assert Counter(name[0] for name in bound(scene)) == {"d": 8, "s": 4}
+
+
+def test_no_more_is_taken_back_than_was_borrowed_however_long_victims_take_to_leave() -> None:
+    scene = scene_with(Queue("a", guaranteed=cpus(4), reclaim=True), Queue("b", guaranteed=cpus(5)), nodes=2)
+    scene.keep_victims = True
+    add(scene, "b", *(f"b{number}" for number in range(8)))
+    scene.run(batch=100, until_s=5)
+    add(scene, "a", *(f"a{number}" for number in range(6)))
+    scene.run(batch=100, until_s=30)
+    assert len(scene.evicted) == 3
+
+
+def test_a_queue_takes_back_no_more_than_it_is_guaranteed_while_victims_leave() -> None:
+    scene = scene_with(Queue("a", guaranteed=cpus(3), reclaim=True), Queue("b"), nodes=2)
+    scene.keep_victims = True
+    add(scene, "b", *(f"b{number}" for number in range(8)))
+    scene.run(batch=100, until_s=5)
+    add(scene, "a", *(f"a{number}" for number in range(6)))
+    scene.run(batch=100, until_s=30)
+    assert len(scene.evicted) == 3
+    for uid in list(scene.evicted):
+        scene.delete_pod(uid)
+    scene.run(batch=100, until_s=30)
+    assert Counter(name[0] for name in bound(scene)[8:]) == {"a": 3}
+    assert len(scene.evicted) == 3
+
+
+def test_many_lone_pods_take_back_within_seconds() -> None:
+    scene = scene_with(Queue("a", guaranteed=cpus(16), reclaim=True), Queue("b"), nodes=4)
+    add(scene, "b", *(f"b{number}" for number in range(16)))
+    scene.run(batch=100, until_s=5)
+    add(scene, "a", *(f"a{number}" for number in range(16)))
+    scene.run(batch=100, until_s=4)
+    assert len(scene.evicted) == 16
+    assert len(bound(scene)) == 32
