@@ -15,16 +15,10 @@ def cause_id(term: int, unit: int) -> str:
 
 @dataclass(slots=True)
 class Unit:
-    """A scheduling unit: pods that are placed together, today always one. ``number`` counts up within a coordinator's
-    term and names it on the wire; ``since``: seconds of the coordinator's clock at which it was first seen, or woken
-    last if no node took it before."""
+    """A pod's attempt to be placed. ``number`` counts up within a coordinator's term and names it on the wire;
+    ``since``: seconds of the coordinator's clock at which it was first seen, or woken last if no node took it
+    before."""
 
     number: int
-    members: tuple[Pod, ...]
+    pod: Pod
     since: float
-
-    @property
-    def pod(self) -> Pod:
-        """The only member."""
-        [pod] = self.members
-        return pod

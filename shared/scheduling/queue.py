@@ -117,10 +117,12 @@ class PodQueue(Moves):
 
     def pop_unit(self, now: float) -> list[Pod]:
         """The next unit in order, a lone pod or the members of a group; in flight until given back or removed."""
-        self.flush(now)
+        if self._backoff:
+            self.flush(now)
         if self.turns is not None:
             return self._pop_in_turn(self.turns, now)
-        active, eager = self._top(self._active, Place.ACTIVE), self._top(self._eager, Place.BACKOFF)
+        active = self._top(self._active, Place.ACTIVE)
+        eager = self._top(self._eager, Place.BACKOFF) if self._eager else None
         early = eager is not None and (active is None or self._eager[0][0] < self._active[0][0])
         unit = eager if early else active
         if unit is None:
@@ -291,7 +293,9 @@ class PodQueue(Moves):
         if self.turns is not None:
             found = self.turns.front() is not None or self.turns.tree.more
             return found or self._top(self._eager, Place.BACKOFF) is not None
-        return self._top(self._active, Place.ACTIVE) is not None or self._top(self._eager, Place.BACKOFF) is not None
+        if self._active and self._top(self._active, Place.ACTIVE) is not None:
+            return True
+        return bool(self._eager) and self._top(self._eager, Place.BACKOFF) is not None
 
     def count(self) -> dict[Place, int]:
         """Pods per place."""

@@ -70,7 +70,7 @@ class Moves:
         """The first unit of a heap that still is where it says."""
         while heap:
             _, _, version, name = heap[0]
-            unit = self._named(name)
+            unit = self.entries.get(name) or self.groups.get(name)  # as ``_named``
             if unit is not None and unit.version == version and unit.place is place:
                 return unit
             heapq.heappop(heap)
@@ -196,7 +196,10 @@ class Moves:
     def _activate(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         self._move(entry, Place.ACTIVE, now, event)
         self.incoming[Place.ACTIVE, event] += 1
-        self._line_up(entry)
+        if self.turns is None:
+            heapq.heappush(self._active, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
+        else:
+            self.turns.add(entry)
 
     def _back_off(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         self._move(entry, Place.BACKOFF, now, event)

@@ -47,9 +47,13 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     links: int = 0
 
 
+GANG = "gang:"
+"""How the unit keys of gangs begin; no pod's uid does."""
+
+
 def gang_key(coordinator_term: int, unit: int, link: int = 0) -> str:
     """The unit key of a gang's intent; ``link`` above 0: of its continuation. No pod's uid looks like it."""
-    return f"gang:{coordinator_term:x}-{unit:x}" + (f":{link}" if link else "")
+    return f"{GANG}{coordinator_term:x}-{unit:x}" + (f":{link}" if link else "")
 
 
 def gang_part(unit_key: str) -> tuple[str, int] | None:
@@ -57,11 +61,10 @@ def gang_part(unit_key: str) -> tuple[str, int] | None:
 
     None for the key of a lone pod.
     """
-    kind, _, rest = unit_key.partition(":")
-    if kind != "gang":
+    if not unit_key.startswith(GANG):
         return None
-    name, _, link = rest.partition(":")
-    return (f"gang:{name}", int(link or 0)) if (link or "0").isdecimal() else None
+    name, _, link = unit_key.removeprefix(GANG).partition(":")
+    return (f"{GANG}{name}", int(link or 0)) if (link or "0").isdecimal() else None
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ to do. It refuses to trust a plan, an agent, or memory of another term.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import repeat
 
 from services.binder.core.events import (
     BindingAccepted,
@@ -190,24 +191,30 @@ class BinderCore:
 
     def _advance(self) -> None:
         """Do whatever the event made possible, or the time made due."""
-        due = self.takeover.due()
-        if due is not None:
+        taking_over = not self.takeover.accepting
+        if taking_over and (due := self.takeover.due()) is not None:
             self.inheritance.take(due)
-        self.cycle.wake()
-        self.gangs.step()
-        self.takeover.step()
+        if self.state.paused:
+            self.cycle.wake()
+        if self.state.touched:
+            self.gangs.step()
+        if taking_over:
+            self.takeover.step()
         self.plans.step()
         self.reconciler.step()
-        self.lookups.step()
-        self.evictions.step()
+        if self.lookups.again_at is not None:
+            self.lookups.step()
+        if self.evictions.waiting:
+            self.evictions.step()
         if not self.lookups.stopped:
             self.cycle.bind()
-            while self.gangs.step():  # what became of members may let others go, or end them all
+            while self.state.touched:  # what became of members may let others go, or end them all
+                self.gangs.step()
                 self.cycle.bind()
             commit = self.committer.next_commit(self.state.now)
             if commit is not None:
-                self.stats.transactions += 1
-                self.stats.transaction_ops += len(commit.ops)
+                self.state.stats.transactions += 1
+                self.state.stats.transaction_ops += len(commit.ops)
                 self.state.emit(commit)
 
     def _pod_seen(self, pod: Pod) -> None:
@@ -266,9 +273,10 @@ class BinderCore:
         opened = self.plans.open(event.request, plan)
         if opened is None:
             return
-        for placement, gang in self.gangs.open(plan):
+        for placement, gang in self.gangs.open(plan) if plan.gangs else zip(plan.placements, repeat("")):
             self._place(plan.term, plan.plan_id, placement, gang)
-        self.evictions.add((plan.term, plan.plan_id), plan.evictions)
+        if plan.evictions:
+            self.evictions.add((plan.term, plan.plan_id), plan.evictions)
 
     def _new_coordinator(self, term: int) -> None:
         self.coordinator_term = term
@@ -287,7 +295,7 @@ class BinderCore:
             return
         if binding is not None:
             return
-        if (ended := self.plans.end_of((term, placement.unit))) is not None:
+        if (ended := self.plans.ends.get((term, placement.unit))) is not None:
             self.plans.settle(uid, ended[0], node=ended[1], reason=ended[2])
             return
         if gang is not None and not gang.gathering:

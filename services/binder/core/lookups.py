@@ -39,10 +39,10 @@ class LookUps:
         """These are in etcd."""
         for key, intent in intents.items():
             binding = self._state.in_flight.get(key)
-            if gang_part(key) is not None:
-                self._gangs.written(key, intent)
-            elif binding is not None:
+            if binding is not None:
                 self._cycle.to_binding(binding)
+            elif gang_part(key) is not None:
+                self._gangs.written(key, intent)
 
     def commit_failed(self, event: CommitRefused | CommitUnknown) -> None:
         """The transaction was refused, or got no answer."""

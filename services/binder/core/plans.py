@@ -61,11 +61,12 @@ class Plans:
     """Open and lately answered plans of one term."""
 
     def __init__(self, state: State) -> None:
+        self.ends: OrderedDict[tuple[int, int], tuple[Outcome, str, str]] = OrderedDict()
+        """As what units were given back before their plan asked: outcome, node, reason."""
         self._state = state
         self._open: dict[PlanKey, OpenPlan] = {}
         self._answered: OrderedDict[PlanKey, tuple[list[PlacementResult], list[EvictionResult], float]] = OrderedDict()
         self._by_uid: dict[str, list[PlanKey]] = {}
-        self._unheard: OrderedDict[tuple[int, int], tuple[Outcome, str, str]] = OrderedDict()
         self._message_id = 0
 
     def __len__(self) -> int:
@@ -115,13 +116,9 @@ class Plans:
         A number is of one attempt. To place the pod anew under it would be an attempt that nobody made, and for a
         member of a gang one without the others.
         """
-        self._unheard[unit] = (outcome, node, reason)
-        while len(self._unheard) > ENDS_KEPT:
-            self._unheard.popitem(last=False)
-
-    def end_of(self, unit: tuple[int, int]) -> tuple[Outcome, str, str] | None:
-        """As what the unit was given back before its plan asked: outcome, node, reason."""
-        return self._unheard.get(unit)
+        self.ends[unit] = (outcome, node, reason)
+        while len(self.ends) > ENDS_KEPT:
+            self.ends.popitem(last=False)
 
     def evicted(self, key: PlanKey, result: EvictionResult) -> None:
         """What became of a victim; a plan that was answered meanwhile does not hear of it (the watch tells)."""

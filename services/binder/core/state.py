@@ -159,6 +159,8 @@ class State:
     term: int
     settings: CoreSettings
     cluster: ClusterState = field(default_factory=ClusterState)
+    cache: ClusterCache = field(init=False)
+    """The cluster's amounts: who holds what on which node."""
     feasibility: FeasibilityCache = field(init=False)
     pending: dict[str, Pod] = field(default_factory=dict)
     in_flight: dict[str, InFlightBinding] = field(default_factory=dict)
@@ -175,12 +177,8 @@ class State:
     """What is being handled: the cause of every move."""
 
     def __post_init__(self) -> None:
+        self.cache = self.cluster.cache
         self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
-
-    @property
-    def cache(self) -> ClusterCache:
-        """The amounts: who holds what on which node."""
-        return self.cluster.cache
 
     def observe(self, pod: Pod) -> None:
         """Take over a pod as the API server shows it, on a node or finished."""

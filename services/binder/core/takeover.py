@@ -97,7 +97,7 @@ class Takeover:
         self._open.add(key)
 
     def settled(self, key: str) -> None:
-        """A unit is settled; inherited or not."""
+        """An inherited unit is settled."""
         self._open.discard(key)
 
     def step(self) -> None:

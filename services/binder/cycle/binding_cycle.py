@@ -100,7 +100,7 @@ class BindingCycle:
             if not binding.bind_us:
                 binding.bind_us = max(1, round((state.now - binding.arrived) * 1e6))
             self.line.sent(uid, binding.gang)
-            self._state.stats.bindings += 1
+            state.stats.bindings += 1
             step = ""
             if gang is not None:
                 step = "gang_next" if gang.bound else "gang_first"
@@ -118,26 +118,23 @@ class BindingCycle:
         if reason:
             self.withdraw(binding, reason)
             return False
-        return not self._volumes_open(binding)
-
-    def _volumes_open(self, binding: InFlightBinding) -> bool:
-        """Whether the unit has to wait for its volumes; what they need is written, and a change of one wakes it."""
         state, uid = self._state, binding.uid
         pod = state.pending.get(uid)
         reason = in_vain(state, binding, pod) if pod is not None else ""
         if reason:
             self.withdraw(binding, reason)
-            return True
+            return False
         claims = unbound_claims(state, pod) if pod is not None else []
         if not claims:
             state.await_volumes.discard(uid)
-            return False
+            return True
+        # it has to wait for its volumes: what they need is written, and a change of one wakes it
         settings, ends = state.settings, binding.arrived + state.settings.volumes_wait_s
         if state.now >= ends:
             if not binding.loose:  # else the mark says so, and no other answer may be taken for the mark's
                 self._say(binding, NOT_IN_TIME)
             self.withdraw(binding, NOT_IN_TIME, outcome=Outcome.REFUSED)
-            return True
+            return False
         tells = binding.arrived + settings.volumes_tell_s
         if state.now >= tells and not binding.told:
             binding.told = True
@@ -146,7 +143,7 @@ class BindingCycle:
             state.emit(write)
         state.await_volumes.add(uid)
         state.paused[uid] = min(state.now + settings.volumes_again_s, ends if binding.told else min(tells, ends))
-        return True
+        return False
 
     def _say(self, binding: InFlightBinding, message: str) -> None:
         """Say on the pod why it is still pending. Where nothing waits for that, its Binding names a newer version."""
@@ -183,7 +180,7 @@ class BindingCycle:
         if binding is None or binding.stage is not Stage.BINDING or binding.attempts != event.attempt:
             return
         if isinstance(event, BindingAccepted):
-            self.settle(binding, Outcome.BOUND, node=binding.node)
+            self.end(binding, Outcome.BOUND, node=binding.node)
             return
         if isinstance(event, BindingUnknown):
             self._state.stats.unknown_bindings += 1
@@ -388,7 +385,8 @@ class BindingCycle:
             state.touch(binding.gang)
         else:
             self._committer.clear(uid, state.now)
-        self._takeover.settled(uid)
+        if binding.inherited:
+            self._takeover.settled(uid)
         if outcome in LET_GO and not self._plans.waiting_for(uid):
             self._plans.unheard((binding.coordinator_term, binding.unit), outcome, node, reason)
         self._plans.settle(uid, outcome, node=node, reason=reason, bind_us=binding.bind_us, conflicts=binding.conflicts)

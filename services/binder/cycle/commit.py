@@ -20,7 +20,7 @@ Not its job: talk to etcd, decide what becomes of a unit (``core.py``).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -28,7 +28,7 @@ from services.binder.core.events import LookedUp, StoredIntent
 from services.binder.core.instructions import Commit
 from shared.ports import Compare, CreateRevisionIs, Delete, ModRevisionIs, Op, Put
 from shared.wire.keys import Keys
-from shared.wire.records import Intent, encode_record, gang_part
+from shared.wire.records import GANG, Intent, encode_record, gang_part
 
 MAX_OPS = 120
 """Below etcd's limit of 128 operations, with room for the compares of the terms."""
@@ -170,7 +170,7 @@ class Committer:
 
     def next_commit(self, now: float) -> Commit | None:
         """The next transaction, if there is something to do and none is in flight."""
-        if self.sent is not None or not self.backlog:
+        if self.sent is not None or not (self._puts or self._renewals or self._clears):
             return None
         if not self._puts and not self._renewals and now < self._clear_since + self._linger_s:
             return None
@@ -308,7 +308,7 @@ class Committer:
         units = tuple(
             (intent.coordinator_term, pod.unit or intent.unit) for intent in batch.puts.values() for pod in intent.pods
         )
-        return Commit(batch.number, tuple(compares), tuple(ops), units, _steps(batch))
+        return Commit(batch.number, tuple(compares), tuple(ops), units, _steps(batch, names))
 
     def _terms_and_absence(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
         """That we lead, that the plans' coordinator does, and that no new intent has a predecessor."""
@@ -328,8 +328,10 @@ class Committer:
         return compares + [CreateRevisionIs(names[key], created) for key, created in batch.clears.items()]
 
 
-def _steps(batch: Batch) -> tuple[str, ...]:
+def _steps(batch: Batch, keys: Iterable[str]) -> tuple[str, ...]:
     """Which steps of a gang the transaction makes, by the names of their failpoints."""
+    if not [key for key in keys if key.startswith(GANG)]:
+        return ()
     parts = [part for key in batch.puts if (part := gang_part(key)) is not None]
     steps = ["gang_link"] if any(link for _, link in parts) else []
     steps += ["gang_head"] if any(not link for _, link in parts) else []

@@ -24,7 +24,8 @@ class Evictions:
         self.in_flight = 0
         self._state = state
         self._plans = plans
-        self._waiting: OrderedDict[PlanKey, deque[Eviction]] = OrderedDict()
+        self.waiting: OrderedDict[PlanKey, deque[Eviction]] = OrderedDict()
+        """Those that are not sent yet."""
         self._asked_by: dict[tuple[int, str], list[PlanKey]] = {}
 
     def add(self, plan: PlanKey, evictions: Iterable[Eviction]) -> None:
@@ -36,7 +37,7 @@ class Evictions:
                 fresh.append(eviction)
             asked_by.append(plan)
         if fresh:
-            self._waiting[plan] = fresh
+            self.waiting[plan] = fresh
 
     def answered(self, plan: PlanKey, result: EvictionResult) -> None:
         """One has its end: every plan that waits for it hears of it."""
@@ -46,15 +47,15 @@ class Evictions:
 
     def drop_older(self, term: int) -> None:
         """What an older coordinator wanted, and was not asked for yet, is not asked for any more."""
-        for plan in [plan for plan in self._waiting if plan[0] < term]:
-            for eviction in self._waiting.pop(plan):
+        for plan in [plan for plan in self.waiting if plan[0] < term]:
+            for eviction in self.waiting.pop(plan):
                 del self._asked_by[plan[0], eviction.uid]
 
     def step(self) -> None:
         """Ask for as many as there is room for."""
-        while self._waiting and self.in_flight < self._state.settings.max_evictions:
-            plan, waiting = self._waiting.popitem(last=False)
+        while self.waiting and self.in_flight < self._state.settings.max_evictions:
+            plan, waiting = self.waiting.popitem(last=False)
             self._state.emit(Evict(plan, waiting.popleft()))
             self.in_flight += 1
             if waiting:
-                self._waiting[plan] = waiting
+                self.waiting[plan] = waiting

@@ -55,8 +55,6 @@ class GangCycle:
 
     def open(self, plan: Plan) -> Iterable[tuple[Placement, str]]:
         """Placements in the order in which they are checked, each with its gang's key; gangs by preference."""
-        if not plan.gangs:
-            return [(placement, "") for placement in plan.placements]
         by_unit = {placement.unit: placement for placement in plan.placements}
         order: list[tuple[Placement, str]] = []
         for gang in plan.gangs:
@@ -111,17 +109,15 @@ class GangCycle:
 
     # --- decisions ----------------------------------------------------------------------------------------------
 
-    def step(self) -> bool:
-        """Look at every gang with news; whether there was any."""
+    def step(self) -> None:
+        """Look at every gang with news."""
         touched = self._state.touched
-        news = bool(touched)
         while touched:
             key = next(iter(touched))
             del touched[key]
             gang = self._state.gangs.get(key)
             if gang is not None:
                 self._review(gang)
-        return news
 
     def _review(self, gang: InFlightGang) -> None:
         if not gang.members:

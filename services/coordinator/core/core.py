@@ -228,12 +228,15 @@ class Core:
         if self.takeover.held:
             self.takeover.ask()
         self.ledger.step()
-        self._keep_groups()
-        if self.cycle.finish():
-            self._keep_groups()
+        groups, queue = state.groups, state.queue
+        if groups.touched or groups.members:
+            self.groups.step()
+        if self.cycle.current is not None and self.cycle.finish() and (groups.touched or groups.members):
+            self.groups.step()
         self.registry.push_views()
         self.requeuer.step()
-        self.queues.step()
+        if queue.turns is not None or queue.labelled or state.queues.queues:
+            self.queues.step()
         self._again = False
         for _ in range(STARTS_PER_TURN):
             if not self.cycle.start():
@@ -241,20 +244,16 @@ class Core:
                 break
             if not self.cycle.finish():
                 break
-            self._keep_groups()
+            if groups.touched or groups.members:
+                self.groups.step()
         if self.preemptor.searches and state.paused is None:
             self.preemptor.step()
-        if state.paused is None:
+        if self.group_preemptor.begun and state.paused is None:
             self.group_preemptor.step()
         if self.variants.pointer is not None:
             self.evaluation.step()
         self.reporter.step()
         self._set_timer()
-
-    def _keep_groups(self) -> None:
-        """Where there are pod groups: their members to where they belong."""
-        if self.state.groups.touched or self.state.groups.members:
-            self.groups.step()
 
     def _set_timer(self) -> None:
         """One timer, at the earliest thing that happens by itself."""
@@ -272,10 +271,10 @@ class Core:
             self.evaluation.wake_at() if self.variants.pointer is not None else None,
             self.reporter.wake_at(),
             self.groups.wake_at() if state.groups.members else None,
-            self.group_preemptor.wake_at() if state.paused is None else None,
-            self.queues.wake_at() if state.started else None,
+            self.group_preemptor.wake_at() if self.group_preemptor.begun and state.paused is None else None,
+            self.queues.wake_at() if state.queue.turns is not None and state.started else None,
         ]
-        at = min(time for time in times if time is not None)
+        at = min([time for time in times if time is not None])
         if self._timer is None or at < self._timer or self._timer <= state.now:
             self._timer = at
             state.out.append(SetTimer(at))

@@ -20,8 +20,7 @@ from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import AgentAnswers, Group
 from services.coordinator.cycle.failures import FailureHandler
-from services.coordinator.cycle.open_cycle import OpenCycle
-from services.coordinator.cycle.placing import Placer
+from services.coordinator.cycle.placing import OpenCycle, Placer
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.cycle.taking import Taken, Taker
 from services.coordinator.groups.failures import GroupFailures
@@ -67,11 +66,8 @@ class Cycle:
         self._placer = Placer(state, registry, parts.failures, parts.together, parts.requeuer)
         self._usual_s = 0.0
         self.current: OpenCycle | None = None
-
-    @property
-    def cut_short(self) -> bool:
+        self.cut_short = False
         """The turn's work was used up by units that no node takes: there is more to do at once."""
-        return self._taker.cut_short
 
     # --- take and offer -------------------------------------------------------------------------------------------
 
@@ -79,7 +75,7 @@ class Cycle:
         """Begin a cycle if units are active, scheduling is not paused, no agent that is asked is busy and the binder
         has room for a plan. Where there are no nodes or no agents, all units are parked."""
         state, failures = self._state, self._failures
-        self._taker.cut_short = False
+        self.cut_short = False
         state.queue.flush(state.now)
         if self.current is not None or state.paused is not None or not state.queue.has_active():
             return False
@@ -94,11 +90,11 @@ class Cycle:
         if not self._ledger.has_room():
             return False
         taken = self._taker.take()
+        self.cut_short = taken.cut_short
         if not taken.groups:
             return False
-        number = self._taker.number()
         if self._variants.pointer is not None:
-            self._variants.shadow(taken.groups, taken.class_of, self._taker.classes, number)
+            self._variants.shadow(taken.groups, taken.class_of, self._taker.classes, self._taker.number())
         self._offer(agents, missing, taken)
         return True
 

@@ -9,13 +9,14 @@ make up for it, the gang is over. What fits beyond the minimum goes along, and t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import State
 from services.coordinator.cycle.assign import Choice, GuidedSeats, Mark, PlainSeats, Seats
 from services.coordinator.cycle.classes import Group
 from services.coordinator.cycle.failures import FailureHandler
-from services.coordinator.cycle.open_cycle import OpenCycle
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.cycle.taking import Together
 from services.coordinator.groups.failures import GroupFailures
@@ -24,6 +25,25 @@ from shared.model.unit import Unit
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import Standing
 from shared.wire.messages import Gang, Placement
+
+
+@dataclass(slots=True)
+class OpenCycle:
+    """The cycle whose offers are out. ``waiting``: agents that were asked and have not answered; ``missing``: how many
+    own nodes and were not asked, or gave no answer of use; ``order``: the units in queue order, ``together`` of them
+    pod groups."""
+
+    groups: dict[int, Group]
+    class_of: dict[int, int]
+    order: list[Unit | Together]
+    together: int
+    waiting: set[str]
+    missing: int
+    started_at: float
+    deadline: float
+    first_offer: int
+    policy: str
+    """The active one as it was offered."""
 
 
 class Placer:
@@ -46,8 +66,13 @@ class Placer:
         if not current.together:
             for group in groups.values():
                 seats = self._seats(group)
-                units = [unit for unit in group.units if self._stands(unit, group)]
-                left = [unit for unit in units if not seats.take(unit)]
+                stand: list[Unit] = []
+                for unit in group.units:
+                    if self._stands(unit, group) and (not unit.pod.group or self._alone(unit)):
+                        stand.append(unit)
+                    else:
+                        self._try_again(unit)
+                left = [unit for unit in stand if not seats.take(unit)]
                 self._end(seats, group, left, current, placements)
             return placements, []
         every = {number: self._seats(group) for number, group in groups.items()}
@@ -58,7 +83,9 @@ class Placer:
                 self._take_together(item, current, every, gangs)
                 continue
             number = current.class_of[item.number]
-            if self._stands(item, groups[number]) and not every[number].take(item):
+            if not self._stands(item, groups[number]) or not self._alone(item):
+                self._try_again(item)
+            elif not every[number].take(item):
                 left_of[number].append(item)
         for number, group in groups.items():
             self._end(every[number], group, left_of[number], current, placements)
@@ -105,7 +132,7 @@ class Placer:
                 break
             left -= 1
             number = current.class_of[unit.number]
-            if self._same(unit, current.groups[number]) and _seated(every[number], unit, item):
+            if self._stands(unit, current.groups[number]) and _seated(every[number], unit, item):
                 taken.append(unit)
         if taken and len(taken) >= lacking:
             self._together.placed(item.key, [unit.pod for unit in item.units], {unit.pod.uid for unit in taken})
@@ -135,19 +162,19 @@ class Placer:
 
     # --- units --------------------------------------------------------------------------------------------------
 
-    def _stands(self, unit: Unit, group: Group) -> bool:
-        """Whether a lone pod is still the one that was offered, and judged as it was; else it is tried again, or
-        gone."""
-        groups, key = self._state.groups, unit.pod.group
-        alone = not key or groups.standing(key)[0] is Standing.ALONE  # its group may have lost its minimum since
-        if alone and self._same(unit, group):
-            return True
-        self._state.queue.retry(unit.pod.uid, self._state.now, failed=False)
-        if key:
-            groups.touch(key, unit.pod.uid)
-        return False
+    def _alone(self, unit: Unit) -> bool:
+        """Whether the pod goes without others: its group may have lost its minimum since it was offered."""
+        key = unit.pod.group
+        return not key or self._state.groups.standing(key)[0] is Standing.ALONE
 
-    def _same(self, unit: Unit, group: Group) -> bool:
+    def _try_again(self, unit: Unit) -> None:
+        """A lone pod that is not judged now; it may be gone."""
+        self._state.queue.retry(unit.pod.uid, self._state.now, failed=False)
+        if unit.pod.group:
+            self._state.groups.touch(unit.pod.group, unit.pod.uid)
+
+    def _stands(self, unit: Unit, group: Group) -> bool:
+        """Whether the pod is still the one that was offered, and judged as it was."""
         state = self._state
         entry = state.queue.entries.get(unit.pod.uid)
         if entry is None or entry.place is not Place.IN_FLIGHT:

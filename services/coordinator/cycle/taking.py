@@ -54,6 +54,8 @@ class Taken:
     size_bytes: int = 0
     work: int = 0
     nowhere: dict[Hashable, bool] = field(default_factory=dict)
+    cut_short: bool = False
+    """The turn's work was used up by units that no node takes: there is more to do at once."""
 
 
 @dataclass(slots=True)
@@ -78,8 +80,6 @@ class Taker:
         self._together = together
         self.classes = Classes()
         self.units = 0
-        self.cut_short = False
-        """The turn's work was used up by units that no node takes: there is more to do at once."""
 
     def number(self) -> int:
         """A number for one more unit."""
@@ -89,13 +89,12 @@ class Taker:
     def take(self) -> Taken:
         """The units of the next cycle."""
         state, taken = self._state, Taken()
-        self.cut_short = False
         while len(taken.class_of) < state.settings.batch_units:
             if taken.work >= WORK_PER_TURN:
-                self.cut_short = state.queue.has_active()
+                taken.cut_short = state.queue.has_active()
                 break
             if not (pods := state.queue.pop_unit(state.now)):
-                self.cut_short = state.queues.more
+                taken.cut_short = state.queues.more
                 break
             if state.queue.entries[pods[0].uid].group is None:
                 more = self._take_alone(pods[0], taken)
@@ -109,9 +108,15 @@ class Taker:
         """False: it waits for the next offer, this one is full."""
         state, constraints = self._state, self._state.constraints
         self.units += 1
-        unit = Unit(self.units, (pod,), state.queue.entries[pod.uid].able_since)
+        unit = Unit(self.units, pod, state.queue.entries[pod.uid].able_since)
         template = constraints.template(pod)
         judged = self._judge(pod, template)
+        group = taken.groups.get(judged.known.id)
+        if group is not None and not taken.together:  # its class is in the offer: a node may take it
+            group.units.append(unit)
+            taken.class_of[unit.number] = judged.known.id
+            taken.order.append(unit)
+            return True
         if judged.known.size_bytes > MAX_CLASS_BYTES:
             taken.work += 1
             self._failures.too_large(pod, judged.known.size_bytes)
@@ -155,7 +160,7 @@ class Taker:
             self._together.retry(key)
             return False
         entries = state.queue.entries
-        units = [Unit(self.number(), (pod,), entries[pod.uid].able_since) for pod in pods]
+        units = [Unit(self.number(), pod, entries[pod.uid].able_since) for pod in pods]
         for unit, one in zip(units, judged, strict=True):
             self._add(unit, one, taken)
         taken.order.append(Together(key, self.number(), units, outlook.nodes))

@@ -79,7 +79,8 @@ class GroupPreemptor:
         self.searches: dict[str, _Search] = {}
         """Those under way: while there are any, the loop is to turn at once."""
         self._order: list[tuple[int, int, str]] = []
-        self._begun = 0
+        self.begun = 0
+        """Searches of this term; before the first there is nothing to step, and nobody to wake."""
         self._known: dict[str, _Held] = {}
         self._due: list[tuple[float, str]] = []
         self._until: list[tuple[float, str, Making]] = []
@@ -127,8 +128,8 @@ class GroupPreemptor:
         if queued is None:
             return
         if key not in self.searches:
-            self._begun += 1
-            heapq.heappush(self._order, (-queued.priority, self._begun, key))
+            self.begun += 1
+            heapq.heappush(self._order, (-queued.priority, self.begun, key))
         self.searches[key] = _Search(message)
         self._state.stats.preemption_searches += 1
         self._state.stats.group_preemption_searches += 1

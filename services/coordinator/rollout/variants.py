@@ -169,7 +169,7 @@ class Variants:
         self._pair = (known.id, group.known.id) if group.candidate else (group.known.id, known.id)
         if known.id in groups:
             return
-        unit = Unit(number, (pod,), group.units[0].since)
+        unit = Unit(number, pod, group.units[0].since)
         groups[known.id] = Group(
             group.pod_class, known, [unit], candidate=candidate, shadow=True,
             workload=pod.workload if self.looks[candidate] else "",

@@ -108,7 +108,9 @@ class ClusterState:
             self.cache.confirm(pod)
             if pod.uid in self.nominated_to:
                 self.withdraw_nomination(pod.uid, stays_on=pod.node_name)
-            self._place(pod, pod.node_name)
+            self.index.place(pod, pod.node_name)
+            if pod.group:
+                self.members.setdefault(pod.group, set()).add(pod.uid)
         else:
             self.nominate(pod)
 
@@ -116,7 +118,9 @@ class ClusterState:
         """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it."""
         if pod.uid in self.nominated_to:
             self.withdraw_nomination(pod.uid, stays_on=node_name)
-        self._place(pod, node_name, assumed=True)
+        self.index.place(pod, node_name, assumed=True)
+        if pod.group:
+            self.members.setdefault(pod.group, set()).add(pod.uid)
         return self.cache.assume(pod.uid, node_name, pod.pod_class, now, devices=devices)
 
     def forget(self, uid: str) -> Account | None:
@@ -164,11 +168,6 @@ class ClusterState:
     def nominated_below(self, node_name: str, priority: int) -> list[Pod]:
         """Pods nominated to a node that a preemptor of ``priority`` displaces."""
         return [other for other in self.nominated.get(node_name, {}).values() if other.priority < priority]
-
-    def _place(self, pod: Pod, node_name: str, *, assumed: bool = False) -> None:
-        self.index.place(pod, node_name, assumed=assumed)
-        if pod.group:
-            self.members.setdefault(pod.group, set()).add(pod.uid)
 
     def validate(self) -> Iterator[str]:
         """What is broken in cache and nominations; nothing while all is well."""

@@ -40,7 +40,7 @@ def answers(state: State, *items: tuple[str, int, bool], cut: bool = False) -> A
 
 
 def units(count: int, cpu: str = "1") -> list[Unit]:
-    return [Unit(number, (make_pod(f"p{number}").cpu(cpu).pod(),), 0.0) for number in range(1, count + 1)]
+    return [Unit(number, make_pod(f"p{number}").cpu(cpu).pod(), 0.0) for number in range(1, count + 1)]
 
 
 def place(state: State, wanted: list[Unit], *lists: AgentAnswers) -> tuple[list[str], list[int], bool]:
