@@ -11,6 +11,7 @@ and do not use (``kept``: guaranteed and not lent). Limits hold for ``inner``, s
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -348,3 +349,10 @@ class Node(Contender):
     def contenders(self) -> list[Contender]:
         """Its children and its own line."""
         return [*self.children.values(), self.own]
+
+
+def lines_of(node: Node) -> Iterator[Line]:
+    """The lines of a queue and of all below it."""
+    yield node.own
+    for child in node.children.values():
+        yield from lines_of(child)
