@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from shared.audit.ledger import ELIGIBILITY_GRACE_S as GRACE_S
-from shared.audit.rules import Json
+from shared.audit.rules import Json, amounts
 
 NATIVE, PLUGINS = "scheduling.k8s.io", "scheduling.x-k8s.io"
 MEMBER_LABEL = "scheduling.x-k8s.io/pod-group"
@@ -40,6 +40,8 @@ class GroupFacts:
     timeout_s: float = TIMEOUT_S
     """So long after it broke."""
     labels: tuple[tuple[str, str], ...] = ()
+    demands: tuple[tuple[str, int], ...] = ()
+    """It is not to be tried before all nodes together have so much."""
 
 
 def group_facts(obj: Json) -> GroupFacts:
@@ -62,7 +64,15 @@ def group_facts(obj: Json) -> GroupFacts:
         evicts=annotations.get(GANG_BROKEN) == "evict",
         timeout_s=float(spec.get("scheduleTimeoutSeconds") or TIMEOUT_S),
         labels=tuple(sorted((meta.get("labels") or {}).items())),
+        demands=_demands(spec.get("minResources")),
     )
+
+
+def _demands(quantities: Json | None) -> tuple[tuple[str, int], ...]:
+    try:
+        return tuple(sorted(amounts(quantities).items()))
+    except ValueError:
+        return ()  # the object is told so by others
 
 
 def job_facts(job: Json, namespace_asks: bool) -> GroupFacts:

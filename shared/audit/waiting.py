@@ -59,6 +59,9 @@ class Waiting:
 
     def _try(self, group: Group, admits: Admits) -> bool:
         gang, waiting = self._units.gangs.get(group), self._members[group.key]
+        for name, amount in group.facts.demands if group.facts is not None and not gang.standing else ():
+            if sum(book.facts.allocatable.get(name, 0) for book in self._nodes.values() if book.facts) < amount:
+                return False
         missing = (group.facts.minimum if group.facts is not None else 1) - len(gang.standing)
         if missing > len(waiting):
             return False

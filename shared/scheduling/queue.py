@@ -35,7 +35,6 @@ from shared.scheduling.parked_groups import gang_kind
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
 from shared.scheduling.queue_moves import Moves
-from shared.scheduling.queues.nodes import Waiting
 from shared.scheduling.queues.turns import Turns
 
 READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
@@ -164,15 +163,6 @@ class PodQueue(Moves):
             return [unit.pod]
         self._move_group(unit, Place.IN_FLIGHT, now, None)
         return [entry.pod for entry in unit.in_order()]
-
-    def _front(self, turns: Turns) -> Waiting | None:
-        """The unit whose turn it is, as it is now: where its minimum or its members changed, limits are asked anew."""
-        while (front := turns.front()) is not None:
-            unit = self._named(front.key)
-            if unit is None or turns.waiting(unit).amounts == front.amounts:
-                break
-            turns.add(unit)
-        return front
 
     def hold_back(self, name: str, now: float) -> list[Pod]:
         """A quota holds the unit back: its pods, which are gated from now on and stay in the order of their queue."""

@@ -16,6 +16,7 @@ from shared.errors import InvalidTransition
 from shared.scheduling.parked_groups import Waiting, gang_kind, group_key
 from shared.scheduling.places import LEGAL, Cause, ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
+from shared.scheduling.queues import nodes
 from shared.scheduling.queues.turns import Turns
 from shared.scheduling.story import Story
 
@@ -183,6 +184,15 @@ class Moves:
             turns.remove(uid)
         if place is Place.UNSCHEDULABLE and entry.group is None:
             turns.park(uid, entry.pod, now)
+
+    def _front(self, turns: Turns) -> nodes.Waiting | None:
+        """The unit whose turn it is, as it is now: where its minimum or its members changed, limits are asked anew."""
+        while (front := turns.front()) is not None:
+            unit = self._named(front.key)
+            if unit is None or turns.waiting(unit).amounts == front.amounts:
+                break
+            turns.add(unit)
+        return front
 
     def _line_up(self, unit: Entry | QueuedGroup) -> None:
         """An active unit stands in the order."""

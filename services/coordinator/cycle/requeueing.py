@@ -20,18 +20,18 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from services.coordinator.core.state import State
+from services.coordinator.cycle.concerned import concerns
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.search import Preemptor
-from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.model.resources import PODS
+from shared.scheduling.cycle.constraints import Guidance
 from shared.scheduling.cycle.room import room_for
 from shared.scheduling.groups.trial import OUTSIDE
-from shared.scheduling.matching.pod_terms import means, own_condition
 from shared.scheduling.parked_groups import RELATIONAL, Group, Room
 from shared.scheduling.places import ClusterEvent, OwnEvent
-from shared.scheduling.state.node_table import PODS_COLUMN
+from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray
 
 WORK_PER_TURN = 400
 """Work in one turn, in units of some 20 us: what one group costs on one node."""
@@ -209,7 +209,10 @@ class Requeuer:
         if known is None or known[0] != versions:
             groups = list(waiting if repels else waiting.related.values())
             work += len(groups) // 4
-            known = versions, [group.number for group in groups if self._concerns(pod, group)]
+            known = (
+                versions,
+                [group.number for group in groups if concerns(pod, group.pod, self._state.cluster.namespaces)],
+            )
             if len(self._concerned) >= CONCERNED_KEPT:
                 self._concerned.clear()
             self._concerned[key] = known
@@ -219,25 +222,6 @@ class Requeuer:
             if group is not None and (number in waiting.related or group.pod.priority > lowest):
                 self._groups[number] = event
         return work + len(known[1]) // LOOKED_UP
-
-    def _concerns(self, pod: Pod, group: Group) -> bool:
-        """A group that only its nodes keep away may still be kept from evicting by the anti-affinity of others."""
-        namespaces, waiting = self._state.cluster.namespaces, group.pod
-        theirs, own = pod.relations or NO_RELATIONS, waiting.relations or NO_RELATIONS
-        if theirs.anti_affinity:
-            labels = namespaces.get(waiting.namespace, {})
-            if any(means(term, waiting, labels) for term in theirs.anti_affinity):
-                return True
-        alike = pod.namespace == waiting.namespace
-        if alike and any(c.hard and selects(c.selector, pod.labels) for c in own.spread):
-            return True
-        if alike and own.claims and not {c.name for c in own.claims}.isdisjoint(c.name for c in theirs.claims):
-            return True
-        for term in (*own.affinity, *own.anti_affinity):
-            names, selector = own_condition(term, namespaces)
-            if (names is None or pod.namespace in names) and selects(selector, pod.labels):
-                return True
-        return False
 
     def _serve(self, node_name: str, change: _Change, left: int) -> int:
         """Offer a node's room to those that wait, in queue order; returns the work it was."""
@@ -359,9 +343,7 @@ class Requeuer:
         guidance = state.constraints.judge(pod) if state.constraints.template(pod) is not None else None
         if guidance is not None and guidance.rejection is not None:
             return JUDGED_IN_FULL
-        mask = guidance.mask if guidance is not None else None
-        mask = state.feasibility.of(pod.pod_class).mask if mask is None else mask
-        left = room_for(state.cache.table, pod.pod_class, mask)
+        left = room_for(state.cache.table, pod.pod_class, self._mask(pod, guidance))
         able = [uid for uid, need in group.needs.items() if need <= left and group.gained > group.tried[uid]]
         work = JUDGED_IN_FULL + len(group.needs) // LOOKED_UP
         for uid in sorted(able, key=group.members.__getitem__)[:ROUSED_AT_ONCE]:
@@ -372,6 +354,11 @@ class Requeuer:
                 self._roused[uid] = _Roused("", group.key, counted=False)
         group.lack = max(1, min(group.needs.values(), default=1) - left)
         return work
+
+    def _mask(self, pod: Pod, guidance: Guidance | None) -> BoolArray:
+        """``[rows]``: the nodes that take the pod now."""
+        mask = guidance.mask if guidance is not None else None
+        return self._state.feasibility.of(pod.pod_class).mask if mask is None else mask
 
     def _judge(self, number: int, event: ClusterEvent | OwnEvent) -> int:
         """Judge a group on all nodes: a change elsewhere may have helped it anywhere."""
@@ -385,9 +372,8 @@ class Requeuer:
         if state.constraints.fits_nowhere(pod):
             self._preemptor.look_again(group, None)
             return JUDGED_IN_FULL
-        mask = state.constraints.judge(pod).mask
-        mask = state.feasibility.of(pod.pod_class).mask if mask is None else mask
-        count = min(len(group.members), int(mask.sum()), ROUSED_AT_ONCE)
+        nodes = int(self._mask(pod, state.constraints.judge(pod)).sum())
+        count = min(len(group.members), nodes, ROUSED_AT_ONCE)
         self._rouse(group, count, "", event, counted=False)
         return JUDGED_IN_FULL
 

@@ -72,6 +72,8 @@ class _Told:
     """What was said of a group last."""
 
     condition: tuple[str, str, str]
+    uid: str = ""
+    """Of the group's object: one that is made anew under its name was told nothing yet."""
     announced: bool = False
     """There is an event about it."""
     writes: int = 0
@@ -115,9 +117,11 @@ class GroupWrites:
             message = message[: MAX_MESSAGE_CHARS - 3] + "..."
         work = TellPodGroup(work.group, (status, reason, message))
         told = self._told.get(key)
+        if told is not None and told.uid != work.group.uid:
+            told = None
         if told is None or told.condition != work.condition:
             same_event = told is not None and _gist(told.condition) == _gist(work.condition)
-            self._told[key] = told = _Told(work.condition, announced=same_event)
+            self._told[key] = told = _Told(work.condition, work.group.uid, announced=same_event)
         self._told.move_to_end(key)
         while len(self._told) > REMEMBERED:
             self._told.popitem(last=False)

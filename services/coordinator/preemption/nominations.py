@@ -187,6 +187,8 @@ class Nominations:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
                 note = f"Preempted by pod {eviction.preemptor} on node {eviction.node}"
+                if not eviction.preemptor:  # no pod waits for the room (``queues/reclaiming.py``)
+                    note = "Evicted since its queue uses more than its limits, which were lowered"
                 state.out.append(
                     EmitEvent(
                         eviction.uid, eviction.namespace, eviction.name, "", "Normal", "Preempted", "Preempting", note

@@ -139,10 +139,12 @@ class Reclaimer:
         those behind them."""
         state, parked = self._state, turns.parked.get(name, {})
         tried = 0
-        for key, since in list(islice(parked.items(), UNITS_LOOKED_AT)):
+        for key in list(islice(parked, UNITS_LOOKED_AT)):
             if tried >= UNITS_TRIED or not self._trials:
                 return
-            parked[key] = parked.pop(key)
+            if (since := parked.pop(key, None)) is None:
+                continue  # it was roused meanwhile
+            parked[key] = since
             group, entry = state.queue.groups.get(key), state.queue.entries.get(key)
             members = group.in_order() if group is not None else [entry] if entry is not None else []
             pods = [member.pod for member in members if member.place is Place.UNSCHEDULABLE]

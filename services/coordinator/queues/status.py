@@ -7,13 +7,12 @@ server shows, and written where it differs. A write that gets lost is made again
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 from services.coordinator.core.instructions import TellQueue
 from services.coordinator.core.state import State
 from shared.model.queue import QueueCondition, QueueStatus
 from shared.model.resources import amount_text
-from shared.scheduling.queues.nodes import Line, Node
+from shared.scheduling.queues.nodes import Line, Node, lines_of
 
 EVERY_S = 2.0
 """How often statuses are compared."""
@@ -105,10 +104,3 @@ def held_in(line: Line) -> int:
     if line.fifo_head() is not None:
         return len(line.units)
     return sum(len(shape.units) for shape in line.held)
-
-
-def lines_of(node: Node) -> Iterator[Line]:
-    """The lines of a queue and of all below it."""
-    yield node.own
-    for child in node.children.values():
-        yield from lines_of(child)

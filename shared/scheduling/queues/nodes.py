@@ -11,6 +11,7 @@ and do not use (``kept``: guaranteed and not lent). Limits hold for ``inner``, s
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -186,6 +187,8 @@ class Shape:
         self.units[unit.key] = unit
         self.untold[unit.key] = None
         heapq.heappush(self._heap, (self.line.order_key(unit), unit.key))
+        if len(self._heap) > 4 * len(self.units) + 64:
+            self.order_anew()  # behind a first unit that waits for long others come and go
 
     def order_anew(self) -> None:
         """The line's order may have changed."""
@@ -250,6 +253,17 @@ class Line(Contender):
         if head is not None and (shape not in self.held or self.order is Order.FIFO):
             self._serial += 1
             heapq.heappush(self._ready, (head[0], self._serial, shape))
+            if len(self._ready) > 4 * len(self.shapes) + 64:
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Only what stands: each shape with its first unit, once."""
+        ready: dict[Shape, tuple[OrderKey, int, Shape]] = {}
+        for item in sorted(self._ready):
+            head = item[2].head()
+            if head is not None and head[0] == item[0] and self.shapes.get(item[2].amounts) is item[2]:
+                ready.setdefault(item[2], item)
+        self._ready = list(ready.values())
 
     def hold(self, shape: Shape, blocked: Blocked) -> None:
         """A quota holds the shape back."""
@@ -335,3 +349,10 @@ class Node(Contender):
     def contenders(self) -> list[Contender]:
         """Its children and its own line."""
         return [*self.children.values(), self.own]
+
+
+def lines_of(node: Node) -> Iterator[Line]:
+    """The lines of a queue and of all below it."""
+    yield node.own
+    for child in node.children.values():
+        yield from lines_of(child)

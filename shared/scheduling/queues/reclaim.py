@@ -16,12 +16,12 @@ whose share was no smaller than ours afterwards is larger than ours with it (S2-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from shared.model.queue import ReclaimUpTo, Strategy
-from shared.scheduling.queues.nodes import Blocked, Charge, Contender, Line, Node, Waiting
+from shared.scheduling.queues.nodes import Blocked, Charge, Contender, Line, Node, Waiting, lines_of
 from shared.scheduling.queues.share import borrowed_share, dominant_share
 from shared.scheduling.queues.tree import QueueTree
 
@@ -237,7 +237,7 @@ def _others(
 ) -> bool:
     chain = _chain(unit.line)
     top = blocked.node if blocked is not None else chain[-1]
-    stacks = {line: items_of(line, now) for line in _lines(top) if line is not unit.line}
+    stacks = {line: items_of(line, now) for line in lines_of(top) if line is not unit.line}
     if among is not None:
         stacks = {line: [item for item in stack if any(map(among, item.pods))] for line, stack in stacks.items()}
     short = {blocked.resource: 1} if blocked is not None else dict(asked)
@@ -343,13 +343,6 @@ def _excess(trial: _Trial, line: Line, short: Mapping[str, int]) -> Fraction:
     return max(parts, default=Fraction(0))
 
 
-def _lines(node: Node) -> Iterator[Line]:
-    """The lines of a queue and of all below it."""
-    yield node.own
-    for child in node.children.values():
-        yield from _lines(child)
-
-
 def _admits(trial: _Trial, unit: Waiting) -> bool:
     """Whether the limits let the unit go once the victims are gone."""
     tree = trial.tree
@@ -371,7 +364,7 @@ def over_limit(tree: QueueTree, name: str, now: float) -> Reclaim:
         return Reclaim(reason=f"queue {name} is within its limits")
     trial = _Trial(tree)
     leaving: dict[str, int] = {}
-    for line in _lines(node):
+    for line in lines_of(node):
         for pod in line.charges.values():
             for resource, amount in pod.amounts if pod.leaving else ():
                 leaving[resource] = leaving.get(resource, 0) + amount
@@ -381,7 +374,7 @@ def over_limit(tree: QueueTree, name: str, now: float) -> Reclaim:
         over = {r: used.get(r, 0) - leaving.get(r, 0) - limit.amount for r, limit in node.limits.items()}
         return {resource: amount for resource, amount in over.items() if amount > 0}
 
-    stacks = {line: items for line in _lines(node) if (items := items_of(line, now))}
+    stacks = {line: items for line in lines_of(node) if (items := items_of(line, now))}
     over = too_much()
     initial = {line: _excess(trial, line, over) for line in stacks}
     while over and stacks:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from services.coordinator.core.events import QueueHistoryRead
-from services.coordinator.core.instructions import PatchCondition, TellQueue
+from services.coordinator.core.instructions import EmitEvent, PatchCondition, TellQueue
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
@@ -288,6 +288,8 @@ def test_a_lowered_limit_takes_back() -> None:
     put(scene, Queue("a", maximum=cpus(2), reclaim=True))
     scene.run(until_s=10)
     assert len(scene.evicted) == 4
+    notes = {event.note for event in scene.of(EmitEvent) if event.action == "Preempting"}
+    assert notes == {"Evicted since its queue uses more than its limits, which were lowered"}
 
 
 def test_the_status_says_what_is_used_and_what_is_wrong() -> None:

@@ -38,12 +38,12 @@ class GroupHistory(History):
         verb = "update" if ("PodGroup", name) in self.objects else "create"
         return self.write(verb, "PodGroup", {"apiVersion": version, "metadata": meta, "spec": spec})
 
-    def plugins_group(self, name: str = "g", minimum: int = 2) -> GroupHistory:
+    def plugins_group(self, name: str = "g", minimum: int = 2, **more: Any) -> GroupHistory:
         """A PodGroup of the scheduler plug-ins."""
         meta = {"name": name, "namespace": "default"}
         version = "scheduling.x-k8s.io/v1alpha1"
         return self.write(
-            "create", "PodGroup", {"apiVersion": version, "metadata": meta, "spec": {"minMember": minimum}}
+            "create", "PodGroup", {"apiVersion": version, "metadata": meta, "spec": {"minMember": minimum, **more}}
         )
 
     def refused(self, name: str) -> GroupHistory:

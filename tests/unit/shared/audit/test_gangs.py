@@ -268,6 +268,17 @@ def test_a_gang_that_does_not_fit_is_unschedulable_though_a_node_takes_each_memb
     assert report.pods_unschedulable == 3
 
 
+@pytest.mark.parametrize(("demanded", "lost"), [("4", 2), ("5", 0)])
+def test_a_group_that_demands_more_than_all_nodes_have_waits_rightly(demanded, lost):
+    history = GroupHistory()
+    history.node("n1", ROOM)
+    history.plugins_group("g", 2, minResources={"cpu": demanded}).pod("a").pod("b")
+    for name in ("a", "b"):
+        history.changed(name, lambda pod: pod["metadata"].update(labels={"scheduling.x-k8s.io/pod-group": "g"}))
+        history.unschedulable(name)
+    assert history.report().lost == lost
+
+
 def test_a_gang_that_says_nothing_is_lost():
     history = GroupHistory()
     history.node("n1", {"cpu": "1", "pods": "9"}).group("g", 2)

@@ -254,6 +254,14 @@ async def test_what_is_contested_rests_once_however_often_it_is_told() -> None:
     assert desk.writes.waiting == 0
 
 
+async def test_a_group_that_is_made_anew_under_its_name_is_told_at_once() -> None:
+    desk = Desk()
+    await desk.tell(group(), WAITS)
+    await desk.tell(group(uid="uid-anew"), WAITS)
+    assert len(desk.server.patches) == 2
+    assert len(desk.events) == 2
+
+
 async def test_without_the_pause_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation of the test above."""
     monkeypatch.setattr(GroupWrites, "_note", lambda self, work: None)

@@ -195,6 +195,24 @@ def test_more_is_said_where_a_question_ended_early():
     assert world.next() == key
 
 
+@pytest.mark.parametrize("limit", [1, 100])
+def test_units_that_come_and_go_behind_one_that_waits_leave_nothing(limit):
+    world = World(queue("a", maximum={"cpu": limit}), cpu=100)
+    if limit == 1:
+        world.run("a", cpu=1)
+    [first] = world.wait("a", cpu=1)
+    for _ in range(2000):
+        world.tree.front()
+        [other] = world.wait("a", cpu=1)
+        world.tree.remove(other)
+    line = world.tree.lines["a"]
+    [shape] = line.shapes.values()
+    assert len(line._ready) < 100
+    assert len(shape._heap) < 100
+    world.tree.release(*world.tree.charges)
+    assert world.next() == first
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_order_of_events_exceeds_a_limit_or_forgets_a_unit(seed):
     # a naive judge: after everything has settled, nothing that waits would fit

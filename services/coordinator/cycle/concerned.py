@@ -1,0 +1,30 @@
+"""Whether a pod that came, went or changed may decide about one that waits: rules of one that mean the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared.model.labels import selects
+from shared.model.pod import Pod
+from shared.model.relations import NO_RELATIONS
+from shared.scheduling.matching.pod_terms import means, own_condition
+
+
+def concerns(pod: Pod, waiting: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+    """``namespaces``: the labels of each. One that only its nodes keep away may still be kept from evicting by the
+    anti-affinity of others."""
+    theirs, own = pod.relations or NO_RELATIONS, waiting.relations or NO_RELATIONS
+    if theirs.anti_affinity:
+        labels = namespaces.get(waiting.namespace, {})
+        if any(means(term, waiting, labels) for term in theirs.anti_affinity):
+            return True
+    alike = pod.namespace == waiting.namespace
+    if alike and any(c.hard and selects(c.selector, pod.labels) for c in own.spread):
+        return True
+    if alike and own.claims and not {c.name for c in own.claims}.isdisjoint(c.name for c in theirs.claims):
+        return True
+    for term in (*own.affinity, *own.anti_affinity):
+        names, selector = own_condition(term, namespaces)
+        if (names is None or pod.namespace in names) and selects(selector, pod.labels):
+            return True
+    return False
