@@ -74,7 +74,6 @@ async def test_a_quota_holds_through_a_new_leader_and_what_was_borrowed_comes_ba
         await cluster.add_pod("typo", labels={LABEL: "nowhere"})
         await cluster.until(lambda c: "no Queue of this name" in c.told("typo"), within_s=10, what="typo is told")
         # a new leader counts the same
-        await cluster.mesh.add("coordinator", 1)
         cluster.mesh.kill("coordinator-0")
         await cluster.mesh.leader("coordinator")
         await cluster.add_pods([f"b{number}" for number in range(6)], cpu="1", labels={LABEL: "borrower"})
