@@ -28,7 +28,7 @@ from typing import Any
 import aiohttp
 import uvloop
 
-from bench.idle import cpu_s, descendants
+from bench.stand.proc import cpu_s, descendants
 
 TOKEN = "bench-token-0123456789"
 PATHS = (

@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from bench.stand.figures import spread
 
 KILLS = ["--kill", "leader@5", "--kill", "agent@8", "--kill", "binder@11"]
 
@@ -31,13 +32,6 @@ def run(arguments: list[str]) -> dict[str, Any]:
     if code.returncode or not figures:
         print(f"exit {code.returncode}: {code.stderr[-500:]}", file=sys.stderr)
     return figures | {"exit": code.returncode, "load": load}
-
-
-def spread(values: list[float]) -> str:
-    """``median (min..max)``."""
-    if not values:
-        return "no runs"
-    return f"{statistics.median(values):.1f} ({min(values):.1f}..{max(values):.1f})"
 
 
 def report(title: str, runs: list[dict[str, Any]]) -> None:

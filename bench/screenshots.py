@@ -1,5 +1,5 @@
-"""Pictures of the dashboard for the documentation: a real mesh on the twin whose cluster is full, with GPUs, pending
-pods and nodes that are unwell; a real Chromium, a real failover.
+"""Pictures of the dashboard for the documentation: a real mesh on the twin whose cluster is full, with GPUs, queues and
+gangs, pending pods and nodes that are unwell; a real Chromium, a real failover.
 
     .venv/bin/python -m bench.screenshots --out docs/images
 
@@ -18,6 +18,7 @@ from typing import Any
 from PIL import Image
 from playwright.async_api import Page, expect
 
+from bench.dashboard.tenants import LATE, TREE, add_gangs, add_tenants
 from bench.dashboard.world import TOKEN, World, world
 from tests.e2e.browser import chromium
 
@@ -69,6 +70,15 @@ async def pictures(running: World, page: Page, out: Path, leader: str, seconds: 
     await view(page, "#/pending")
     await expect(page.get_by_role("table", name="Groups of pending pods").locator("tbody tr").nth(2)).to_be_visible()
     await take(page, out, "pending")
+    await view(page, "#/queues")
+    await expect(page.get_by_role("table", name="Queues").locator("tbody tr")).to_have_count(len(TREE))
+    await take(page, out, "queues")
+    await page.get_by_role("table", name="Units").get_by_role("link", name="default/tts-voices").click()
+    await expect(
+        page.locator("dialog.drawer").get_by_role("region", name="Tried now").locator(".group")
+    ).to_be_visible()
+    await take(page, out, "unit")
+    await page.keyboard.press("Escape")
     await view(page, "#/nodes?sort=-extended")
     await expect(page.get_by_role("table", name="Nodes").locator("tbody tr").nth(20)).to_be_visible()
     await take(page, out, "nodes")
@@ -110,8 +120,10 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
         context = await browser.new_context(viewport=WIDE, color_scheme="light")
         await context.add_init_script(f"sessionStorage.setItem('conclave-token', '{TOKEN}')")
         page = await context.new_page()
+        await add_tenants(running.mesh)
         await running.add_pods(options.nodes * options.pods_per_node)
         await running.add_misfits(options.misfits)
+        await add_gangs(running.mesh, LATE)
         async with running.traffic(options.pods_per_s, batch=60):
             await page.goto(f"{url}/ui/")
             await pictures(running, page, options.out, leader, options.seconds)

@@ -1,6 +1,6 @@
 """What one pod costs the twin's API server: create, bind, status, with watchers of all pods looking on.
 
-    python bench/twin_server.py [--pods 8152] [--watchers 3] [--concurrency 32]
+    .venv/bin/python -m bench.twin_server [--pods 8152] [--watchers 3] [--concurrency 32]
 
 The server runs as a process of its own; its CPU time is read from /proc before and after each phase, so the load
 generator is not counted. Prints one JSON object: per phase CPU microseconds and requests per second, RSS at the end.
@@ -20,6 +20,8 @@ from pathlib import Path
 import aiohttp
 import click
 import uvloop
+
+from bench.stand.proc import cpu_s, rss_mb
 
 TOKEN = "bench"
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,17 +44,6 @@ POD = {
     },
 }
 RUNNING = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
-
-
-def cpu_s(pid: int) -> float:
-    """User and system seconds of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def rss_mb(pid: int) -> float:
-    """Resident megabytes of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 async def watch(session: aiohttp.ClientSession, url: str, seen: asyncio.Event, expected: int) -> None:

@@ -193,6 +193,13 @@ class KubeApi(Protocol):
         """All objects of one kind, paged with ``limit`` and ``continue``; restarts itself on an expired token."""
         ...
 
+    def pages(self, resource: Resource[T], *, timeout_s: float = 60.0) -> AsyncGenerator[ObjectList[T], None]:
+        """As ``list``, one page after the other, each of one revision and at least one in all.
+
+        ``KubeExpired``: there are no more pages of that revision; what was told so far may be out of date.
+        """
+        ...
+
     def watch(self, resource: Resource[T], *, resource_version: str) -> AsyncIterator[WatchEvent[T]]:
         """Changes after ``resource_version``, with bookmarks; reconnects by itself after the stream ends.
 

@@ -224,6 +224,13 @@ class AsyncKube:
         items = tuple(msgspec.convert(item, resource.type) for item in stored.values())
         return ObjectList(items, str(self.server.revision))
 
+    async def pages(self, resource: Resource[Any], *, timeout_s: float = 60.0) -> AsyncIterator[ObjectList[Any]]:
+        listed = await self.list(resource)
+        half = len(listed.items) // 2
+        if half:
+            yield ObjectList(listed.items[:half], listed.resource_version)
+        yield ObjectList(listed.items[half:], listed.resource_version)
+
     async def watch_batches(
         self, resource: Resource[Any], *, resource_version: str
     ) -> AsyncIterator[Sequence[WatchEvent[Any]]]:

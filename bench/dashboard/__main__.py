@@ -19,7 +19,7 @@ from pathlib import Path
 from playwright.async_api import Browser, CDPSession, Page
 
 from bench.dashboard.world import TOKEN, world
-from bench.idle import cpu_s, descendants
+from bench.stand.proc import cpu_s, descendants
 from tests.e2e.browser import chromium
 
 SETTLE_S = 5.0

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.dashboard.tenants import QUEUES_KIND
 from shared.experiments.traces.workload import node_json, pod_json
 from tests.process.mesh import Mesh
 
@@ -139,14 +140,15 @@ def _make_unwell(body: dict[str, Any], condition: str, status: str, reason: str)
 
 @asynccontextmanager
 async def world(folder: Path, *, nodes: int, seed: int = 1) -> AsyncIterator[World]:
-    """Two coordinators with an admin API, four agents, two binders, and so many nodes."""
+    """Two coordinators with an admin API, four agents, two binders, so many nodes; Queues and pod groups are served."""
     tokens = folder / "admin-tokens"
     tokens.write_text(f"{TOKEN} operator olga\n")
     tokens.chmod(0o600)
     admin = ["--admin-listen", "127.0.0.1:0", "--admin-token-file", str(tokens), "--rollout-window-s", "20"]
     async with Mesh(
-        folder, coordinators=2, agents=4, binders=2, flags={"coordinator": admin}, twin_flags=["--simulate"]
-    ) as mesh:
+        folder, coordinators=2, agents=4, binders=2, flags={"coordinator": admin},
+        twin_flags=["--simulate", "--kubernetes", "1.37"], kinds=[QUEUES_KIND],
+    ) as mesh:  # fmt: skip
         found = World(mesh, seed)
         await found.add_nodes(nodes)
         yield found

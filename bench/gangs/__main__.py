@@ -1,6 +1,7 @@
 """Gangs as fast as they go: upstream's shapes on 5,000 nodes, beside lone pods, beside kube-scheduler.
 
 .venv/bin/python -m bench.gangs [SHAPE ...] [--kubeconfig FILE] [--kube-scheduler BINARY] [--kill binder] [--json FILE]
+.venv/bin/python -m bench.gangs core [SHAPE ...] [--profile FILE]: the cores alone, in virtual time
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 from pathlib import Path
 
+from bench.gangs import core_run
 from bench.gangs.load import RACKS, SHAPES
 from bench.gangs.run import GATES, run
-from bench.saturation.figures import lines
+from bench.stand.figures import lines
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,6 +38,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     """Run it and print it."""
+    if sys.argv[1:2] == ["core"]:
+        core_run.main(sys.argv[2:])
+        return
     made = parser()
     options = made.parse_args()
     known = {shape.name: shape for shape in SHAPES}

@@ -43,7 +43,7 @@ class Shape:
 
     def scaled(self, share: float) -> Shape:
         """The same in small: gangs of the same size, fewer of them; members of one that would be alone."""
-        if self.gangs * share >= 2 or self.size <= 1:
+        if share == 1 or self.gangs * share >= 2 or self.size <= 1:
             return replace(self, gangs=max(1, round(self.gangs * share)))
         return replace(self, gangs=2, size=max(2, round(self.gangs * self.size * share / 2)))
 
@@ -56,6 +56,10 @@ SHAPES = [
     Shape("3x1000", 3, 1000),
     Shape("750x4-racks", 750, 4, racks=True),
 ]
+
+
+LARGEST_GANG = Shape("1x4096", 1, 4096)
+"""As many members as are placed together at most."""
 
 
 def node(number: int, racks: int = RACKS) -> Json:

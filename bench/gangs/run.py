@@ -20,9 +20,9 @@ from typing import Any
 
 from bench.gangs import load
 from bench.gangs.load import Shape
-from bench.saturation.cluster import NAMESPACE, Cluster, Seen
-from bench.saturation.figures import quantile
-from bench.saturation.processes import KubeScheduler, Mesh, Scheduler, Watched, start_twin, stop
+from bench.stand.cluster import NAMESPACE, Cluster, Seen
+from bench.stand.figures import quantile
+from bench.stand.processes import KubeScheduler, Mesh, Scheduler, Watched, start_twin, stop
 
 BOUND_S = 900.0
 """Longest wait until all of a shape is bound."""

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from bench.saturation import core_run, real_run
-from bench.saturation.figures import lines
+from bench.stand.figures import lines
 
 
 def main() -> None:

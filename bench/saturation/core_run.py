@@ -1,4 +1,4 @@
-"""``core``: both loads through the coordinator's core alone, in this process (``world.py``)."""
+"""``core``: these loads, and pods that come one by one, through the core of the coordinator alone (``world.py``)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from random import Random
 from typing import Any
 
 from bench.saturation import load
-from bench.saturation.figures import quantile
 from bench.saturation.world import LONG_MS, CoreWorld, Turns, settle_garbage
+from bench.stand.figures import quantile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("load", choices=["full", "churn", "both"], nargs="?", default="both")
+    parser.add_argument("load", choices=["full", "churn", "both", "lone"], nargs="?", default="both")
     parser.add_argument("--nodes", type=int, help="nodes of the load (full: 300, churn: 5000)")
     parser.add_argument("--others", type=int, default=0, help="full: more nodes that the pods may not use")
     parser.add_argument("--waiting", type=int, help="pods that fit nowhere (full: 2000, churn: 10000)")
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--guided", type=float, default=0.2, help="churn: share of the classes with spread or affinity")
     parser.add_argument("--preempting", type=float, default=0.1, help="churn: share of the classes that would preempt")
     parser.add_argument("--rate", type=float, default=50.0, help="churn: arrivals, and departures, a second")
+    parser.add_argument("--bind-ms", type=float, default=8.0, help="lone: what a plan takes at the binder")
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of the load itself")
     parser.add_argument("--told-s", type=float, default=120.0, help="most virtual seconds to wait till all are told")
     parser.add_argument("--grace-s", type=float, default=0.0, help="virtual seconds that victims take to leave")
@@ -39,6 +40,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"machine_load": os.getloadavg()[0], "seed": options.seed}
     if options.load in ("full", "both"):
         found["full"] = full(options)
+    if options.load == "lone":
+        found["lone"] = lone(options)
     if options.load in ("churn", "both"):
         waiting = 10_000 if options.waiting is None else options.waiting
         alone = None if options.alone or not waiting else churn(options, 0)
@@ -159,6 +162,29 @@ def churn(options: argparse.Namespace, waiting: int) -> dict[str, Any]:
         "patches_during_load": world.patches - patches,
         **({"telling": figures(world.turns["telling"])} if "telling" in world.turns else {}),
         "load": report,
+    }  # fmt: skip
+
+
+def lone(options: argparse.Namespace) -> dict[str, Any]:
+    """Small pods come by themselves, at random moments: how long one takes from the watch to its node."""
+    rng, nodes = Random(options.seed), options.nodes or 500
+    world = CoreWorld(agents=options.agents, seed=options.seed, bind_s=options.bind_ms / 1000)
+    for number in range(nodes):
+        world.add_node(load.node(f"node-{number:05}", number))
+    world.begin()
+    world.rest(30)
+    settle_garbage()
+    world.phase = "load"
+    at, plans, uids = world.now, world.core.state.stats.plans, []
+    for number in range(round(options.seconds * options.rate)):
+        at += rng.expovariate(options.rate)
+        world.run(at)
+        uids.append(world.add_pod(load.small(number, rng), at=at))
+    world.run(at + 5)
+    waited = [1000 * (world.bound[uid] - world.created[uid]) for uid in uids if uid in world.bound]
+    return {
+        "nodes": nodes, "pods": len(uids), "placed": len(waited), "plans": world.core.state.stats.plans - plans,
+        "ms": {f"p{percent}": quantile(waited, percent) for percent in (50, 90, 99)}, **figures(world.turns["load"]),
     }  # fmt: skip
 
 

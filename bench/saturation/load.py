@@ -9,10 +9,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from bench.stand.cluster import LOW, STANDING, URGENT
+
 NODE_CPU_MILLIS, NODE_MEMORY_MIB = 16_000, 65_536
 FILLERS_PER_NODE = 4
-URGENT, STANDING, LOW = 1000, 0, -10
-"""Priorities."""
 
 OTHER_TAINT = {"key": "conclave.bench/other", "value": "true", "effect": "NoSchedule"}
 ZONES = 3

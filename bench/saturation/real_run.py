@@ -14,9 +14,9 @@ from random import Random
 from typing import Any
 
 from bench.saturation import load
-from bench.saturation.cluster import Cluster
-from bench.saturation.figures import quantile
-from bench.saturation.processes import KubeScheduler, Mesh, Scheduler, Watched, start_twin, stop
+from bench.stand.cluster import Cluster
+from bench.stand.figures import quantile
+from bench.stand.processes import KubeScheduler, Mesh, Scheduler, Watched, start_twin, stop
 
 LET_IN_S = 120.0
 TOLD_S = 300.0

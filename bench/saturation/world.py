@@ -9,8 +9,10 @@ from __future__ import annotations
 import cProfile
 import gc
 import heapq
+import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -57,7 +59,7 @@ class Turns:
     longest: list[tuple[float, float, dict[str, int]]] = field(default_factory=list)
     """CPU ms, virtual time, events by kind: of the longest turns."""
 
-    def add(self, cpu_ms: float, wall_ms: float, at: float, batch: list[seen.Event]) -> None:
+    def add(self, cpu_ms: float, wall_ms: float, at: float, batch: Sequence[object]) -> None:
         self.cpu_ms.append(cpu_ms)
         self.wall_ms.append(wall_ms)
         self.events += len(batch)
@@ -71,7 +73,7 @@ class Turns:
 class CoreWorld:
     """``now``: virtual seconds. ``phase`` names what is measured at the moment."""
 
-    def __init__(self, *, agents: int, seed: int, grace_s: float = 0.0) -> None:
+    def __init__(self, *, agents: int, seed: int, grace_s: float = 0.0, bind_s: float = BIND_S) -> None:
         self.now = 1000.0
         self.turns: dict[str, Turns] = {}
         self.phase = ""
@@ -82,7 +84,7 @@ class CoreWorld:
         self.evicted: list[tuple[str, str]] = []
         self.patches = 0
         self.profile: cProfile.Profile | None = None
-        self._grace_s = grace_s
+        self._grace_s, self._bind_s = grace_s, bind_s
         self._versions = 0
         self._sequence = 0
         self._due: list[tuple[float, int, seen.Event]] = []
@@ -128,19 +130,24 @@ class CoreWorld:
 
     def run(self, until: float) -> None:
         """Let everything happen that is due up to then."""
-        while True:
-            times = [at for at in (self._due[0][0] if self._due else None, self._timer) if at is not None]
-            if not times or min(times) > until:
-                break
-            self.now = max(self.now, min(times))
-            batch: list[seen.Event] = []
-            while self._due and self._due[0][0] <= self.now and len(batch) < EVENTS_PER_TURN:
-                batch.append(heapq.heappop(self._due)[2])
-            if self._timer is not None and self._timer <= self.now:
-                self._timer = None
-                batch.append(seen.Tick())
-            self._turn(batch)
+        while self._next_at() <= until:
+            self.now = max(self.now, self._next_at())
+            self._next_turn()
         self.now = max(self.now, until)
+
+    def _next_at(self) -> float:
+        """When the core's next turn is due."""
+        due = self._due[0][0] if self._due else math.inf
+        return due if self._timer is None else min(due, self._timer)
+
+    def _next_turn(self) -> None:
+        batch: list[seen.Event] = []
+        while self._due and self._due[0][0] <= self.now and len(batch) < EVENTS_PER_TURN:
+            batch.append(heapq.heappop(self._due)[2])
+        if self._timer is not None and self._timer <= self.now:
+            self._timer = None
+            batch.append(seen.Tick())
+        self._turn(batch)
 
     def rest(self, most_s: float) -> bool:
         """Run until nothing waits in active or in flight and no search goes on; False after ``most_s``."""
@@ -241,11 +248,11 @@ class CoreWorld:
             if pod is None:
                 results.append(PlacementResult(placement.unit, Outcome.GONE))
                 continue
-            self._change(placement.uid, BIND_S, node_name=placement.node)
-            self.bound[placement.uid] = self.now + BIND_S
+            self._change(placement.uid, self._bind_s, node_name=placement.node)
+            self.bound[placement.uid] = self.now + self._bind_s
             results.append(PlacementResult(placement.unit, Outcome.BOUND, placement.node, "", 100))
         result = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 0, evictions)
-        self.post(seen.PlanAnswered(plan.plan_id, result, BIND_S), BIND_S + WATCH_S)
+        self.post(seen.PlanAnswered(plan.plan_id, result, self._bind_s), self._bind_s + WATCH_S)
 
 
 def settle_garbage() -> None:

@@ -18,7 +18,8 @@ class AgentSettings(ProcessSettings):
     policy: str = "kube-default"
     """Which policy ranks the nodes until etcd names one; an unknown name is refused at start with those there are."""
     policy_deadline_ms: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 50
-    """CPU time of one answer of a policy; one that takes longer rests, and the heuristic decides meanwhile."""
+    """CPU time of one answer of a policy; one that is late 3 times in a row, or takes 3 times as long, rests, and the
+    heuristic decides meanwhile."""
     reward_delay_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 15.0
     """From a decision to the reading of its reward for the learner: what a pod needs to show in its node's use."""
     workload_speed: Annotated[float, msgspec.Meta(gt=0, le=10_000)] = 1.0

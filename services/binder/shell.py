@@ -11,7 +11,7 @@ from functools import partial
 import structlog
 from prometheus_client import Histogram
 
-from services.binder.core.core import BinderCore
+from services.binder.core.core import EVENTS_PER_TURN, BinderCore
 from services.binder.core.events import Event, PlanReceived, Tick
 from services.binder.core.instructions import (
     Answer,
@@ -52,7 +52,7 @@ class Shell(LeaderShell[Event, Instruction]):
         clock: Clock, failpoints: Failpoints, bind_timeout_s: float = 5.0, bind_ms: Quantiles | None = None,
         commit_ms: Quantiles | None = None, bind_seconds: Histogram | None = None, hops: Hops | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(core.handle_all, tick=Tick(), clock=clock, leadership=leadership)
+        super().__init__(core.handle_all, tick=Tick(), clock=clock, leadership=leadership, most_events=EVENTS_PER_TURN)
         self.core = core
         self._log = log.bind(term=core.state.term)
         self.store_calls = StoreCalls(
@@ -134,7 +134,7 @@ class Shell(LeaderShell[Event, Instruction]):
     def turned(self, turn: Turn) -> None:  # noqa: ARG002
         """Ask for the core's next deadline."""
         self.wake_at(self.core.wake_at)
-        if not self.core.busy:
+        if self.draining and not self.core.busy:
             self._idle.set()
 
     def end(self, error: BaseException) -> None:

@@ -44,8 +44,12 @@ class CoordinatorSettings(ProcessSettings):
     """The binders' shard that gets our plans."""
     batch_units: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64
     """Units in one scheduling cycle."""
+    dispatch: Literal["auto", "broadcast", "partition", "least-loaded"] = "auto"
+    """Whom a cycle asks about plain pods of a class: all agents (``broadcast``); one, in turn (``partition``) or that
+    whose nodes are used least (``least-loaded``); ``auto``: the latter while more pods wait than one offer takes, else
+    all."""
     plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=64)] = 3
-    """Plans at the binder at a time; more cycles wait."""
+    """Plans at the binder at a time; more cycles wait, unless fewer than 12 units are there in all."""
     offer_deadline_ms: Annotated[int, msgspec.Meta(ge=10, le=10_000)] = 300
     """A cycle goes on without agents that are silent for so long."""
     preemption_pdb: Literal["best-effort", "strict"] = "best-effort"
@@ -53,6 +57,9 @@ class CoordinatorSettings(ProcessSettings):
     gang_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 300.0
     """How long nodes are kept for a gang that does not come about, and how long a broken one is waited for before its
     members are evicted where it says so; a pod group may set its own."""
+    gang_patience_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
+    """A gang that has found no room for so long has nodes kept for it, one gang at a time, for as long again, and while
+    pods end there for longer, at most its timeout: they are not replaced. 0: no gang has."""
     api_writers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 48
     """Conditions of pending pods in flight to the API server; fewer while it says that it has too much to do."""
     notice_repeat_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
@@ -102,8 +109,10 @@ class CoordinatorSettings(ProcessSettings):
             profile=plugins_of(self.plugins).profile,
             preemption_strict=self.preemption_pdb == "strict",
             batch_units=self.batch_units,
+            dispatch=self.dispatch,
             plans_in_flight=self.plans_in_flight,
             gang_timeout_s=self.gang_timeout_s,
+            gang_patience_s=self.gang_patience_s,
             notices_in_flight=self.api_writers,
             notice_repeat_s=self.notice_repeat_s,
             offer_deadline_s=self.offer_deadline_ms / 1000,
@@ -125,10 +134,12 @@ RUNTIME_SETTINGS = RuntimeTable(
     CoordinatorSettings,
     (
         "batch_units",
+        "dispatch",
         "plans_in_flight",
         "offer_deadline_ms",
         "preemption_pdb",
         "gang_timeout_s",
+        "gang_patience_s",
         "api_writers",
         "notice_repeat_s",
         "metrics_every_s",

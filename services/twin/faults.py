@@ -1,4 +1,4 @@
-"""Faults that the server injects on purpose: delays, 429, 403, 500, and replies that never come.
+"""Faults that the server injects on purpose: delays, 429, 403, 409, 500, and replies that never come.
 
 A plan is a list of rules, tried in order; the first whose method, path and probability fit decides. A rule with a
 ``count`` is used up. Pure: randomness comes in, so a seeded run repeats. It does not touch sockets.
@@ -15,7 +15,7 @@ from services.twin.registry.status import ApiError, internal, status, too_many_r
 
 Json = dict[str, Any]
 
-KINDS = ("delay", "throttle", "forbid", "error", "drop")
+KINDS = ("delay", "throttle", "forbid", "conflict", "error", "drop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,11 @@ class Fault:
     drop: bool = False
 
     def error(self) -> ApiError:
-        """The refusal of ``status`` 429, 403 or 500: the request had no effect."""
+        """The refusal of ``status`` 429, 403, 409 or 500: the request had no effect."""
         if self.status == 403:
             return ApiError(status(403, "Forbidden", "injected: not allowed", {}))
+        if self.status == 409:
+            return ApiError(status(409, "Conflict", "injected: the object has been modified; read it again", {}))
         if self.status == 429:
             return too_many_requests("too many requests, please try again later", self.retry_after_s)
         return internal("injected fault")
@@ -128,7 +130,7 @@ class FaultPlan:
 
 
 def _fault(rule: FaultRule) -> Fault:
-    code = {"throttle": 429, "forbid": 403, "error": 500}.get(rule.kind, 0)
+    code = {"throttle": 429, "forbid": 403, "conflict": 409, "error": 500}.get(rule.kind, 0)
     return Fault(rule.delay_s, code, rule.retry_after_s, drop=rule.kind == "drop")
 
 

@@ -25,10 +25,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from shared.audit.gangs import BINDING_S
 from shared.audit.ledger import NodeBook
 from shared.audit.log import Entry
 from shared.audit.log import is_gone as _gone
-from shared.audit.relations import FOREVER, Relations, stander
+from shared.audit.relations import FOREVER, Landing, Relations, stander
 from shared.audit.rules import Json, PodFacts, beyond_us, node_facts, pod_facts
 from shared.audit.storage import KINDS as STORAGE_KINDS
 from shared.audit.storage import Storage
@@ -93,6 +94,8 @@ class _PodRecord:
     shown_unschedulable: bool = False
     told_drained: int = 0
     """Nodes that the condition says are drained from scheduling."""
+    gang: str | None = None
+    """Key of the gang with which it was bound."""
 
 
 class Audit:
@@ -117,9 +120,13 @@ class Audit:
         self._misplaced: set[str] = set()
         self._report = AuditReport()
         self._units = Units(self._nodes, self._note, scheduler_name)
+        self._landing = Landing(self._relations, self._landed_wrong, BINDING_S)
+        self._bound_at: dict[str, tuple[str, int]] = {}
+        """Node and resource version of the Bindings of gangs' members, by uid."""
 
     def feed(self, entry: Entry) -> None:
         """Take one accepted change into account."""
+        self._landing.passed(entry.time_s)
         if entry.kind == "Node":
             facts = None if entry.verb == "delete" and _gone(entry, was_terminating=True) else node_facts(entry.object)
             self._book(entry.name).change(facts, entry.time_s)
@@ -185,24 +192,26 @@ class Audit:
         return record
 
     def _bound(self, entry: Entry, record: _PodRecord, node: str) -> None:
-        created_there = entry.verb == "create"
+        created_there, unmet = entry.verb == "create", ""
         if not created_there:
             record.binds += 1
             if record.binds > 1 or record.node:
                 self._note(f"double bound: {record.key} to {node}, earlier to {record.node or 'none'} (rv {entry.rv})")
             self._report.last_bind_s = entry.time_s
-            error = self._book(node).placement_error(record.facts, entry.time_s) or self._related(entry, node)
-            if record.mine and (beyond := beyond_us(record.facts.spec)):
-                error = f"it asks for {beyond}, which nobody looked at"
-            if error:
+            error, unmet = self._judge(entry, record, node)
+            if error or (unmet and record.gang is None):
                 self._misplaced.add(entry.uid)
-                self._note(f"misplaced: {record.key} on {node}: {error} (rv {entry.rv})")
+                self._note(f"misplaced: {record.key} on {node}: {error or unmet} (rv {entry.rv})")
+                unmet = ""
         if record.node != node:
             # A pod that was bound twice counts on both nodes' books as the API server let it: on the new one from now.
             self._leave(entry, record)
         record.node = node
         pod = stander(entry.object, node)
         self._relations.stand(pod, entry.time_s)
+        if record.gang is not None and not created_there:
+            self._bound_at[entry.uid] = node, entry.rv
+            self._landing.bound(record.gang, pod, unmet, entry.time_s)
         self._storage.stand(pod)
         annotations = entry.object["metadata"].get("annotations") or {}
         for check, what in self._book(node).add(entry.uid, record.facts, annotations):
@@ -212,16 +221,29 @@ class Audit:
                 (self._gpu if check == "gpu" else self._misplaced).add(entry.uid)
             self._note(f"{check}: {record.key} on {node}: {what} (rv {entry.rv})")
 
-    def _related(self, entry: Entry, node: str) -> str:
-        """Why other pods or its volumes forbid it the node; empty when they do not."""
-        pod, facts = stander(entry.object, node), self._book(node).seen(entry.time_s)
-        error = self._relations.refusal(pod, entry.time_s)
-        return error or (self._storage.refusal(pod, facts[0], entry.time_s) if facts else "")
+    def _judge(self, entry: Entry, record: _PodRecord, node: str) -> tuple[str, str]:
+        """Why a pod that is bound now may not be here, and why other pods forbid it; each empty when it may."""
+        pod, seen = stander(entry.object, node), self._book(node).seen(entry.time_s)
+        group = self._units.groups.of(entry.object)
+        record.gang = group.key if group is not None and group.least(entry.time_s) > 1 else None
+        error = self._book(node).placement_error(record.facts, entry.time_s)
+        error = error or (self._storage.refusal(pod, seen[0], entry.time_s) if seen else "")
+        if record.mine and (beyond := beyond_us(record.facts.spec)):
+            error = f"it asks for {beyond}, which nobody looked at"
+        return error, "" if error else self._relations.refusal(pod, entry.time_s)
+
+    def _landed_wrong(self, uid: str, error: str) -> None:
+        """A member of a gang that no order of its Bindings excuses."""
+        node, rv = self._bound_at[uid]
+        self._misplaced.add(uid)
+        self._note(f"misplaced: {self._pods[uid].key} on {node}: {error} (rv {rv})")
 
     def _leave(self, entry: Entry, record: _PodRecord) -> None:
         if record.node:
             self._book(record.node).remove(entry.uid)
             self._relations.leave(entry.namespace, entry.uid, entry.time_s)
+            if record.gang is not None:
+                self._landing.left(record.gang, entry.uid)
             self._storage.leave(entry.uid)
 
     def _note(self, example: str) -> None:
@@ -231,6 +253,7 @@ class Audit:
     def report(self) -> AuditReport:
         """The figures of everything fed so far; whoever is unbound now counts as left unbound."""
         report = self._report
+        self._landing.passed(FOREVER, ends=True)
         report.pods_bound = sum(1 for record in self._pods.values() if record.binds)
         report.double_bound = sum(1 for record in self._pods.values() if record.binds > 1)
         report.pods_deleted = sum(1 for record in self._pods.values() if record.deleted)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared.audit.groups import Group, Groups
-from shared.audit.rules import Amounts, Json, pod_requests
+from shared.audit.rules import GPU_MILLI, Amounts, Json, pod_requests
 
 FINISHED = ("Succeeded", "Failed")
 FOREIGN_SCHEDULER = "default-scheduler"
+PREEMPTIBLE = "conclave.io/preemptible"
+"""Annotation "false": never a victim."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodView:
     """``mine``: of the scheduler that is judged. ``evicted``: (reason, message) of its DisruptionTarget, or None.
-    ``refused``: it says that it waits since the API server did not take its Binding."""
+    ``refused``: it says that it waits since the API server did not take its Binding. ``plain``: its amounts alone say
+    what room it takes, or leaves, and it may be evicted."""
 
     uid: str
     key: str
@@ -31,6 +34,7 @@ class PodView:
     group: Group | None
     evicted: tuple[str, str] | None
     refused: bool = False
+    plain: bool = True
 
     @property
     def amounts(self) -> Amounts:
@@ -69,4 +73,14 @@ def pod_view(pod: Json, groups: Groups, scheduler_name: str | None) -> PodView:
         group=groups.of(pod),
         evicted=evicted,
         refused=refused,
+        plain=_plain(spec, meta.get("annotations") or {}, requests),
     )
+
+
+def _plain(spec: Json, annotations: Json, requests: tuple[tuple[str, int], ...]) -> bool:
+    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    ports = any(port.get("hostPort") for container in containers for port in container.get("ports") or ())
+    claims = any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in spec.get("volumes") or ())
+    chooses = spec.get("affinity") or spec.get("topologySpreadConstraints") or spec.get("nodeSelector")
+    shares = any(name == GPU_MILLI for name, _ in requests)
+    return not (ports or claims or chooses or shares or annotations.get(PREEMPTIBLE) == "false")

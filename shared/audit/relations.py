@@ -7,13 +7,16 @@ changed may be left out.
 
 Sources: kube-scheduler 1.36 ``plugins/interpodaffinity``, ``plugins/podtopologyspread``. Preferences are not judged.
 ``matchLabelKeys`` are merged into the selectors by the API server.
+
+Members of a gang are decided together, and their Bindings land in any order. One that should not have been bound at
+that moment is judged again once the others have landed (``Landing``): some order of them must have been right.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shared.audit.ledger import ELIGIBILITY_GRACE_S as GRACE_S
 from shared.audit.ledger import NodeBook
@@ -71,9 +74,7 @@ class Relations:
         known = self._standing.get(pod.namespace, {}).get(pod.uid)
         if known is not None and known != pod:
             self._remember(known, time_s)
-        self._standing.setdefault(pod.namespace, {})[pod.uid] = pod
-        if any(_terms(pod, "podAntiAffinity")):
-            self._apart[pod.uid] = pod
+        self._put(pod)
 
     def leave(self, namespace: str, uid: str, time_s: float) -> None:
         """A pod finished or is gone; one that stood nowhere is fine."""
@@ -99,6 +100,29 @@ class Relations:
             if not found:
                 return ""
         return found
+
+    def in_no_order(self, pods: Sequence[Stander], time_s: float) -> list[Stander]:
+        """Those of these pods, which stand, that could not have been bound after any of the others."""
+        for pod in pods:
+            self._standing.get(pod.namespace, {}).pop(pod.uid, None)
+            self._apart.pop(pod.uid, None)
+        left, before = list(pods), -1
+        while left and len(left) != before:
+            before, late = len(left), []
+            for pod in left:
+                if self.refusal(pod, time_s):
+                    late.append(pod)
+                else:
+                    self._put(pod)
+            left = late
+        for pod in left:
+            self._put(pod)
+        return left
+
+    def _put(self, pod: Stander) -> None:
+        self._standing.setdefault(pod.namespace, {})[pod.uid] = pod
+        if any(_terms(pod, "podAntiAffinity")):
+            self._apart[pod.uid] = pod
 
     # --- affinity -------------------------------------------------------------------------------------------------
 
@@ -215,6 +239,63 @@ class Relations:
         if len(settled | fresh) < (rule.get("minDomains") or 1):
             least = 0
         return counts.get(facts.labels[key], 0), least
+
+
+@dataclass(slots=True)
+class _Landed:
+    """Members of one gang that were bound lately, and which of them too early (with what was said), since when."""
+
+    members: dict[str, tuple[Stander, float]] = field(default_factory=dict)
+    early: dict[str, str] = field(default_factory=dict)
+    since_s: float = 0.0
+    last_s: float = 0.0
+
+
+class Landing:
+    """Gangs whose Bindings land. ``note(uid, text)`` is called for each member that no order of them excuses."""
+
+    def __init__(self, relations: Relations, note: Callable[[str, str], None], settled_s: float) -> None:
+        self._relations = relations
+        self._note = note
+        self._settled_s = settled_s
+        self._gangs: dict[str, _Landed] = {}
+        self._early: dict[str, None] = {}
+        """Gangs with members that were bound too early."""
+
+    def bound(self, gang: str, pod: Stander, error: str, time_s: float) -> None:
+        """A member was bound, and stands; ``error``: why it should not have been at that moment, if anything."""
+        landed = self._gangs.setdefault(gang, _Landed())
+        if not landed.early:
+            lately = {uid: one for uid, one in landed.members.items() if time_s - one[1] <= self._settled_s}
+            landed.members, landed.since_s = lately, time_s
+        landed.members[pod.uid] = pod, time_s
+        landed.last_s = time_s
+        if error:
+            landed.early[pod.uid] = error
+            self._early[gang] = None
+
+    def left(self, gang: str, uid: str) -> None:
+        """The member is gone, or has finished."""
+        if (landed := self._gangs.get(gang)) is not None:
+            landed.members.pop(uid, None)
+            landed.early.pop(uid, None)
+
+    def passed(self, time_s: float, *, ends: bool = False) -> None:
+        """It is that late now."""
+        for gang in list(self._early):
+            landed = self._gangs[gang]
+            if not ends and time_s - landed.last_s <= GRACE_S:
+                continue
+            now_s = landed.last_s if ends else time_s
+            landed.last_s = now_s
+            wrong = self._relations.in_no_order([pod for pod, _ in landed.members.values()], now_s)
+            if wrong and not ends and now_s - landed.since_s <= self._settled_s:
+                continue
+            for pod in wrong:
+                self._note(pod.uid, landed.early.get(pod.uid) or self._relations.refusal(pod, now_s))
+            landed.early.clear()
+            landed.members.clear()
+            del self._early[gang]
 
 
 def _counts_node(rule: Json, pod: Stander, facts: NodeFacts) -> bool:

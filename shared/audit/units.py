@@ -32,6 +32,7 @@ class UnitReport:
     gangs_partial: int = 0
     gangs_scattered: int = 0
     groups_half_evicted: int = 0
+    gangs_broken_needlessly: int = 0
     evictions_unjust: int = 0
     over_quota: int = 0
     gang_bind_ms: dict[str, float] = field(default_factory=dict)
@@ -45,7 +46,8 @@ class UnitReport:
 
 CHECKS = {
     "partial": "gangs_partial", "orphan": "gangs_partial", "scattered": "gangs_scattered",
-    "half": "groups_half_evicted", "evicted": "evictions_unjust", "quota": "over_quota",
+    "half": "groups_half_evicted", "second": "gangs_broken_needlessly", "evicted": "evictions_unjust",
+    "quota": "over_quota",
 }  # fmt: skip
 """Which figure counts a check."""
 
@@ -80,6 +82,8 @@ class Units:
         elif entry.kind == "Node":
             if is_gone(entry, was_terminating=True):
                 self.gangs.node_gone(entry.time_s)
+        elif entry.kind == "PodDisruptionBudget":
+            self._evictions.budgets = True
         elif entry.kind == QUEUE_KIND:
             self.queues.change(entry.object, gone=is_gone(entry, was_terminating=False), time_s=entry.time_s)
         elif entry.kind in GROUP_KINDS:

@@ -23,7 +23,7 @@ from shared.kube.objects import (
     Quantities,
     ResourceRequirements,
 )
-from shared.kube.pod_groups import PodGroupV1alpha2
+from shared.kube.pod_groups import PluginsPodGroup, PodGroupV1alpha2
 from shared.model import cluster_objects as model
 from shared.model.constraints import SelectorTerm
 from shared.model.labels import selector_of_labels
@@ -290,6 +290,7 @@ class AskedInput(ClusterObjects, frozen=True, kw_only=True):
 
     pod: Pod | None = None
     pod_groups: list[PodGroupV1alpha2] | None = None
+    plugins_pod_groups: list[PluginsPodGroup] | None = None
     cycles: int = 1
 
 

@@ -11,6 +11,8 @@ import functools
 import sys
 from collections.abc import Iterable
 
+import msgspec
+
 from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert_demands import (
@@ -32,7 +34,13 @@ from shared.model.constraints import (
     Toleration,
 )
 from shared.model.node import CONDITIONS, MESSAGE_CHARS, UNKNOWN_LATENCY, Condition, Node
-from shared.model.pod import DEVICES_ANNOTATION, PREEMPTIBLE_ANNOTATION, Pod
+from shared.model.pod import (
+    DEVICES_ANNOTATION,
+    LATENCY_HARD_ANNOTATION,
+    LATENCY_SOFT_ANNOTATION,
+    PREEMPTIBLE_ANNOTATION,
+    Pod,
+)
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, Resources, parse_amount
 from shared.model.workload_key import workload_key
 
@@ -43,6 +51,9 @@ DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 PREEMPTED_REASON = "PreemptionByScheduler"
 """Reason of the DisruptionTarget condition that a preempting scheduler sets (``core/v1`` types)."""
 
+KEPT_RUNNING = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
+"""Controllers whose pods do not end by themselves."""
+
 POD_LEVEL_RESOURCES = ("cpu", "memory", "hugepages-")
 
 
@@ -51,7 +62,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
     meta, spec, status = pod.metadata, pod.spec, pod.status
     invalid, relations = "", None
     try:
-        pod_class = _one_of(pod_class_of(pod))
+        pod_class = _class_of(pod)
         relations = relations_of(pod)
         devices = _devices((meta.annotations or {}).get(DEVICES_ANNOTATION, ""))
     except ObjectError as error:
@@ -92,6 +103,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         workload=sys.intern(workload),  # copies share one string
         unsupported=unsupported_fields(spec) if pending else "",
         group=group_of(pod, owner),
+        ends=owner[1] not in KEPT_RUNNING,
     )
 
 
@@ -145,9 +157,40 @@ def _not_as_it_should_be(node: api.Node) -> tuple[Condition, ...]:
     )  # fmt: skip
 
 
-@functools.lru_cache(maxsize=1024)
+MOST_TEMPLATES = 4096
+"""Templates whose class is remembered, the newest; a cluster has hundreds. A forgotten one costs a conversion."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_classes: dict[bytes, PodClass] = {}
+
+
+def _class_of(pod: api.Pod) -> PodClass:
+    """``pod_class_of``, worked out once for all pods that give it the same to read. Raises ``ObjectError``."""
+    spec, status, affinity = pod.spec, pod.status, pod.spec.affinity
+    annotations = pod.metadata.annotations or {}
+    template = _encode(
+        (
+            spec.containers, spec.init_containers, spec.resources, spec.overhead, spec.node_selector, spec.tolerations,
+            affinity.node_affinity if affinity is not None else None, spec.host_network, spec.host_users,
+            bool(spec.node_name), annotations.get(LATENCY_SOFT_ANNOTATION), annotations.get(LATENCY_HARD_ANNOTATION),
+            status.container_statuses, status.init_container_statuses, _infeasible(status),
+        )
+    )  # fmt: skip
+    found = _classes.get(template)
+    if found is None:
+        found = _one_of(pod_class_of(pod))
+        if len(_classes) >= MOST_TEMPLATES:
+            del _classes[next(iter(_classes))]
+        _classes[template] = found
+    return found
+
+
+@functools.lru_cache(maxsize=MOST_TEMPLATES)
 def _one_of(pod_class: PodClass) -> PodClass:
-    """The first of equal classes, so that thousands of copies of a pod keep one between them and its hash is known."""
+    """The first of equal classes, so that thousands of copies of a pod keep one between them and its hash is known.
+
+    As many as templates: a class that a remembered template has is never forgotten here before it is there.
+    """
     return pod_class
 
 
@@ -186,7 +229,7 @@ def effective_requests(pod: api.Pod) -> Resources:
     """Amounts per resource that the pod counts on a node. Raises ``ObjectError`` naming the field."""
     spec = pod.spec
     running = {s.name: s for s in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))}
-    infeasible = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions or ())
+    infeasible = _infeasible(pod.status)
     steps = [
         (c.restart_policy == "Always", _container_requests(c, f"spec.initContainers[{i}]", running, infeasible))
         for i, c in enumerate(spec.init_containers or ())
@@ -203,6 +246,11 @@ def effective_requests(pod: api.Pod) -> Resources:
     for name, quantity in (spec.overhead or {}).items():
         requests[name] = requests.get(name, 0) + _amount(f"spec.overhead[{name}]", name, quantity)
     return requests
+
+
+def _infeasible(status: api.PodStatus) -> bool:
+    """Whether the kubelet has said that a resize cannot be."""
+    return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in status.conditions or ())
 
 
 def _init_and_main(containers: Iterable[Resources], steps: Iterable[tuple[bool, Resources]]) -> Resources:
@@ -283,7 +331,7 @@ def _score_requests(pod: api.Pod, requests: Resources, *, bound: bool) -> tuple[
         )
 
     running = {s.name: s for s in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))}
-    infeasible = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions or ())
+    infeasible = _infeasible(pod.status)
 
     def with_defaults(container: api.Container, where: str) -> Resources:
         amounts = _container_requests(container, where, running, infeasible)

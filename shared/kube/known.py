@@ -1,15 +1,16 @@
 """Which objects a consumer has been told about, so that a fresh list becomes events and nothing else.
 
 Pure. Keeps (namespace, name, resourceVersion) per uid and no object: 5,000 pods cost 2 MB, not 20. So a ``Deleted``
-that comes of a list carries metadata only; consumers key by uid and need no more.
+that comes of a list carries metadata only; consumers key by uid and need no more. With ``content`` it keeps what that
+makes of the object too, and a change that leaves it as it was is noted and not told.
 
-Invariants: K1 after ``relist(L)`` the known uids are those of L · K2 an object whose resourceVersion is known yields
-no event · K3 replaying events and lists in any mix leaves a consumer with the state of the last one.
+Invariants: K1 after ``relist(L)`` the known uids are those of L · K2 an object whose resourceVersion or content
+is known yields no event · K3 replaying events and lists in any mix leaves a consumer with the state of the last one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from shared.kube.objects import ObjectMeta
@@ -26,15 +27,16 @@ from shared.kube.resources import (
 
 T = TypeVar("T")
 
-_Known = tuple[str, str, str, bool]
-"""namespace, name, resourceVersion, whether it was malformed"""
+_Known = tuple[str, str, str, bool, int | None]
+"""namespace, name, resourceVersion, whether it was malformed, content"""
 
 
 class KnownObjects(Generic[T]):
     """What has been told of one resource."""
 
-    def __init__(self, resource: Resource[T]) -> None:
+    def __init__(self, resource: Resource[T], content: Callable[[T], int | None] | None = None) -> None:
         self._resource = resource
+        self._content = content
         self._known: dict[str, _Known] = {}
 
     def __len__(self) -> int:
@@ -47,42 +49,47 @@ class KnownObjects(Generic[T]):
         for event in events:
             if isinstance(event, Bookmark):
                 continue
-            deleted = isinstance(event, Deleted) or (isinstance(event, Malformed) and event.deleted)
-            uid, entry = _entry_of_event(event)
-            if deleted:
-                known.pop(uid, None)
-            elif known.get(uid) == entry:
-                continue
+            if isinstance(event, Deleted) or (isinstance(event, Malformed) and event.deleted):
+                known.pop(_entry_of_event(event)[0], None)
+                told.append(event)
             else:
-                known[uid] = entry
-            told.append(event)
+                self._note(known, known, told, event)
         return told
 
     def doubt(self) -> None:
         """What is known may be shown in another way now: the next list tells every object anew."""
-        self._known = {uid: (namespace, name, "", bad) for uid, (namespace, name, _, bad) in self._known.items()}
+        self._known = {
+            uid: (namespace, name, "", bad, None) for uid, (namespace, name, _, bad, _) in self._known.items()
+        }
 
     def relist(self, listed: ObjectList[T]) -> list[WatchEvent[T]]:
         """The events that lead from what is known to ``listed``: deletions first, then additions and changes."""
         fresh: dict[str, _Known] = {}
         changes: list[WatchEvent[T]] = []
         for item in listed.items:
-            upserted = Upserted(item)
-            self._note(fresh, changes, upserted)
+            self._note(self._known, fresh, changes, Upserted(item))
         for bad in listed.malformed:
-            self._note(fresh, changes, Malformed(bad))
+            self._note(self._known, fresh, changes, Malformed(bad))
         gone = [self._deletion(uid, entry) for uid, entry in self._known.items() if uid not in fresh]
         self._known = fresh
         return gone + changes
 
-    def _note(self, fresh: dict[str, _Known], changes: list[WatchEvent[T]], event: WatchEvent[T]) -> None:
-        uid, entry = _entry_of_event(event)
-        fresh[uid] = entry
-        if self._known.get(uid) != entry:
-            changes.append(event)
+    def _note(
+        self, before: dict[str, _Known], after: dict[str, _Known], told: list[WatchEvent[T]], event: WatchEvent[T]
+    ) -> None:
+        """Enter ``event`` into ``after``; it is told where ``before`` has something else."""
+        uid, (namespace, name, resource_version, malformed) = _entry_of_event(event)
+        known = before.get(uid)
+        if known is not None and known[:4] == (namespace, name, resource_version, malformed):
+            after[uid] = known
+            return
+        content = self._content(event.object) if self._content is not None and isinstance(event, Upserted) else None
+        after[uid] = namespace, name, resource_version, malformed, content
+        if content is None or known is None or content != known[4]:
+            told.append(event)
 
     def _deletion(self, uid: str, entry: _Known) -> WatchEvent[T]:
-        namespace, name, resource_version, malformed = entry
+        namespace, name, resource_version, malformed, _ = entry
         if malformed:
             found = MalformedObject(self._resource.kind, namespace, name, uid, resource_version, "")
             return Malformed(found, deleted=True)
@@ -91,7 +98,7 @@ class KnownObjects(Generic[T]):
         return Deleted(type_(metadata=meta))
 
 
-def _entry_of_event(event: Any) -> tuple[str, _Known]:
+def _entry_of_event(event: Any) -> tuple[str, tuple[str, str, str, bool]]:
     found = event.object
     if isinstance(event, Malformed):
         # without a uid the name must do: two such objects are two, not one

@@ -263,6 +263,30 @@ class Pod(Json, frozen=True):
     status: PodStatus = field(default_factory=PodStatus)
 
 
+class Identity(Json, frozen=True):
+    """Who an object is, and no more of its metadata."""
+
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+
+
+class PlacedSpec(Json, frozen=True):
+    node_name: str | None = None
+
+
+class PlacedStatus(Json, frozen=True):
+    phase: str | None = None
+
+
+class PlacedPod(Json, frozen=True):
+    """Where a pod is: all that a comparison of every pod with our accounting reads."""
+
+    metadata: Identity = field(default_factory=Identity)
+    spec: PlacedSpec = field(default_factory=PlacedSpec)
+    status: PlacedStatus = field(default_factory=PlacedStatus)
+
+
 class Taint(Json, frozen=True):
     key: str = ""
     value: str | None = None

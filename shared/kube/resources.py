@@ -54,6 +54,7 @@ class Resource(Generic[T]):
 
 
 PODS = Resource("Pod", "", "v1", "pods", True, objects.Pod)
+PLACED_PODS = Resource("Pod", "", "v1", "pods", True, objects.PlacedPod)
 NODES = Resource("Node", "", "v1", "nodes", False, objects.Node)
 EVENTS = Resource("Event", "events.k8s.io", "v1", "events", True, objects.PartialObject)
 NAMESPACES = Resource("Namespace", "", "v1", "namespaces", False, objects.PartialObject)

@@ -37,7 +37,8 @@ class Pod(Struct, frozen=True, gc=False):
     ``never_preempts``: preemptionPolicy Never. ``preempted``: a scheduler marked it as its victim.
     ``preemptible`` False: it opted out of being one. ``workload``: what it is a copy of (``workload_key``).
     ``unsupported``: what of a pending pod's spec decides where it may run and is not honoured here; it must wait.
-    ``group``: key of the pod group it is a member of; "": it is a scheduling unit of its own.
+    ``group``: key of the pod group it is a member of; "": it is a scheduling unit of its own. ``ends`` False: it does
+    not end by itself, since a controller keeps it running.
     """
 
     uid: str
@@ -67,6 +68,7 @@ class Pod(Struct, frozen=True, gc=False):
     workload: str = ""
     unsupported: str = ""
     group: str = ""
+    ends: bool = True
 
     @property
     def key(self) -> str:

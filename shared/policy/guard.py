@@ -2,7 +2,7 @@
 
     WILLING --good answer--> WILLING
        |  exception, NaN, wrong shape: this decision by the heuristic; after ``patience`` in a row --> RESTING
-       |  answer later than ``deadline_s``: this decision stands, the next one is the heuristic's   --> RESTING
+       |  later than ``deadline_s``: this decision stands; ``patience`` deadlines late in a row    --> RESTING
     RESTING --``rest`` decisions by the heuristic--> WILLING (one try)
 
 Policies are synchronous numpy code, so a slow answer cannot be cut short; it can only be the last one for a while.
@@ -40,9 +40,10 @@ class GuardSettings:
     """When a policy is no longer asked."""
 
     deadline_s: float = 0.05
-    """CPU time of one answer beyond which the policy rests. 1,000 nodes are to take 20 ms at most (p99)."""
+    """CPU time beyond which an answer is late. 1,000 nodes are to take 20 ms at most (p99)."""
     patience: int = 3
-    """Failed answers in a row after which the policy rests: each costs an answer of its own."""
+    """Failed answers in a row after which the policy rests: each costs an answer of its own. A late one counts for as
+    many as it took deadlines: one hiccup (a machine that loses its core, a collector's pass) is no reason to rest."""
     rest: int = 100
     """Decisions by the heuristic before a resting policy is tried again."""
 
@@ -101,21 +102,22 @@ class Guard:
                 failure = fault_of(verdicts, len(observation.rows))
         except Exception:  # noqa: BLE001  whatever a policy raises, a decision is wanted now; it is counted and told
             verdicts, failure = None, Failure.EXCEPTION
+        late = int((self._clock() - started) / self._settings.deadline_s)
         if failure is not None:
-            self.failures[failure] += 1
-            self._bad_in_a_row += 1
-            if self._bad_in_a_row >= self._settings.patience:
-                self._rest()
+            self._bad(failure, 1)
             return None
-        self._bad_in_a_row = 0
-        if self._clock() - started > self._settings.deadline_s:
-            self.failures[Failure.TIMEOUT] += 1
-            self._rest()
+        if late:
+            self._bad(Failure.TIMEOUT, late)
+        else:
+            self._bad_in_a_row = 0
         return verdicts
 
-    def _rest(self) -> None:
-        self._resting = self._settings.rest
-        self._bad_in_a_row = max(0, self._settings.patience - 1)
+    def _bad(self, failure: Failure, times: int) -> None:
+        self.failures[failure] += 1
+        self._bad_in_a_row += times
+        if self._bad_in_a_row >= self._settings.patience:
+            self._resting = self._settings.rest
+            self._bad_in_a_row = max(0, self._settings.patience - 1)
 
 
 def fault_of(verdicts: Verdicts, candidates: int) -> Failure | None:

@@ -63,6 +63,12 @@ class Policy(Protocol):
         ...
 
 
+def rows_apart(policy: Policy) -> bool:
+    """Whether a pod that comes to a row changes no other row's verdict while one answer lasts: so it is where rows are
+    judged each alone, and where the policy says so (an attribute ``rows_apart``)."""
+    return policy.row_local or bool(getattr(policy, "rows_apart", False))
+
+
 class Need(StrEnum):
     """What a policy may ask for."""
 

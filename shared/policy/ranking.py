@@ -2,29 +2,37 @@
 
 For one unit the slots are its best candidates. For many units of the same class they are an exact greedy: slot j is
 the best node once slots 0..j-1 are taken, so that the coordinator can merge the slots of several agents in order.
-A policy that fails (exception, NaN, wrong shape, too late) is replaced by the fallback at once and counted (I12, see
-``guard.py``). A class is ranked by one of the two alone: their scores do not compare.
+Where a row's verdict rests on that row alone, the scores of a class are kept, and judged again where rows changed;
+where it does so while an answer lasts, the greedy looks ahead (``ahead.py``); any other policy is asked anew for each
+unit. A policy that fails (exception, NaN, wrong shape, too late) is replaced by the fallback at once and counted (I12,
+see ``guard.py``). A class is ranked by one of the two alone: their scores do not compare.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import NO_NORMS, Norms, PodClass, gpu_milli_of
+from shared.policy.ahead import Ahead
 from shared.policy.guard import Guard, fault_of
-from shared.policy.observation import Observation, Policy, Rng, Verdicts
+from shared.policy.observation import Observation, Policy, Rng, Verdicts, rows_apart
 from shared.scheduling.cycle.feasibility import FeasibilityCache, class_limit
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 
 INFEASIBLE = -np.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class _Fell(Exception):
+    """The policy gave no usable answer where it had given some before: all is the fallback's."""
+
+
+class Slot(NamedTuple):
     """One place for one unit: a feasible row, its score and verdict, and the generation it was judged at."""
 
     row: int
@@ -78,70 +86,128 @@ class Ranker:
 
         ``seen``: the class as the policy sees it (with its workload); what is feasible is kept by ``pod_class``.
         """
-        wanted = count + extra
-        ranking = self._ranking(pod_class, norms, seen)
+        wanted, seen = count + extra, pod_class if seen is None else seen
         if count == 1:
-            return self._best(ranking, wanted)
-        taken: list[Slot] = []
-        devices: list[tuple[int, ...]] = []
-        milli = gpu_milli_of(pod_class)
+            return self._best(self._ranking(pod_class, norms, seen), wanted)
+        if not rows_apart(self.guard.policy):
+            return self._one_by_one(pod_class, wanted, norms, seen)
+        ranking = self._ranking(pod_class, norms, seen)
         try:
-            while len(taken) < wanted:
-                best = self._best(ranking, 1)
-                if not best:
-                    break
-                slot = best[0]
-                picked = self.table.pick_devices(slot.row, milli)
-                taken.append(slot)
-                devices.append(picked)
-                self._use(slot, pod_class, picked, sign=1)
-                ranking = self._ranking(pod_class, norms, seen)
-        finally:
-            for slot, picked in zip(taken, devices, strict=True):
-                self._use(slot, pod_class, picked, sign=-1)
-        return taken
+            return self._looking_ahead(ranking, pod_class, wanted, seen)
+        except _Fell:
+            self._fall(ranking, seen, self.feasibility.of(pod_class).mask)
+            return self._looking_ahead(ranking, pod_class, wanted, seen)
 
     def guided(
         self, pod_class: PodClass, wanted: int, allowed: IntArray, added: NDArray[np.float64], *, norms: Norms,
         seen: PodClass | None = None,
     ) -> list[Slot]:  # fmt: skip
         """Up to ``wanted`` different rows of ``allowed``, best first, by the policy's score plus ``added [rows]``."""
-        ranking = self._ranking(pod_class, norms, seen)
+        ranking = self._ranking(pod_class, norms, pod_class if seen is None else seen)
         score = np.full(len(ranking.score), INFEASIBLE)
         score[allowed] = ranking.score[allowed] + added[allowed]
         return self._best(replace(ranking, score=score), wanted)
+
+    # --- many units of one class ----------------------------------------------------------------------------------
+
+    def _looking_ahead(self, ranking: Ranking, pod_class: PodClass, wanted: int, seen: PodClass) -> list[Slot]:
+        """The greedy where what a row is given changes that row's verdict alone: only rows that lead now come into
+        question. ``_Fell``: the policy failed on the way."""
+
+        def judge(table: NodeTable, rows: IntArray) -> Verdicts:
+            observation = Observation(table, seen, rows, ranking.norms)
+            verdicts, fallen = self.guard.decide(observation, self._rng)
+            if fallen == ranking.fallen:
+                return verdicts
+            if fallen:
+                raise _Fell
+            return self.guard.fall_back(observation, self._rng)
+
+        leading, generation = self._best(ranking, wanted), self.table.generation
+        ahead = Ahead(self.table, self.feasibility, pod_class, (slot.row for slot in leading), judge)
+        heap = [(not slot.accept, -slot.score, 0, float(place), slot.row) for place, slot in enumerate(leading)]
+        taken: list[Slot] = []
+        while heap:
+            rejected, minus, units, _, row = heap[0]
+            taken.append(Slot(row, -minus, not rejected, int(generation[row])))
+            if len(taken) == wanted:
+                break
+            units += 1
+            worth = ahead.worth(row, units)
+            if worth is None:
+                heapq.heappop(heap)
+            else:  # of equals the row that was given fewer, then any
+                score, accept = worth
+                heapq.heapreplace(heap, (not accept, -score, units, self._rng.random(), row))
+        return taken
+
+    def _one_by_one(self, pod_class: PodClass, wanted: int, norms: Norms, seen: PodClass) -> list[Slot]:
+        """The greedy where what a row is given may change every verdict: counted on the table while it lasts."""
+        taken: list[Slot] = []
+        devices: list[tuple[int, ...]] = []
+        milli = gpu_milli_of(pod_class)
+        try:
+            while len(taken) < wanted and (best := self._best(self._ranking(pod_class, norms, seen), 1)):
+                slot = best[0]
+                picked = self.table.pick_devices(slot.row, milli)
+                taken.append(slot)
+                devices.append(picked)
+                self._use(slot, pod_class, picked, sign=1)
+        finally:
+            for slot, picked in zip(taken, devices, strict=True):
+                self._use(slot, pod_class, picked, sign=-1)
+        return taken
 
     def _use(self, slot: Slot, pod_class: PodClass, devices: tuple[int, ...], *, sign: int) -> None:
         self.table.add_usage(slot.row, pod_class, devices, sign=sign)
         self.table.generation[slot.row] = slot.generation
 
+    # --- from a ranking to rows -----------------------------------------------------------------------------------
+
     def _best(self, ranking: Ranking, wanted: int) -> list[Slot]:
         """The best rows, one slot each: all accepted ones before any rejected one."""
-        table = self.table
+        accept, generation = ranking.accept, self.table.generation
         slots: list[Slot] = []
-        for accepted in (True, False):
-            if ranking.accept is None:
-                if not accepted:
-                    break
-                scores = ranking.score.copy()
-            else:
-                scores = np.where(ranking.accept == accepted, ranking.score, INFEASIBLE)
-            while len(slots) < wanted and len(scores):
-                top = scores.max()
-                if top == INFEASIBLE:
-                    break
-                ties = np.flatnonzero(scores == top)
-                row = int(ties[0] if len(ties) == 1 else ties[int(self._rng.random() * len(ties))])
-                slots.append(Slot(row, float(top), accepted, int(table.generation[row])))
-                scores[row] = INFEASIBLE
-            if len(slots) >= wanted:
+        for accepted in (True,) if accept is None else (True, False):
+            if len(slots) == wanted:
                 break
+            score = ranking.score if accept is None else np.where(accept == accepted, ranking.score, INFEASIBLE)
+            rows = self._leading(score, wanted - len(slots))
+            judged = zip(rows, score[rows].tolist(), generation[rows].tolist(), strict=True)
+            slots += [Slot(row, worth, accepted, at) for row, worth, at in judged]
         return slots
 
-    def _ranking(self, pod_class: PodClass, norms: Norms, seen: PodClass | None) -> Ranking:
+    def _leading(self, score: NDArray[np.float64], wanted: int) -> list[int]:
+        """Up to so many rows of the greatest scores, best first; ties fall at random."""
+        bound = INFEASIBLE
+        if wanted < len(score):
+            bound = float(score.max())
+            if np.count_nonzero(score == bound) < wanted:  # else the best alone will do, which is cheap to see
+                bound = float(np.partition(score, -wanted)[-wanted])
+        above = np.flatnonzero(score > bound)
+        draws = [self._rng.random() for _ in range(len(above))]
+        keyed = sorted(zip((-score[above]).tolist(), draws, above.tolist(), strict=True))
+        leading = [row for _, _, row in keyed][:wanted]
+        if bound > INFEASIBLE:
+            leading += self._some(np.flatnonzero(score == bound), wanted - len(leading))
+        return leading
+
+    def _some(self, rows: IntArray, count: int) -> list[int]:
+        """So many of the rows, drawn one after the other."""
+        left, some = len(rows), list[int]()
+        moved: dict[int, int] = {}
+        for place in range(count):
+            other = place + (int(self._rng.random() * (left - place)) if left - place > 1 else 0)
+            some.append(moved.get(other, other))
+            moved[other] = moved.get(place, place)
+        drawn: list[int] = rows[some].tolist()
+        return drawn
+
+    # --- scores of a class ----------------------------------------------------------------------------------------
+
+    def _ranking(self, pod_class: PodClass, norms: Norms, seen: PodClass) -> Ranking:
         table = self.table
         mask = self.feasibility.of(pod_class).mask
-        seen = pod_class if seen is None else seen
         known = self._classes.get(seen)
         fresh = (
             known is None
@@ -170,13 +236,19 @@ class Ranker:
     def _judge(self, known: Ranking, observation: Observation, mask: BoolArray) -> None:
         """Put verdicts into the ranking; over all its rows where policy and fallback would mix."""
         verdicts, fallen = self.guard.decide(observation, self._rng)
-        rows, feasible = observation.rows, np.flatnonzero(mask)
-        if fallen != known.fallen and len(rows) < len(feasible):
-            rows = feasible
-            whole = replace(observation, rows=rows)
-            verdicts, fallen = self.guard.fall_back(whole, self._rng), True
-            known.accept = None
+        if fallen != known.fallen and len(observation.rows) < int(mask.sum()):
+            self._fall(known, observation.pod_class, mask)
+            return
         known.fallen = fallen
+        self._put(known, observation.rows, verdicts)
+
+    def _fall(self, known: Ranking, seen: PodClass, mask: BoolArray) -> None:
+        """All rows are the fallback's."""
+        rows = np.flatnonzero(mask)
+        known.fallen, known.accept = True, None
+        self._put(known, rows, self.guard.fall_back(Observation(self.table, seen, rows, known.norms), self._rng))
+
+    def _put(self, known: Ranking, rows: IntArray, verdicts: Verdicts) -> None:
         known.score[rows] = verdicts.score
         if verdicts.accept is None and known.accept is None:
             return

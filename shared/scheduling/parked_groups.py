@@ -43,14 +43,14 @@ def fellows_of(pod: Pod) -> str:
 
 def gang_kind(pod: Pod, plugins: frozenset[str]) -> Hashable:
     """Members of parked pod groups for which the same room is room: of those that only their nodes keep away, all of
-    one class and priority, whatever they are called."""
-    if pod.relations is None and not pod.nominated_node and RELATIONAL.isdisjoint(plugins):
-        return pod.pod_class, pod.priority
+    one class and priority, whatever they are called; where room is kept for a group, of that group."""
+    if pod.relations is None and RELATIONAL.isdisjoint(plugins):
+        return (pod.pod_class, pod.priority, pod.group) if pod.nominated_node else (pod.pod_class, pod.priority)
     return "gang", group_key(pod)
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class ParkedGroup:
     """``pod``: one of the members; ``plugins``: those that rejected them; ``number``: its row of the index.
 
     ``needs``: of members that stand for a pod group, how many places it lacks for their kind; ``lack``: so many must
@@ -96,14 +96,14 @@ class Waiting:
     """Groups by key and by number; every parked pod is in one."""
 
     def __init__(self) -> None:
-        self.groups: dict[Hashable, Group] = {}
-        self.related: dict[int, Group] = {}
+        self.groups: dict[Hashable, ParkedGroup] = {}
+        self.related: dict[int, ParkedGroup] = {}
         """Groups that a change on one node may help on another, by number; ``related_version`` counts its changes."""
         self.related_version = 0
         self.version = 0
         """Counts groups that came or went."""
-        self._of: dict[str, Group] = {}
-        self._by_number: list[Group | None] = []
+        self._of: dict[str, ParkedGroup] = {}
+        self._by_number: list[ParkedGroup | None] = []
         self._free: list[int] = []
         self._columns: dict[str, int] = {PODS: 0}
         self._needs: IntArray = np.zeros((1, 64), np.int64)
@@ -115,7 +115,7 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._of)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[ParkedGroup]:
         return iter(self.groups.values())
 
     def __contains__(self, uid: str) -> bool:
@@ -127,7 +127,7 @@ class Waiting:
 
     # --- members ------------------------------------------------------------------------------------------------
 
-    def add(self, pod: Pod, arrival: int, plugins: frozenset[str], *, need: int = 0) -> Group:
+    def add(self, pod: Pod, arrival: int, plugins: frozenset[str], *, need: int = 0) -> ParkedGroup:
         """The pod waits from now on. ``need`` above 0: it stands for a pod group that lacks so many places."""
         self.discard(pod.uid)
         key = gang_kind(pod, plugins) if need else group_key(pod)
@@ -170,15 +170,15 @@ class Waiting:
         else:
             del self._priorities[group.pod.priority]
 
-    def group_of(self, uid: str) -> Group | None:
+    def group_of(self, uid: str) -> ParkedGroup | None:
         """The group in which the pod waits."""
         return self._of.get(uid)
 
-    def numbered(self, number: int) -> Group | None:
+    def numbered(self, number: int) -> ParkedGroup | None:
         """The group of that number, if there still is one."""
         return self._by_number[number]
 
-    def blame(self, group: Group, plugins: frozenset[str]) -> None:
+    def blame(self, group: ParkedGroup, plugins: frozenset[str]) -> None:
         """These plugins reject the group too."""
         group.plugins |= plugins
         if group.relational and group.number not in self.related:
@@ -221,11 +221,11 @@ class Waiting:
             numbers = numbers[np.lexsort((self._arrival[numbers], -self._priority[numbers]))]
         return numbers.tolist()
 
-    def _new(self, key: Hashable, pod: Pod, plugins: frozenset[str]) -> Group:
+    def _new(self, key: Hashable, pod: Pod, plugins: frozenset[str]) -> ParkedGroup:
         if not self._free:
             self._grow()
         number = self._free.pop()
-        group = self.groups[key] = Group(key, number, pod, plugins)
+        group = self.groups[key] = ParkedGroup(key, number, pod, plugins)
         self.version += 1
         self._by_number[number] = group
         for name, _ in pod.pod_class.requests:
@@ -244,7 +244,7 @@ class Waiting:
             self._relate(group)
         return group
 
-    def _relate(self, group: Group) -> None:
+    def _relate(self, group: ParkedGroup) -> None:
         self.related[group.number] = group
         self.related_version += 1
 

@@ -11,20 +11,21 @@ moves the members in the scheduling queue. Nothing is remembered that the API se
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from shared.model.pod import Pod
-from shared.model.pod_group import MAX_MEMBERS, PodGroup, Source, group_name
+from shared.model.pod_group import PodGroup, Source
 from shared.model.queue import QUEUE_LABEL
-from shared.model.resources import amount_text
-from shared.scheduling.groups.quorum import TOO_FEW, no_group
+from shared.scheduling.groups.quorum import Roll, complete, why_not_queued
 from shared.scheduling.places import ClusterEvent
 
-MIXED = "all pods in a single pod group should have the same .spec.schedulerName set"
+ALL = 2**31
+"""More members than any group has."""
+
 ON_THEIR_WAY = "waiting for members of the pod group that are on their way to nodes"
-"""What members wait for, beside the texts of ``quorum.py``; the first as kube-scheduler says it."""
+"""What members wait for, beside the texts of ``quorum.py``."""
 
 
 class Standing(Enum):
@@ -55,6 +56,8 @@ class Members:
     """What the members wait for, where they are gated."""
     since: float = 0.0
     """Since when that is so."""
+    moved: float = 0.0
+    """When a member came last, or came back."""
 
     @property
     def waiting(self) -> int:
@@ -73,6 +76,10 @@ class Touch:
     uids: dict[str, None] = field(default_factory=dict)
     helped: bool = False
     """Whether members that were tried in vain may be tried again."""
+    requeued: bool = False
+    """Whether the group names another queue than before."""
+    recounted: bool = False
+    """Whether queues count its members otherwise than before: elsewhere, or so many of them together."""
 
 
 class PodGroups:
@@ -176,7 +183,10 @@ class PodGroups:
     def send_away(self, uid: str) -> None:
         """The member is planned, or an open intent names it: where it will be is not known."""
         key = self.key_of.get(uid)
-        if key is not None and uid in (members := self.members[key]).pending:
+        if key is None:
+            return
+        members = self.members[key]
+        if uid in members.pending and uid not in members.away:
             members.away.add(uid)
             self._touch(key, ClusterEvent.POD_ADDED, uid)
 
@@ -197,6 +207,8 @@ class PodGroups:
         helped = group is not None and (before is None or _helps(before, group))
         self._touch(key, ClusterEvent.POD_GROUP_ADDED if before is None else ClusterEvent.POD_GROUP_CHANGED, "",
                     helped=helped)  # fmt: skip
+        self.touched[key].requeued |= _named_queue(before) != _named_queue(group)
+        self.touched[key].recounted |= self.touched[key].requeued or _keeps(before) != _keeps(group)
 
     def measure(self, totals: Mapping[str, int]) -> None:
         """What all nodes have together, by resource; it is told while there are groups that are ``demanding``."""
@@ -207,7 +219,8 @@ class PodGroups:
                 self._touch(key, ClusterEvent.NODE_ADDED, "")
 
     def touch(self, key: str, uid: str = "") -> None:
-        """Look at the group again, and at this member: they are back from an attempt."""
+        """Look at the group again, and at this member: they are back from an attempt, or nominated. An unknown key is
+        fine."""
         if key in self.members:
             self._touch(key, ClusterEvent.MEMBER_ADDED, uid)
 
@@ -231,6 +244,14 @@ class PodGroups:
         group = self._objects.get(key)
         return group.min_count if group is not None and group.gang else 1
 
+    def keeps(self, key: str) -> int:
+        """So many members stay, or none does, where somebody else wants their room: the minimum, or all."""
+        return _keeps(self._objects.get(key))
+
+    def label(self, key: str) -> str:
+        """The queue that the group names for members that name none; "" where it names none either."""
+        return _named_queue(self.group(key))
+
     def lacking(self, key: str) -> int:
         """How many members more must be bound at once, those that are bound counted."""
         members = self.members.get(key)
@@ -246,29 +267,15 @@ class PodGroups:
     def standing(self, key: str) -> tuple[Standing, str]:
         """How the group's members may be tried now, and if not at all, why."""
         group, members = self._objects.get(key), self.members.get(key) or Members()
-        if group is None:
-            return Standing.GATED, no_group(group_name(key))
-        if _no_group(group):
+        if group is not None and _no_group(group):
             return Standing.ALONE, ""
-        if group.problem:
-            return Standing.GATED, group.problem
-        if members.foreign:
-            return Standing.GATED, MIXED
-        lacking = self.lacking(key)
-        if not lacking or not (group.gang or group.topology):
+        bound = len(members.bound)
+        roll = Roll(bound + len(members.pending), bound, bool(members.foreign), members.queues)
+        if why := why_not_queued(key, group, roll, self._totals):
+            return Standing.GATED, why
+        if group is not None and complete(group, bound):
             return Standing.ALONE, ""
-        if members.away:
-            return Standing.GATED, ON_THEIR_WAY
-        if group.min_count > MAX_MEMBERS:
-            text = f"minCount is {group.min_count}; at most {MAX_MEMBERS} members are placed together: lower it"
-            return Standing.GATED, text
-        if members.waiting < lacking:
-            return Standing.GATED, TOO_FEW
-        if len(members.queues) > 1 and (text := _several_queues(group, members.queues)):
-            return Standing.GATED, text
-        if short := self._short_of(group):
-            return Standing.GATED, short
-        return Standing.TOGETHER, ""
+        return (Standing.GATED, ON_THEIR_WAY) if members.away else (Standing.TOGETHER, "")
 
     def validate(self) -> Iterator[str]:
         """What is broken between members and counts; nothing while all is well."""
@@ -285,17 +292,6 @@ class PodGroups:
                 yield f"pod-groups: the queues of {key} are miscounted"
 
     # --- inside -------------------------------------------------------------------------------------------------
-
-    def _short_of(self, group: PodGroup) -> str:
-        """What the group names in minResources and all nodes together do not have; "" where they do."""
-        for name, amount in group.min_resources:
-            total = self._totals.get(name, 0)
-            if total < amount:
-                asked, has = amount_text(name, amount), amount_text(name, total)
-                return (
-                    f"spec.minResources[{name}]: {asked} is more than the cluster has, {has}; add nodes or ask for less"
-                )
-        return ""
 
     def _into(self, key: str) -> Members:
         members = self.members.get(key)
@@ -334,14 +330,14 @@ def _queue(pod: Pod) -> str:
     return pod.labels.get(QUEUE_LABEL, "")
 
 
-def _several_queues(group: PodGroup, named: Iterable[str]) -> str:
-    """What members are told that are not all in one queue: a limit could not hold for them as a whole. "" where they
-    are; those without a label are in their group's."""
-    queues = sorted({name or group.labels.get(QUEUE_LABEL, "") for name in named})
-    if len(queues) < 2:
-        return ""
-    names = ", ".join(name or "none" for name in queues[:4])
-    return f"members name different queues ({names}); give all of them the same label {QUEUE_LABEL}, or the group alone"
+def _named_queue(group: PodGroup | None) -> str:
+    return group.labels.get(QUEUE_LABEL, "") if group is not None else ""
+
+
+def _keeps(group: PodGroup | None) -> int:
+    if group is None or not (group.gang or group.whole):
+        return 1
+    return ALL if group.whole else group.min_count
 
 
 def _no_group(group: PodGroup) -> bool:

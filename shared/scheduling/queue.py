@@ -10,10 +10,10 @@
                  +--------+-------------------------------+  (roused while its backoff still runs: BACKOFF)
 
 Order: priority first, then arrival. Backoff 1 s doubling to 10 s, as kube-scheduler; a pod that was roused is taken out
-of its backoff when nobody of its priority or above is active (kube-scheduler: when nobody is active at all). A pod is
-parked only when no node takes it at that moment, and whatever changes that rouses it (the coordinator's
-``requeueing.py``): no wake-up is lost. Parked pods are held by group (``parked_groups.py``), so an event costs by whom
-it may help, not by how many wait.
+of its backoff when nobody of its priority or above is active (kube-scheduler: when nobody is active at all), and where
+queues say who goes, at once. A pod is parked only when no node takes it at that moment, and whatever changes that
+rouses it (the coordinator's ``requeueing.py``): no wake-up is lost. Parked pods are held by group
+(``parked_groups.py``), so an event costs by whom it may help, not by how many wait.
 
 Members of a pod group that go together or not at all (``join``) are one item: ordered by the group's priority and its
 first arrival, taken, backed off, parked and roused as one. One whose group cannot be tried yet is GATED: nothing but
@@ -43,10 +43,6 @@ READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
 
 SWEPT_AT_ONCE = 256
 """Pods that one sweep wakes at most."""
-
-
-EAGER_AT_ONCE = 256
-"""Units in backoff that join the tree of queues at once."""
 
 
 class PodQueue(Moves):
@@ -107,7 +103,7 @@ class PodQueue(Moves):
             if entry.place is Place.UNSCHEDULABLE:
                 self._unpark(entry)
             if self.turns is not None:
-                self.turns.remove(uid)
+                self.turns.forget(uid)
                 self.turns.dirty[uid] = None
             if entry.group is not None:
                 self._leave(entry)
@@ -116,7 +112,7 @@ class PodQueue(Moves):
 
     def pop_unit(self, now: float) -> list[Pod]:
         """The next unit in order, a lone pod or the members of a group; in flight until given back or removed."""
-        if self._backoff:
+        if self.backing_off:
             self.flush(now)
         if self.turns is not None:
             return self._pop_in_turn(self.turns, now)
@@ -134,21 +130,8 @@ class PodQueue(Moves):
         return [entry.pod for entry in unit.in_order()]
 
     def _pop_in_turn(self, turns: Turns, now: float) -> list[Pod]:
-        """The unit whose turn it is by the tree of queues. Those that were roused in their backoff join it early, where
-        whoever is first there is of lower priority: all of one priority, as the tree says who of them goes."""
-        front, eager = self._front(turns), self._top(self._eager, Place.BACKOFF)
-        if eager is not None and (front is None or -self._eager[0][0] > front.priority):
-            level = self._eager[0][0]
-            for _ in range(EAGER_AT_ONCE):
-                if eager is None or self._eager[0][0] != level:
-                    break
-                heapq.heappop(self._eager)
-                if isinstance(eager, Entry):
-                    self._activate(eager, now, OwnEvent.BACKOFF_COMPLETE)
-                else:
-                    self._bring(eager, Place.ACTIVE, now, OwnEvent.BACKOFF_COMPLETE)
-                eager = self._top(self._eager, Place.BACKOFF)
-            front = self._front(turns)
+        """The unit whose turn it is by the tree of queues."""
+        front = self._front(turns)
         unit = self._named(front.key) if front is not None else None
         if front is None or unit is None:
             return []
@@ -167,13 +150,15 @@ class PodQueue(Moves):
     def hold_back(self, name: str, now: float) -> list[Pod]:
         """A quota holds the unit back: its pods, which are gated from now on and stay in the order of their queue."""
         unit = self._named(name)
-        if unit is None or unit.place is not Place.ACTIVE:
+        if unit is None or unit.place not in (Place.ACTIVE, Place.GATED):
             return []
         if isinstance(unit, Entry):
-            self._move(unit, Place.GATED, now, OwnEvent.QUOTA)
-            self.incoming[Place.GATED, OwnEvent.QUOTA] += 1
-            return [unit.pod]
-        self._move_group(unit, Place.GATED, now, OwnEvent.QUOTA)
+            if unit.place is Place.ACTIVE:
+                self._move(unit, Place.GATED, now, OwnEvent.QUOTA)
+                self.incoming[Place.GATED, OwnEvent.QUOTA] += 1
+            return [unit.pod] if unit.held else []
+        if unit.place is Place.ACTIVE:
+            self._move_group(unit, Place.GATED, now, OwnEvent.QUOTA)
         return [entry.pod for entry in unit.in_order()]
 
     def take_turns(self, turns: Turns | None, now: float) -> None:
@@ -249,8 +234,8 @@ class PodQueue(Moves):
 
     def flush(self, now: float) -> None:
         """Backoffs that are over become active."""
-        while self._backoff and self._backoff[0][0] <= now:
-            _, version, name = heapq.heappop(self._backoff)
+        while self.backing_off and self.backing_off[0][0] <= now:
+            _, version, name = heapq.heappop(self.backing_off)
             unit = self._named(name)
             if unit is None or unit.version != version or unit.place is not Place.BACKOFF:
                 continue
@@ -270,19 +255,18 @@ class PodQueue(Moves):
 
     def next_ready_at(self) -> float | None:
         """When the next backoff ends; None when nothing backs off."""
-        while self._backoff:
-            at, version, name = self._backoff[0]
+        while self.backing_off:
+            at, version, name = self.backing_off[0]
             unit = self._named(name)
             if unit is not None and unit.version == version and unit.place is Place.BACKOFF:
                 return at
-            heapq.heappop(self._backoff)
+            heapq.heappop(self.backing_off)
         return None
 
     def has_active(self) -> bool:
         """Whether ``pop`` would give anything."""
         if self.turns is not None:
-            found = self.turns.front() is not None or self.turns.tree.more
-            return found or self._top(self._eager, Place.BACKOFF) is not None
+            return self.turns.front() is not None or self.turns.tree.more
         if self._active and self._top(self._active, Place.ACTIVE) is not None:
             return True
         return bool(self._eager) and self._top(self._eager, Place.BACKOFF) is not None
@@ -295,17 +279,24 @@ class PodQueue(Moves):
 
     def join(self, key: str, uids: Iterable[str], priority: int, now: float, event: ClusterEvent) -> None:
         """These pods move with the others of their group from now on; that they came may help it: it is tried again,
-        once its backoff is over, theirs included. Pods in flight, and groups in flight, are left alone."""
+        once its backoff is over, theirs included. A group that a quota holds back stays so, until its queue has room
+        for it with them. Pods in flight, and groups in flight, are left alone."""
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = QueuedGroup(key, priority)
         if group.place is Place.IN_FLIGHT:
             return
+        held = group.place is Place.GATED and bool(group.members)
         before = group.priority, group.arrival, group.ready_at
         group.priority = priority
-        joining = [self.entries[uid] for uid in uids if uid in self.entries]
+        joining = [
+            entry for uid in uids
+            if (entry := self.entries.get(uid)) is not None and entry.place is not Place.IN_FLIGHT
+        ]  # fmt: skip
         for entry in joining:
-            if entry.place is not Place.IN_FLIGHT and entry.group is None:
+            if entry.group is None:
+                if self.turns is not None:
+                    self.turns.remove(entry.pod.uid)  # it stood in the tree for itself
                 entry.group = group
                 entry.version += 1
                 group.arrival = min(group.arrival or entry.arrival, entry.arrival)
@@ -315,16 +306,34 @@ class PodQueue(Moves):
         place = Place.BACKOFF if group.ready_at > now else Place.ACTIVE
         if not group.members:
             del self.groups[key]
+        elif held and self.turns is not None:
+            self._move_all(key, joining, Place.GATED, now, OwnEvent.GATED)
+            for entry in joining:
+                entry.held = True
+            self.turns.update(group)
         elif group.place is not place or before != (group.priority, group.arrival, group.ready_at):
             self._bring(group, place, now, event)
         else:
-            self._move_all(joining, place, now, event)
+            self._move_all(key, joining, place, now, event)
+
+    def change_queue(self, key: str, uids: Iterable[str], now: float) -> None:
+        """The pod group names another queue than before: its members, these among them that move alone, wait for
+        their turn there from now on."""
+        group = self.groups.get(key)
+        if group is not None and group.place is not Place.IN_FLIGHT:
+            self._bring(group, Place.ACTIVE, now, OwnEvent.CHANGED)
+        for uid in uids:
+            entry = self.entries.get(uid)
+            if entry is None or entry.group is not None or entry.place is Place.IN_FLIGHT:
+                continue
+            if entry.held or entry.place is not Place.GATED:
+                self._wake(entry, now, OwnEvent.CHANGED)
 
     def disband(self, key: str, now: float, event: ClusterEvent) -> None:
         """The members move alone from now on, from where they are; parked ones are tried."""
         group = self.groups.pop(key, None)
         if self.turns is not None:
-            self.turns.remove(key)
+            self.turns.forget(key)
             self.turns.unpark(key)
         for entry in group.members.values() if group is not None else ():
             entry.group = None
@@ -336,7 +345,7 @@ class PodQueue(Moves):
             elif entry.held:
                 self._wake(entry, now, event)
             elif entry.place is Place.BACKOFF:
-                heapq.heappush(self._backoff, (entry.ready_at, entry.version, entry.pod.uid))
+                heapq.heappush(self.backing_off, (entry.ready_at, entry.version, entry.pod.uid))
 
     def gate(self, uid: str, now: float) -> None:
         """The pod's group cannot be tried any more, or not with it; one in flight is left alone."""

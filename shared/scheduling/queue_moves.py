@@ -1,14 +1,15 @@
 """How pending pods, and groups of them, move between the places of the scheduling queue: heaps, counts and stories.
 
-``queue.py`` says what may be asked of the queue. Every move of a pod goes through ``_move``, which refuses what
-``places.py`` does not allow. A heap's item is good while its unit still is in that place at that version.
+``queue.py`` says what may be asked of the queue. Every move of a pod goes through ``_move``, of the members of a group
+through ``_move_alike``: both refuse what ``places.py`` does not allow. A heap's item is good while its unit still is in
+that place at that version.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shared.backoff import backoff_s
@@ -19,6 +20,8 @@ from shared.scheduling.queue_entries import Entry, QueuedGroup
 from shared.scheduling.queues import nodes
 from shared.scheduling.queues.turns import Turns
 from shared.scheduling.story import Story
+
+MOVED = "{} -> {} ({}), {} members of its group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class Moves:
     """A pod that names a queue was seen."""
     _active: list[tuple[int, int, int, str]] = field(default_factory=list)
     _eager: list[tuple[int, int, int, str]] = field(default_factory=list)
-    _backoff: list[tuple[float, int, str]] = field(default_factory=list)
+    backing_off: list[tuple[float, int, str]] = field(default_factory=list)
+    """When a backoff ends, first first; what is not there any more included."""
     _parked_at: dict[str, float] = field(default_factory=dict)
     _count: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(Place, 0))
     _arrivals: int = 0
@@ -80,21 +84,26 @@ class Moves:
     def _wake(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         """Something may have helped a pod that is not in flight, and those it moves with."""
         group = entry.group
-        changed = event is OwnEvent.CHANGED
         eager = isinstance(event, ClusterEvent) and entry.place is Place.UNSCHEDULABLE
+        at_once = event is OwnEvent.CHANGED or (eager and self._in_turn())
         if group is not None:
-            backing = group.ready_at > now and not changed
+            backing = group.ready_at > now and not at_once
             self._bring(group, Place.BACKOFF if backing else Place.ACTIVE, now, event)
             if backing and eager:
                 heapq.heappush(self._eager, (-group.priority, group.arrival, group.version, group.key))
             return
         entry.able_since = now
-        if entry.ready_at > now and not changed:
+        if entry.ready_at > now and not at_once:
             self._back_off(entry, now, event)
             if eager:
                 heapq.heappush(self._eager, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
         else:
             self._activate(entry, now, event)
+
+    def _in_turn(self) -> bool:
+        """Whether a unit that is roused joins the others whatever its backoff: queues say by their shares, and not by
+        who failed last, who has the room."""
+        return self.turns is not None
 
     def _bring(self, group: QueuedGroup, place: Place, now: float, cause: OwnEvent | ClusterEvent) -> None:
         """A group, with all its members, to where units wait to be taken."""
@@ -102,10 +111,10 @@ class Moves:
         if place is Place.ACTIVE:
             self._line_up(group)
         else:
-            heapq.heappush(self._backoff, (group.ready_at, group.version, group.key))
+            heapq.heappush(self.backing_off, (group.ready_at, group.version, group.key))
 
     def _move_group(self, group: QueuedGroup, place: Place, now: float, cause: Cause) -> None:
-        self._move_all(group.members.values(), place, now, cause)
+        self._move_all(group.key, group.members.values(), place, now, cause)
         if self.turns is not None and cause is not OwnEvent.QUOTA:
             self.turns.remove(group.key)
             self.turns.unpark(group.key)
@@ -115,17 +124,37 @@ class Moves:
         group.place, group.since, group.version = place, now, self._versions
         group.leads.clear()
 
-    def _move_all(self, entries: Iterable[Entry], place: Place, now: float, cause: Cause) -> None:
-        """Members to where their group is, or goes; one that comes from elsewhere than the others has joined them."""
+    def _move_all(self, key: str, entries: Iterable[Entry], place: Place, now: float, cause: Cause) -> None:
+        """Members of group ``key`` to where it is, or goes; one that comes from elsewhere has joined them."""
         helped = cause is OwnEvent.CHANGED or isinstance(cause, ClusterEvent)
+        coming: dict[Place, list[Entry]] = {}
         for entry in entries:
             if entry.place is not place:
-                own = cause if (cause, entry.place, place) in LEGAL else OwnEvent.JOINED
-                self._move(entry, place, now, own)
-                if own is not None:
-                    self.incoming[place, own] += 1
+                coming.setdefault(entry.place, []).append(entry)
             if helped:
                 entry.able_since = now
+        for start, alike in coming.items():
+            own = cause if (cause, start, place) in LEGAL else OwnEvent.JOINED
+            self._move_alike(key, alike, start, place, now, own)
+            if own is not None:
+                self.incoming[place, own] += len(alike)
+
+    def _move_alike(
+        self, key: str, entries: Sequence[Entry], start: Place, place: Place, now: float, cause: Cause
+    ) -> None:
+        """As ``_move``, of members that are all in one place: one line of their group's story tells of all."""
+        if (cause, start, place) not in LEGAL:
+            raise self._illegal(entries[0], place, cause)
+        self.story.add(key, MOVED, start, place, "taken" if cause is None else cause, len(entries))
+        turns, held, parked = self.turns, cause is OwnEvent.QUOTA, start is Place.UNSCHEDULABLE
+        for entry in entries:
+            if parked:
+                self._unpark(entry)
+            if turns is not None:
+                self._turn(turns, entry, place, now, cause)
+            entry.place, entry.since, entry.version, entry.held = place, now, entry.version + 1, held
+        self._count[start] -= len(entries)
+        self._count[place] += len(entries)
 
     def _failed(self, group: QueuedGroup, now: float) -> None:
         group.attempts += 1
@@ -142,6 +171,7 @@ class Moves:
         if self.turns is not None:
             self.turns.remove(group.key)
             if not group.members:
+                self.turns.forget(group.key)
                 self.turns.unpark(group.key)
             if group.members and group.place in (Place.ACTIVE, Place.GATED):  # what a quota gates stays in the tree
                 self.turns.add(group)
@@ -159,8 +189,7 @@ class Moves:
     def _move(self, entry: Entry, place: Place, now: float, cause: Cause) -> None:
         uid, story = entry.pod.uid, self.story
         if (cause, entry.place, place) not in LEGAL:
-            why = "taken" if cause is None else cause.value
-            raise InvalidTransition(uid, entry.place.value, place.value, why, story.lines(uid))
+            raise self._illegal(entry, place, cause)
         if cause is None:
             story.add(uid, "{} -> {} (taken)", entry.place, place)
         else:
@@ -173,6 +202,10 @@ class Moves:
         self._count[place] += 1
         entry.place, entry.since, entry.version = place, now, entry.version + 1
         entry.held = cause is OwnEvent.QUOTA
+
+    def _illegal(self, entry: Entry, place: Place, cause: Cause) -> InvalidTransition:
+        why, pod = "taken" if cause is None else cause.value, entry.pod
+        return InvalidTransition(pod.uid, entry.place.value, place.value, why, self.story.lines(pod.uid, pod.group))
 
     @staticmethod
     def _turn(turns: Turns, entry: Entry, place: Place, now: float, cause: Cause) -> None:
@@ -214,7 +247,7 @@ class Moves:
     def _back_off(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         self._move(entry, Place.BACKOFF, now, event)
         self.incoming[Place.BACKOFF, event] += 1
-        heapq.heappush(self._backoff, (entry.ready_at, entry.version, entry.pod.uid))
+        heapq.heappush(self.backing_off, (entry.ready_at, entry.version, entry.pod.uid))
 
     def _park(self, entry: Entry, plugins: frozenset[str], now: float, event: OwnEvent) -> None:
         uid = entry.pod.uid
@@ -253,7 +286,7 @@ class Moves:
         for place, count in self._count.items():
             if counted[place] != count:
                 yield f"queue-count: {count} pods are counted as {place.value}, {counted[place]} are there"
-        active, backoff = {item[2:] for item in self._active}, {item[1:] for item in self._backoff}
+        active, backoff = {item[2:] for item in self._active}, {item[1:] for item in self.backing_off}
         if (turns := self.turns) is not None:
             standing = [unit for name in (*turns.tree.units, *turns.tree.reserved) if (unit := self._named(name))]
             active = {(unit.version, unit.pod.uid if isinstance(unit, Entry) else unit.key) for unit in standing}

@@ -37,13 +37,16 @@ class Story:
         """One line about a pod; ``text`` is a format string for ``facts``, used when somebody reads it."""
         self._lines.append((self.now, uid, text, facts))
 
-    def of(self, uid: str) -> list[tuple[float, str]]:
-        """(seconds of the core's clock, text) of every line about the pod that is still kept, oldest first."""
-        return [(at, text.format(*map(_shown, facts))) for at, of, text, facts in self._lines if of == uid]
+    def of(self, uid: str, group: str = "") -> list[tuple[float, str]]:
+        """(seconds of the core's clock, text) of every line about the pod that is still kept, oldest first.
 
-    def lines(self, uid: str) -> list[str]:
+        ``group``: the key of the one it belongs to, under which stands what happened to all members at once."""
+        told = {uid, group}
+        return [(at, text.format(*map(_shown, facts))) for at, of, text, facts in self._lines if of in told]
+
+    def lines(self, uid: str, group: str = "") -> list[str]:
         """The same as text, for people; times in seconds of the core's clock."""
-        return [f"{at:.3f} s  {text}" for at, text in self.of(uid)]
+        return [f"{at:.3f} s  {text}" for at, text in self.of(uid, group)]
 
     def told(self, problems: Sequence[str]) -> list[str]:
         """The problems, each pod that they name followed by its lines."""

@@ -241,9 +241,23 @@ class Placement(Struct, frozen=True, array_like=True, gc=False):
     waited_us: Count = 0
 
 
+class EvictionReason(IntEnum):
+    """Why a pod is to leave."""
+
+    PREEMPTION = 0
+    """A pod of higher priority needs the room."""
+    RECLAIM = 1
+    """Its queue borrowed what another takes back."""
+    OVER_LIMIT = 2
+    """Its queue uses more than its limits, which were lowered."""
+    BROKEN_GANG = 3
+    """Its pod group runs fewer members than its minimum, and asks for it."""
+
+
 class Eviction(Struct, frozen=True, array_like=True, gc=False):
-    """A victim: it is to leave ``node`` for the pod with uid ``preemptor``. ``force``: delete it where its disruption
-    budget forbids an eviction, since no choice without that violation was left."""
+    """A victim: it is to leave ``node`` for the sake of ``preemptor``: a pod's uid, the key of a broken gang, or nobody
+    (""). ``force``: delete it where its disruption budget forbids an eviction, since no choice without that violation
+    was left."""
 
     uid: Text
     namespace: Text
@@ -251,6 +265,7 @@ class Eviction(Struct, frozen=True, array_like=True, gc=False):
     preemptor: Text
     node: Text
     force: bool = False
+    reason: Annotated[int, Meta(ge=0, le=15)] = 0
 
 
 class Gang(Struct, frozen=True, array_like=True, gc=False):
@@ -285,8 +300,8 @@ class Outcome(IntEnum):
     BOUND = 0
     """The API server has it on ``node``."""
     CONFLICT = 1
-    """Given back to be tried again: no candidate fits (``reason``: why the first does not), or its Binding did not
-    succeed. Nothing is bound."""
+    """Given back to be tried again: no candidate fits (``node``: the first, ``reason``: why it does not), its Binding
+    did not succeed, or (no ``node``) its gang is given back. Nothing is bound."""
     GONE = 2
     """The pod was deleted or recreated. Nothing is bound."""
     ELSEWHERE = 3

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import pytest
 
+from shared.adapters.http.dialing import watched_socket
 from shared.adapters.kube.api import KubeClient
-from shared.adapters.kube.transport import watched_socket
 from shared.errors import ConfigError, KubeRejected, KubeUnknown
 from shared.kube.resources import NODES, PODS
 from shared.ports import BindRequest

@@ -71,6 +71,8 @@ class Figures:
                     **self.page([self.queued(number) for number in range(self.waiting)], query),
                     "counts": self.places(),
                 }
+            case ["units", namespace, name, "explain"]:
+                return admin_units.explained(namespace, name, self.names, self.text)
             case ["units", namespace, name]:
                 return admin_units.whole(namespace, name, self.names, self.text)
             case ["queues", name]:

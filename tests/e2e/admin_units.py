@@ -66,6 +66,30 @@ def whole(namespace: str, name: str, nodes: list[str], text: str) -> Json:
     }  # fmt: skip
 
 
+def explained(namespace: str, name: str, nodes: list[str], text: str) -> Json:
+    """What an attempt at it would give: two members fail alike."""
+    failed = {
+        "pods": [f"{namespace}/{name}-{n}{text}" for n in range(2)], "count": 2, "plugins": ["NodeResourcesFit"],
+        "why": f"0/120 nodes are available: 120 Insufficient nvidia.com/gpu{text}",
+        "nearest": [{"node": nodes[0], "lacks": {"nvidia.com/gpu": "2"}}],
+        "change": f"free 2 nvidia.com/gpu on {nodes[0]}{text}",
+    }  # fmt: skip
+    now = {
+        "group": name, "gang": True, "min_count": 6, "bound": 2, "pending": 6, "placed": 4, "lacking": 2,
+        "reached": False, "reordered": False, "topology": f"rack{text}", "domain": "",
+        "summary": "4 of 6 waiting members fit together, 2 run: 6 are needed, so none is placed",
+        "change": f"for each of 2 member(s) more: {failed['change']}", "failed": [failed],
+        "domains": [{"value": f"r7{text}", "members": 4}, {"value": "r8", "members": 1}],
+        "preemption": {"helps": True, "summary": f"evict web/old{text}", "victims": [f"web/old{text}"], "count": 1,
+                       "violations": 1, "broken": [f"batch/poor{text}"]},
+    }  # fmt: skip
+    return {
+        "unit": f"{namespace}/{name}", "phase": "waiting", "summary": now["summary"], "reason": "NodeResourcesFit",
+        "message": text, "queue": f"vision{text}", "blocked": f"queue research: cpu 48 of maximum 48 is used{text}",
+        "now": now,
+    }  # fmt: skip
+
+
 def queues(text: str) -> list[Json]:
     """A tree of four, one of them broken."""
     return [

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd, needs_chromium]
 TOKEN = "operator-token-for-the-browser"
 NODES = 12
 WINDOW_PODS = 8
+GROUPS = "scheduling.k8s.io/v1alpha2"
 
 
 def flags(folder: Path) -> dict[str, list[str]]:
@@ -60,6 +61,21 @@ async def pods_are_shown_and_explained(mesh: Mesh, tab: Any) -> None:
     drawer = page.get_by_role("dialog", name="default/huge-0")
     await expect(drawer).to_contain_text("Insufficient cpu")
     await expect(drawer).to_contain_text("Would help:")
+    await page.keyboard.press("Escape")
+
+
+async def a_group_that_waits_is_explained(mesh: Mesh, tab: Any) -> None:
+    page, group = tab.page, {"podGroupName": "train"}
+    policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    body = {"apiVersion": GROUPS, "kind": "PodGroup", "metadata": {"name": "train"}, "spec": policy}
+    await mesh.create(f"/apis/{GROUPS}/namespaces/default/podgroups", body)
+    for number in range(2):
+        await mesh.add_pod(f"train-{number}", cpu="512", schedulingGroup=group)
+    await tab.goto("#/queues")
+    await page.get_by_role("table", name="Units").get_by_role("link", name="default/train").click()
+    tried = page.get_by_role("dialog", name="default/train").get_by_role("region", name="Tried now")
+    for told in ("2 members without a node", "Insufficient cpu", "Would help the group"):
+        await expect(tried).to_contain_text(told)
     await page.keyboard.press("Escape")
 
 
@@ -113,6 +129,7 @@ async def test_an_operator_explains_pauses_drains_switches_a_policy_and_watches_
         ):
             await expect(tab.page.locator("#leading")).to_contain_text(f"{leader} leads")
             await pods_are_shown_and_explained(mesh, tab)
+            await a_group_that_waits_is_explained(mesh, tab)
             await scheduling_is_paused_and_a_node_drained(mesh, tab)
             await a_policy_is_compared_and_withdrawn(mesh, tab)
             await expect(lost.page.locator("#link-words")).to_have_text("Live")

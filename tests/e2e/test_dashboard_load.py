@@ -168,6 +168,12 @@ async def test_queues_are_a_tree_with_quotas_and_units_are_found_by_phase_and_qu
         drawer = tab.page.locator("dialog.drawer")
         await expect(drawer).to_contain_text("0 of 8 members on nodes, at least 6 or none")
         await expect(drawer.get_by_role("table", name="Asked to leave for it")).to_contain_text("web/old")
+        tried = drawer.get_by_role("region", name="Tried now")
+        for told in (
+            "4 of 6 waiting members fit together", "queue research: cpu 48", "2 members without a node",
+            "node-0000 lacks 2 nvidia.com/gpu", "each rack takes: r7 4, r8 1", "breaks the gang batch/poor",
+        ):  # fmt: skip
+            await expect(tried).to_contain_text(told)
         await drawer.get_by_role("link", name="vision").first.click()
         await expect(drawer.get_by_role("table", name="Units in turn").locator("tbody tr")).to_have_count(6)
 

@@ -34,6 +34,7 @@ async def show(tab: Tab, route: str) -> None:
     await tab.goto(route)
     if route in DRAWERS:
         await expect(tab.page.locator("dialog.drawer .pairs")).not_to_have_count(0)
+        await expect(tab.page.locator("dialog.drawer [role=status]")).to_have_count(0)
     else:
         await expect(tab.page.locator("main td, main .pairs").first).to_be_attached()
     if route == "#/":

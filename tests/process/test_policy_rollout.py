@@ -174,7 +174,8 @@ async def test_a_candidate_stays_at_its_step_through_a_failover_until_it_is_prom
             assert [one.number for one in later[: len(seen)]] == [one.number for one in seen]
             stored = await read_pointer(mesh.store, KEYS)
             assert stored.pointer is not None
-            assert (stored.pointer.candidate, stored.pointer.stage, stored.pointer.active) == (again, "shadow", good)
+            assert (stored.pointer.candidate, stored.pointer.reason) == (again, "test")
+            assert (stored.pointer.stage, stored.pointer.active) == ("shadow", good)
             pointer = await promote(mesh.store, KEYS, "marl-dqn", to=None, percent=None, by="olga")
             assert (pointer.stage, pointer.percent, pointer.by) == ("canary", 1, "olga")
             pointer = await promote(mesh.store, KEYS, "marl-dqn@2", to=Stage.ACTIVE, percent=None, by="olga")

@@ -1,6 +1,6 @@
 """The gangs of a scenario judged live, from watches: half a gang is reported when it happens, not when all is over.
 
-Fed by ``World`` with every event of pods and pod groups. It goes by the audit's judge of units, which shares no code
+Fed by ``World`` with every event that it sees. It goes by the audit's judge of units, which shares no code
 with the scheduler. Streams of two kinds have no order between them, so only what needs none is judged here: that no
 gang stays in part. The rest is judged by the whole history, at the end.
 """
@@ -8,6 +8,7 @@ gang stays in part. The rest is judged by the whole history, at the end.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,7 +24,7 @@ class GroupWatch:
     def __init__(self, scheduler_name: str = "conclave") -> None:
         self.violations: list[str] = []
         self._units = Units({}, self._note, scheduler_name)
-        self._known: dict[str, dict[str, Json]] = {"Pod": {}, "PodGroup": {}}
+        self._known: defaultdict[str, dict[str, Json]] = defaultdict(dict)
 
     def _note(self, text: str) -> None:
         if text.startswith("partial:"):

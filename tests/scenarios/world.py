@@ -5,7 +5,7 @@
         await cluster.add_pod("p0", cpu="1")
         await cluster.until(lambda c: c.bound("p0"), within_s=5)
 
-Watches keep ``pods`` and ``groups`` current and wake ``until``; only ``fault_met`` polls. Gangs are judged live.
+Watches keep pods, groups and queues current and wake ``until``; only ``fault_met`` polls. Gangs are judged live.
 Leaving the block ends every process and then holds the API server's whole history against ``invariants.ALWAYS``. It
 refuses to ask the mesh about itself.
 """
@@ -24,7 +24,7 @@ from typing import Any
 import aiohttp
 
 from shared.audit.log import Entry, read_entries
-from tests.process.mesh import Mesh
+from tests.process.mesh import ROOT, Mesh
 from tests.scenarios.group_watch import GroupWatch
 from tests.scenarios.invariants import ALWAYS, Checker, node_of, scheduled_condition
 
@@ -35,6 +35,7 @@ FULL = os.environ.get("SCENARIO_LENGTH") == "full"
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
+QUEUES, QUEUES_KIND = "/apis/conclave.io/v1alpha1/queues", ROOT / "k8s" / "base" / "queues-crd.yaml"
 
 
 def length(*, short: float, full: float) -> float:
@@ -43,13 +44,14 @@ def length(*, short: float, full: float) -> float:
 
 
 class World:
-    """The cluster as its API shows it. ``pods``, ``groups``: by name, as the watch last showed them. ``groups_api``:
-    the path under which Kubernetes' own pod groups are served."""
+    """The cluster as its API shows it. ``pods``, ``groups``, ``queues``: by name, as the watch last showed them.
+    ``groups_api``: the path under which Kubernetes' own pod groups are served."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
         self.pods: dict[str, Json] = {}
         self.groups: dict[str, Json] = {}
+        self.queues: dict[str, Json] = {}
         self.groups_api = ""
         self.history: list[Entry] = []
         self.watch = GroupWatch()
@@ -181,8 +183,8 @@ class World:
         raise AssertionError(f"it happened: {what}")
 
     async def follow(self, listed: asyncio.Event, kind: str = "Pod", path: str = "/api/v1/pods") -> None:
-        """Keep ``pods``, or ``groups``, current; eternal. A cut watch lists again."""
-        shown = self.pods if kind == "Pod" else self.groups
+        """Keep ``pods``, ``groups`` or ``queues`` current; eternal. A cut watch lists again."""
+        shown = {"Pod": self.pods, "PodGroup": self.groups, "Queue": self.queues}[kind]
         while True:
             page = await self.call("GET", path)
             async with self._changed:
@@ -244,6 +246,8 @@ async def world(folder: Path, *, but: Sequence[Checker] = (), **mesh: Any) -> As
         follow = {"Pod": "/api/v1/pods"}
         if cluster.groups_api:
             follow["PodGroup"] = f"{cluster.groups_api}/podgroups"
+        if QUEUES_KIND in mesh.get("kinds", ()):
+            follow["Queue"] = QUEUES
         listed = {kind: asyncio.Event() for kind in follow}
         following = [asyncio.create_task(cluster.follow(listed[kind], kind, path)) for kind, path in follow.items()]
         try:

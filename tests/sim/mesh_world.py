@@ -95,8 +95,8 @@ class MeshWorld(World):
     def elect(self) -> Coordinator:
         """A new coordinator leads: it lists everything."""
         term = self.lead_coordinator()
-        core = Core(term=term, scheduler_name="conclave", policy="kube-default", rng=Random(term),
-                    settings=CoordinatorSettings(validate=self.settings.validate))  # fmt: skip
+        settings = CoordinatorSettings(validate=self.settings.validate, units_per_turn=self.settings.units_per_turn)
+        core = Core(term=term, scheduler_name="conclave", policy="kube-default", rng=Random(term), settings=settings)
         self.coordinator = coordinator = Coordinator(core)
         self.look(coordinator)
         stored = {KEYS.intent(key): kv.intent for key, kv in self.stored().items()}

@@ -7,6 +7,7 @@ faults end, a gang that waits is one that no placement of its members would let 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -87,7 +88,9 @@ class GangWalk(Walk):
 
 
 def walk(seed: int, steps: int = STEPS) -> GangWalk:
-    walked = GangWalk(seed, CoreSettings(validate=True, max_value_pods=2 if seed % 2 else 512))
+    in_parts = 2 if seed % 3 else 500
+    settings = CoreSettings(validate=True, max_value_pods=2 if seed % 2 else 512, units_per_turn=in_parts)
+    walked = GangWalk(seed, settings)
     for _ in range(steps):
         walked.step()
         if problems := [*check_all(walked.world, broken=True), *walked.world.disobeyed]:
@@ -127,10 +130,10 @@ def first_problem() -> str:
 def test_ablation_without_the_minimum_half_a_gang_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     lacking, taken = PodGroups.lacking, Placer._take_together
 
-    def without(self: Placer, *arguments: object) -> None:
+    def without(self: Placer, *arguments: object) -> Iterator[int]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(PodGroups, "lacking", lambda groups, key: min(1, lacking(groups, key)))
-            taken(self, *arguments)  # type: ignore[arg-type]
+            yield from taken(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Placer, "_take_together", without)
     assert "I5" in first_problem()

@@ -12,6 +12,7 @@ to do. It refuses to trust a plan, an agent, or memory of another term.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from itertools import repeat
 
@@ -41,7 +42,7 @@ from services.binder.core.instructions import Instruction, Refuse
 from services.binder.core.lookups import LookUps
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
-from services.binder.core.state import CoreSettings, State, Stats, newer
+from services.binder.core.state import Arrival, CoreSettings, State, Stats, newer
 from services.binder.core.takeover import Takeover
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
@@ -54,6 +55,9 @@ from shared.scheduling.state.object_changes import drop_object, put_object
 from shared.wire.keys import Keys
 from shared.wire.messages import Outcome, Placement
 from shared.wire.records import gang_part
+
+EVENTS_PER_TURN = 1000
+"""Events that the shell hands over at once: more (a first list, a watch that was cut) take several turns."""
 
 
 class BinderCore:
@@ -87,22 +91,27 @@ class BinderCore:
         return self.state.stats
 
     @property
-    def wake_at(self) -> float | None:
-        """When something is due that no event will announce; None: nothing."""
-        times = [
-            self.plans.wake_at(),
-            self.takeover.wake_at(),
-            self.committer.wake_at(),
-            self.reconciler.wake_at(),
-            self.lookups.again_at,
-            min(self.state.paused.values(), default=None),
-        ]
-        return min((at for at in times if at is not None), default=None)
+    def wake_at(self) -> float:
+        """When something is due that no event will announce."""
+        agenda, paused = self.state.agenda, self.state.paused
+        times = [agenda.plans, agenda.sweeps]
+        if self.state.arriving or self.state.unfinished:
+            times.append(self.state.now)
+        if paused:
+            times.append(min(paused.values()))
+        if (at := self.committer.wake_at()) is not None:
+            times.append(at)
+        if self.lookups.again_at is not None:
+            times.append(self.lookups.again_at)
+        if not self.takeover.accepting and (at := self.takeover.wake_at()) is not None:
+            times.append(at)
+        return min(times)
 
     @property
     def busy(self) -> bool:
         """Whether a unit is on its way, or a finished intent still in etcd."""
-        return bool(self.state.in_flight or self.committer.backlog or self.committer.sent is not None)
+        state, committer = self.state, self.committer
+        return bool(state.in_flight or state.arriving or committer.backlog or committer.sent is not None)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event; what is to be done now."""
@@ -115,8 +124,12 @@ class BinderCore:
         for event in events:
             state.cause = type(event)
             self._take(event)
+        if state.arriving:
+            state.cause = PlanReceived
+            self._take_up()
         state.cause = Tick
         self._advance()
+        state.left = state.settings.units_per_turn
         if state.settings.validate and (problems := self.validate()):
             raise InvalidState(state.story.told(problems))
         out, state.out = state.out, []
@@ -146,8 +159,11 @@ class BinderCore:
             case PodDeleted():
                 self._pod_gone(event.uid)
             case NodeUpserted():
+                table = self.state.cache.table
+                known = table.clock
                 self.state.cache.upsert_node(event.node)
-                self.cycle.recall(event.node.name)
+                if table.clock != known:
+                    self.cycle.recall(event.node.name)
             case ObjectChanged():
                 if event.item is None:
                     drop_object(self.state.cluster, event.kind, event.key)
@@ -191,27 +207,33 @@ class BinderCore:
 
     def _advance(self) -> None:
         """Do whatever the event made possible, or the time made due."""
+        agenda, now, line = self.state.agenda, self.state.now, self.cycle.line
         taking_over = not self.takeover.accepting
         if taking_over and (due := self.takeover.due()) is not None:
             self.inheritance.take(due)
         if self.state.paused:
             self.cycle.wake()
+        if self.state.unfinished:
+            self.gangs.go_on()
         if self.state.touched:
             self.gangs.step()
         if taking_over:
             self.takeover.step()
-        self.plans.step()
-        self.reconciler.step()
+        if agenda.plans <= now:
+            self.plans.step()
+        if agenda.sweeps <= now:
+            self.reconciler.step()
         if self.lookups.again_at is not None:
             self.lookups.step()
         if self.evictions.waiting:
             self.evictions.step()
         if not self.lookups.stopped:
-            self.cycle.bind()
+            if line.pods or line.gangs:
+                self.cycle.bind()
             while self.state.touched:  # what became of members may let others go, or end them all
                 self.gangs.step()
                 self.cycle.bind()
-            commit = self.committer.next_commit(self.state.now)
+            commit = self.committer.next_commit(now) if self.committer.sent is None else None
             if commit is not None:
                 self.state.stats.transactions += 1
                 self.state.stats.transaction_ops += len(commit.ops)
@@ -267,26 +289,35 @@ class BinderCore:
         if plan.gangs and (wrong := self.gangs.malformed(plan)):
             state.emit(Refuse(event.request, "wire_invalid", wrong, 400))
             return
-        if len(state.in_flight) + len(plan.placements) > state.settings.max_units:
+        if len(state.in_flight) + len(state.arriving) + len(plan.placements) > state.settings.max_units:
             state.emit(Refuse(event.request, "overloaded", "too many units are on their way", 429, 1.0))
             return
         opened = self.plans.open(event.request, plan)
         if opened is None:
             return
-        for placement, gang in self.gangs.open(plan) if plan.gangs else zip(plan.placements, repeat("")):
-            self._place(plan.term, plan.plan_id, placement, gang)
+        arriving = self.gangs.open(plan) if plan.gangs else zip(plan.placements, repeat(""))
+        state.arriving.extend(Arrival(plan.term, plan.plan_id, placement, gang) for placement, gang in arriving)
+        self._take_up()
         if plan.evictions:
             self.evictions.add((plan.term, plan.plan_id), plan.evictions)
 
+    def _take_up(self) -> None:
+        """Placements in order, as many as a turn takes up."""
+        state = self.state
+        while state.arriving and state.left > 0:
+            state.left -= 1
+            self._place(*state.arriving.popleft())
+
     def _new_coordinator(self, term: int) -> None:
         self.coordinator_term = term
+        self.state.arriving = deque(arrival for arrival in self.state.arriving if arrival.term >= term)
         self.lookups.drop_older(term)
         self.evictions.drop_older(term)
 
     def _place(self, term: int, plan_id: int, placement: Placement, gang_key: str) -> None:
         state, uid = self.state, placement.uid
         account = state.cache.accounts.get(uid)
-        binding, gang = state.in_flight.get(uid), state.gangs.get(gang_key)
+        binding, gang = state.in_flight.get(uid), self.gangs.arrived(gang_key, plan_id) if gang_key else None
         if binding is None and account is not None:
             outcome = Outcome.BOUND if account.node_name == placement.node else Outcome.ELSEWHERE
             self.plans.settle(uid, outcome, node=account.node_name)
@@ -298,8 +329,9 @@ class BinderCore:
         if (ended := self.plans.ends.get((term, placement.unit))) is not None:
             self.plans.settle(uid, ended[0], node=ended[1], reason=ended[2])
             return
-        if gang is not None and not gang.gathering:
-            self.plans.settle(uid, Outcome.CONFLICT, reason="its gang is on its way without it")
+        if gang_key and (gang is None or not gang.gathering):
+            why = "its gang was given back" if gang is None or gang.over else "its gang is on its way without it"
+            self.plans.settle(uid, Outcome.CONFLICT, reason=why)
             return
         binding = state.in_flight[uid] = InFlightBinding(
             uid=uid,

@@ -60,10 +60,10 @@ _UNCLEAR = frozenset({Stage.BINDING, Stage.READING, Stage.MARKING})
 class InFlightGang:
     """One gang on its way. ``min_count``: so many members are to be bound, ``bound`` counts those that are.
 
-    ``members``: those not settled yet, by uid, in order of preference. ``leaving``: how many of them are being given
-    up. ``probe``: whose Binding was sent last. ``parts``: what its intent in etcd names, value
-    by value (the first is the head's). ``unwritten``: unit keys of values that wait for their first transaction;
-    ``changed``: indexes of parts that etcd does not show as they are.
+    ``members``: those not settled yet, by uid, in order of preference; ``coming``: how many placements of its plan are
+    not taken up yet. ``leaving``: how many members are being given up. ``probe``: whose Binding was sent last.
+    ``parts``: what its intent in etcd names, value by value (the first is the head's). ``unwritten``: unit keys of
+    values that wait for their first transaction; ``changed``: indexes of parts that etcd does not show as they are.
     """
 
     key: str
@@ -77,6 +77,9 @@ class InFlightGang:
     stage: GangStage = GangStage.GATHERING
     bound: int = 0
     leaving: int = 0
+    coming: int = 0
+    over: str = ""
+    """Why all of its members are given back; "": they are not."""
     probe: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
@@ -87,12 +90,17 @@ class InFlightGang:
     @property
     def gathering(self) -> bool:
         """Whether members may still join: all come with one plan."""
-        return self.stage is GangStage.GATHERING and not self.parts
+        return self.stage is GangStage.GATHERING and not self.parts and not self.over
 
     @property
     def short(self) -> bool:
         """Whether the minimum cannot be met any more."""
-        return self.bound + len(self.members) - self.leaving < self.min_count
+        return self.able < self.min_count
+
+    @property
+    def able(self) -> int:
+        """Members that are bound, may still be, or are not judged yet."""
+        return self.bound + len(self.members) + self.coming - self.leaving
 
     def at_once(self, most: int) -> int:
         """How many of its Bindings may be in flight, of ``most``.
@@ -118,13 +126,12 @@ class InFlightGang:
 
     def told(self) -> str:
         """Why it cannot go, for people."""
-        able = self.bound + len(self.members) - self.leaving
         reasons = list(self.reasons.values())
         if len(self.failed) > len(reasons):
             reasons.append(f"{len(self.failed) - len(reasons)} more")
         why = f": {'; '.join(reasons)}" if reasons else ""
         title = self.group.partition(":")[2] or self.group
-        return f"pod group {title} needs {self.min_count} members at once, {able} can go{why}"
+        return f"pod group {title} needs {self.min_count} members at once, {self.able} can go{why}"
 
     def unclear(self) -> Iterator[InFlightBinding]:
         """Members that may be bound, or about to be, without our knowing."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from services.binder.core.instructions import Answer, Refuse
-from services.binder.core.state import State
+from services.binder.core.state import NEVER, State
 from shared.wire.messages import (
     VERSION,
     EvictionOutcome,
@@ -37,19 +37,16 @@ PlanKey = tuple[int, int]
 
 @dataclass(slots=True)
 class OpenPlan:
-    """A plan without an answer. ``results`` by unit; ``waiting``: uid to placement."""
+    """A plan without an answer. ``key``: the coordinator's term and the plan's number in it; ``results`` by unit;
+    ``waiting``: uid to placement."""
 
+    key: PlanKey
     plan: Plan
     arrived: float
     requests: list[int]
     results: dict[int, PlacementResult] = field(default_factory=dict)
     waiting: dict[str, Placement] = field(default_factory=dict)
     evicting: dict[str, EvictionResult | None] = field(default_factory=dict)
-
-    @property
-    def key(self) -> PlanKey:
-        """The coordinator's term and the plan's number in it."""
-        return self.plan.term, self.plan.plan_id
 
     @property
     def done(self) -> bool:
@@ -87,7 +84,9 @@ class Plans:
             return None
         self._state.stats.plans += 1
         self._state.stats.placements += len(plan.placements)
-        opened = self._open[key] = OpenPlan(plan, self._state.now, [request])
+        state = self._state
+        opened = self._open[key] = OpenPlan(key, plan, state.now, [request])
+        state.agenda.plans = min(state.agenda.plans, state.now + state.settings.answer_after_s)
         opened.evicting = dict.fromkeys(eviction.uid for eviction in plan.evictions)
         for placement in plan.placements:
             opened.waiting[placement.uid] = placement
@@ -162,19 +161,24 @@ class Plans:
             for uid, result in opened.evicting.items():
                 opened.evicting[uid] = result or EvictionResult(uid, EvictionOutcome.UNKNOWN, "no answer yet")
             self._close(opened)
+        self._state.agenda.plans = self.wake_at()
 
-    def wake_at(self) -> float | None:
+    def wake_at(self) -> float:
         """When the oldest open plan is due."""
         oldest = next(iter(self._open.values()), None)
-        return None if oldest is None else oldest.arrived + self._state.settings.answer_after_s
+        return NEVER if oldest is None else oldest.arrived + self._state.settings.answer_after_s
 
     def validate(self) -> Iterator[str]:
-        """Open plans that wait for nothing, or for units that are not on their way."""
+        """Open plans that wait for nothing, or for units that are not on their way, or that are answered too late."""
+        at = self._state.agenda.plans
+        if at > self.wake_at():
+            yield f"agenda: the oldest plan is to be answered at {self.wake_at():.3f}, and is looked at at {at:.3f}"
+        arriving = {arrival.placement.uid for arrival in self._state.arriving}
         for key, opened in self._open.items():
             if opened.done and (opened.results or opened.evicting):
                 yield f"plan-open: plan {key} has all its results and is open"
             for uid in opened.waiting:
-                if uid not in self._state.in_flight:
+                if uid not in self._state.in_flight and uid not in arriving:
                     yield f"plan-units: plan {key} waits for {uid}, which is not on its way"
                 if key not in self._by_uid.get(uid, ()):
                     yield f"plan-units: {uid} would not tell plan {key} its end"

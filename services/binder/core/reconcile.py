@@ -49,25 +49,18 @@ class Reconciler:
 
     def step(self) -> None:
         """Begin what is due. The first sweep comes one period after the first event."""
-        state = self._state
+        state, settings = self._state, self._state.settings
         if self._swept_at is None or self._compared_at is None:
             self._swept_at = self._compared_at = state.now
-            return
-        if state.now - self._swept_at >= state.settings.sweep_every_s:
+        if state.now - self._swept_at >= settings.sweep_every_s:
             self._swept_at = state.now
             self._sweep()
-        if state.now - self._compared_at >= state.settings.compare_every_s:
+        if state.now - self._compared_at >= settings.compare_every_s:
             self._compared_at = state.now
             for name in recount(state.cache):
                 state.log("cache_miscounted", level="error", node=name)
             state.emit(ListPods())
-
-    def wake_at(self) -> float | None:
-        """When the next sweep is due."""
-        if self._swept_at is None or self._compared_at is None:
-            return None
-        settings = self._state.settings
-        return min(self._swept_at + settings.sweep_every_s, self._compared_at + settings.compare_every_s)
+        state.agenda.sweeps = min(self._swept_at + settings.sweep_every_s, self._compared_at + settings.compare_every_s)
 
     def read(self, uid: str, pod: Pod | None) -> None:
         """The pod of a late account was read."""

@@ -5,7 +5,9 @@ One term is one ``State``: nothing in memory is trusted across terms. A unit's w
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from services.binder.core import events
 from services.binder.core.gangs import InFlightGang
@@ -19,7 +21,9 @@ from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.story import Story
-from shared.wire.messages import Outcome
+from shared.wire.messages import Outcome, Placement
+
+NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class CoreSettings:
     max_value_pods: int = 512
     """Pods named in one value in etcd, and in one transaction: a larger gang's intent goes on under further keys. Of
     the longest names 512 are some 0.7 MiB; etcd takes 1.5."""
+    units_per_turn: int = 500
+    """Placements of plans that one turn takes up, or gives back of a gang: some 10 ms. Further turns do the rest."""
     max_units: int = 16_384
     """Units on their way at a time; plans beyond are told 429."""
     answer_after_s: float = 2.0
@@ -148,6 +154,26 @@ class Stats:
                 self.refused += 1
 
 
+class Arrival(NamedTuple):
+    """A placement of a plan, and the unit key of the gang it is a member of ("": of none)."""
+
+    term: int
+    plan_id: int
+    placement: Placement
+    gang: str
+
+
+@dataclass(slots=True)
+class Agenda:
+    """When a part of the core is to be stepped next, in seconds of the clock; one that is not due is not asked. A time
+    may be too early, since nothing is taken back; it is never too late (``BinderCore.validate``)."""
+
+    plans: float = NEVER
+    """The oldest open plan is to be answered."""
+    sweeps: float = 0.0
+    """What should be the same in the cache, the API server and etcd is looked at."""
+
+
 @dataclass(slots=True)
 class State:
     """One term's shared state. ``now``: seconds of the clock at the event being handled.
@@ -165,6 +191,12 @@ class State:
     pending: dict[str, Pod] = field(default_factory=dict)
     in_flight: dict[str, InFlightBinding] = field(default_factory=dict)
     gangs: dict[str, InFlightGang] = field(default_factory=dict)
+    arriving: deque[Arrival] = field(default_factory=deque)
+    """Placements of plans that are not taken up yet, in order."""
+    left: int = 0
+    """How many units this turn may still take up, or give back."""
+    unfinished: dict[str, None] = field(default_factory=dict)
+    """Gangs whose members are being given back: the next turn goes on."""
     touched: dict[str, None] = field(default_factory=dict)
     """Gangs with news of a member, in order: each is looked at before the turn ends."""
     paused: dict[str, float] = field(default_factory=dict)
@@ -173,11 +205,13 @@ class State:
     out: list[Instruction] = field(default_factory=list)
     story: Story = field(default_factory=Story)
     now: float = 0.0
+    agenda: Agenda = field(default_factory=Agenda)
     cause: type[events.Event] = events.Tick
     """What is being handled: the cause of every move."""
 
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
+        self.left = self.settings.units_per_turn
         self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
 
     def observe(self, pod: Pod) -> None:

@@ -86,7 +86,8 @@ class BindingCycle:
     def bind(self) -> None:
         """Send Bindings while there is room for them in flight."""
         state = self._state
-        while (uid := self.line.next(state.now, self._at_once)) is not None:
+        line = self.line
+        while (line.pods or line.gangs) and (uid := line.next(state.now, self._at_once)) is not None:
             binding = state.in_flight.get(uid)
             if binding is None or binding.stage is not Stage.COMMITTED or binding.withdrawing is not None:
                 continue
@@ -99,7 +100,7 @@ class BindingCycle:
             binding.attempts += 1
             if not binding.bind_us:
                 binding.bind_us = max(1, round((state.now - binding.arrived) * 1e6))
-            self.line.sent(uid, binding.gang)
+            line.sent(uid, binding.gang)
             state.stats.bindings += 1
             step = ""
             if gang is not None:
@@ -118,13 +119,19 @@ class BindingCycle:
         if reason:
             self.withdraw(binding, reason)
             return False
+        pod = self._state.pending.get(binding.uid)
+        if pod is None or pod.relations is None or not pod.relations.claims:
+            return True
+        return self._has_volumes(binding, pod)
+
+    def _has_volumes(self, binding: InFlightBinding, pod: Pod) -> bool:
+        """Whether every claim of the pod is bound."""
         state, uid = self._state, binding.uid
-        pod = state.pending.get(uid)
-        reason = in_vain(state, binding, pod) if pod is not None else ""
+        reason = in_vain(state, binding, pod)
         if reason:
             self.withdraw(binding, reason)
             return False
-        claims = unbound_claims(state, pod) if pod is not None else []
+        claims = unbound_claims(state, pod)
         if not claims:
             state.await_volumes.discard(uid)
             return True

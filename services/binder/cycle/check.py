@@ -7,11 +7,14 @@ again. The rule itself is ``scheduling.cycle.conflicts``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.state import State
-from shared.model.constraints import gpu_milli_of
+from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import MILLI_PER_DEVICE
@@ -20,6 +23,7 @@ from shared.scheduling.cycle.prefilter import Prepare
 from shared.scheduling.filters import volume_binding, volume_limits, volume_restrictions, volume_zone
 from shared.scheduling.framework import Rejection
 from shared.scheduling.gates import unsupported_text
+from shared.scheduling.state.node_table import PODS_COLUMN
 from shared.wire.messages import Outcome
 
 
@@ -137,6 +141,28 @@ def outdated(state: State, binding: InFlightBinding) -> str:
     reason = still_fits(state, binding, pod)
     hold(state, binding, pod)
     return reason
+
+
+def surely_fit(state: State, bindings: Iterable[InFlightBinding]) -> set[str]:
+    """Uids of those assumed units that can be bound as they are, found by columns: their nodes are the ones that were
+    checked and hold no more than they have, and no volume is waited for. Of the others nothing is said."""
+    table, pending = state.cache.table, state.pending
+    found: dict[PodClass, tuple[list[str], list[int]]] = {}
+    for binding in bindings:
+        row, pod, pod_class = table.row_of.get(binding.node), pending.get(binding.uid), binding.pod_class
+        if row is None or pod is None or pod_class is None or table.nodes[row] is not binding.checked_node:
+            continue
+        if pod.relations is None or not pod.relations.claims:
+            uids, rows = found.setdefault(pod_class, ([], []))
+            uids.append(binding.uid)
+            rows.append(row)
+    sure: set[str] = set()
+    for pod_class, (uids, rows) in found.items():
+        columns = [PODS_COLUMN, *(table.column_of[name] for name, amount in pod_class.requests if amount)]
+        at = np.array(rows)
+        fits = np.all([table.requested[column, at] <= table.allocatable[column, at] for column in columns], axis=0)
+        sure.update(uid for uid, fit in zip(uids, fits.tolist(), strict=True) if fit)
+    return sure
 
 
 def hold(state: State, binding: InFlightBinding, pod: Pod) -> None:

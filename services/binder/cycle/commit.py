@@ -79,6 +79,7 @@ class Committer:
         self.size = size
         self._keys = keys
         self._leader_key = keys.binder_leader(shard)
+        self._coordinator_key = keys.coordinator_leader
         self._fence_key = keys.binder_fence(shard)
         self._fence = 0
         self._fence_next = False
@@ -314,7 +315,7 @@ class Committer:
         """That we lead, that the plans' coordinator does, and that no new intent has a predecessor."""
         compares: list[Compare] = [CreateRevisionIs(self._leader_key, self._term)]
         if batch.puts:
-            compares.append(CreateRevisionIs(self._keys.coordinator_leader, batch.coordinator_term))
+            compares.append(CreateRevisionIs(self._coordinator_key, batch.coordinator_term))
         absent = dict.fromkeys((*batch.puts, *sorted(batch.ghosts)))
         return compares + [CreateRevisionIs(names[key], 0) for key in absent]
 

@@ -7,22 +7,27 @@ the turn ends, so a turn costs what its news cost, and each decision rests on al
 Before the commit nothing is in etcd: too few that fit, and all are given back at once. After it, no Binding is sent
 before the minimum could be bound now (nodes as they were checked, volumes bound), and the first goes alone
 (``line.py``). A member that is refused for good ends alone where the others suffice, and is taken out of the intent, so
-that it can be planned anew; where they do not suffice and nobody is bound, it waits for the others, and all end in one
-turn and one transaction: at every revision of etcd the gang has no member committed, or its minimum (I5).
+that it can be planned anew; where they do not suffice and nobody is bound, it waits for the others, and all end by one
+transaction: at every revision of etcd the gang has no member committed, or its minimum (I5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from services.binder.core.gangs import GANG_TRANSITIONS, GangStage, InFlightGang
 from services.binder.core.in_flight import InFlightBinding, Stage
 from services.binder.core.state import State
 from services.binder.cycle.binding_cycle import BindingCycle
+from services.binder.cycle.check import surely_fit
 from services.binder.cycle.commit import Committer
 from shared.errors import InvalidTransition
 from shared.wire.messages import Outcome, Placement, Plan
 from shared.wire.records import Intent, gang_key, gang_part
+
+MANY = 64
+"""Members that are looked at by columns; of fewer each is looked at by itself, which is cheaper then."""
 
 
 class GangCycle:
@@ -67,7 +72,7 @@ class GangCycle:
             first = members[0]
             policy = f"{first.policy}@{first.policy_version}" if first.policy else ""
             self._state.gangs[key] = InFlightGang(
-                key, gang.group, gang.unit, plan.term, plan.plan_id, policy, gang.min_count
+                key, gang.group, gang.unit, plan.term, plan.plan_id, policy, gang.min_count, coming=len(members)
             )
             self._state.touch(key)
         return [(placement, "") for placement in by_unit.values()] + order
@@ -78,7 +83,7 @@ class GangCycle:
         """A value of a gang's intent is in etcd: a link, the head, or what was rewritten."""
         part = gang_part(key)
         gang = self._state.gangs.get(part[0]) if part is not None else None
-        if gang is None:
+        if gang is None or gang.over:
             return
         self._state.touch(gang.key)
         if key not in gang.unwritten:
@@ -95,6 +100,15 @@ class GangCycle:
             self._move(gang, GangStage.COMMITTED)
             for member in list(gang.members.values()):
                 self._cycle.to_binding(member)
+
+    def arrived(self, key: str, plan_id: int) -> InFlightGang | None:
+        """A placement is taken up: the gang that it is a member of, if that is on its way still."""
+        gang = self._state.gangs.get(key)
+        if gang is not None and gang.coming and gang.plan_id == plan_id:
+            gang.coming -= 1
+            if not gang.coming:
+                self._state.touch(key)
+        return gang
 
     def drop(self, gang: InFlightGang, reason: str) -> None:
         """The gang cannot be committed: its members are given back."""
@@ -119,9 +133,17 @@ class GangCycle:
             if gang is not None:
                 self._review(gang)
 
+    def go_on(self) -> None:
+        """A new turn: give back more of what is given back."""
+        unfinished, self._state.unfinished = self._state.unfinished, {}
+        for key in unfinished:
+            self._state.touch(key)
+
     def _review(self, gang: InFlightGang) -> None:
-        if not gang.members:
+        if not gang.members and not gang.coming:
             self._end(gang)
+        elif gang.over:
+            self._end_some(gang)
         elif gang.stage in (GangStage.GATHERING, GangStage.COMMITTING):
             if gang.short:
                 self._state.stats.gangs_refused += 1
@@ -137,7 +159,7 @@ class GangCycle:
 
     @staticmethod
     def _awaits(gang: InFlightGang) -> bool:
-        return any(member.stage is Stage.AWAITED for member in gang.members.values())
+        return gang.coming > 0 or any(member.stage is Stage.AWAITED for member in gang.members.values())
 
     def _commit(self, gang: InFlightGang) -> None:
         """All are judged, and enough fit: what it takes in etcd, links first."""
@@ -152,7 +174,8 @@ class GangCycle:
     def _enough(self, gang: InFlightGang) -> bool:
         """Whether the minimum could be bound now; once somebody is bound, everybody goes on."""
         idle = [member for member in gang.members.values() if self._idle(member)]
-        ready = sum([self._cycle.may_go(member) for member in idle])
+        sure = surely_fit(self._state, idle) if len(idle) >= MANY else set()
+        ready = len(sure) + sum([self._cycle.may_go(member) for member in idle if member.uid not in sure])
         return gang.bound > 0 or ready >= gang.min_count
 
     def _go(self, gang: InFlightGang) -> None:
@@ -183,13 +206,26 @@ class GangCycle:
             self._give_back(gang, reason)
 
     def _give_back(self, gang: InFlightGang, reason: str) -> None:
-        """Everybody ends in this turn, each with its own reason where it has one."""
-        for member in list(gang.members.values()):
+        """Everybody ends, each with its own reason where it has one; who comes later finds no gang.
+
+        Its intent goes first: nobody is told, and may be planned anew, whom it names after the next transaction.
+        """
+        gang.coming, gang.over = 0, gang.over or reason
+        self._clear(gang)
+        self._end_some(gang)
+
+    def _end_some(self, gang: InFlightGang) -> None:
+        """As many members as the turn has time for."""
+        for member in list(islice(gang.members.values(), self._state.left)):
+            self._state.left -= 1
             if member.withdrawing is not None:
                 self._cycle.end(member, member.withdrawing, node=member.node, reason=member.reason)
             else:
-                self._cycle.end(member, Outcome.CONFLICT, reason=reason)
-        self._state.touch(gang.key)
+                self._cycle.end(member, Outcome.CONFLICT, reason=gang.over)
+        if gang.members:
+            self._state.unfinished[gang.key] = None
+        else:
+            self._state.touch(gang.key)
 
     def _rewrite(self, gang: InFlightGang) -> None:
         """What etcd does not show as it is, is put again, each value once."""
@@ -201,10 +237,14 @@ class GangCycle:
     def _end(self, gang: InFlightGang) -> None:
         """All members are settled: its intent goes, the head first, since links alone mean nothing."""
         self._move(gang, GangStage.ENDED)
-        for key in reversed(gang.keys):
-            self._committer.clear(key, self._state.now, first=True)
+        if not gang.over:
+            self._clear(gang)
         self._cycle.line.forget(gang.key)
         del self._state.gangs[gang.key]
+
+    def _clear(self, gang: InFlightGang) -> None:
+        for key in reversed(gang.keys):
+            self._committer.clear(key, self._state.now, first=True)
 
     def _move(self, gang: InFlightGang, to: GangStage) -> None:
         story, key = self._state.story, gang.key

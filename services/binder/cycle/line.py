@@ -26,8 +26,8 @@ class Line:
         self.in_flight = 0
         self._room = room
         self._gangs_room = max(1, room - room // 4)
-        self._pods: deque[str] = deque()
-        self._gangs: OrderedDict[str, dict[str, None]] = OrderedDict()
+        self.pods: deque[str] = deque()
+        self.gangs: OrderedDict[str, dict[str, None]] = OrderedDict()
         self._out: dict[str, list[str]] = {}
         self._sent: dict[str, int] = {}
         self._head = ""
@@ -37,28 +37,28 @@ class Line:
     def add(self, uid: str, gang: str) -> None:
         """The unit waits for its Binding. ``gang``: the key of its gang, "" for a lone pod."""
         if gang:
-            self._gangs.setdefault(gang, {})[uid] = None
+            self.gangs.setdefault(gang, {})[uid] = None
         else:
-            self._pods.append(uid)
+            self.pods.append(uid)
 
     def next(self, now: float, at_once: Callable[[str, int], int]) -> str | None:
         """The unit whose turn it is; None: nobody waits, or no room. ``at_once``: Bindings a gang may have, of most."""
         if self.in_flight >= self._room:
             return None
-        if not self._gangs:
-            return self._pods.popleft() if self._pods else None
+        if not self.gangs:
+            return self.pods.popleft() if self.pods else None
         gang = self._gang(now, at_once)
-        if self._pods and (not gang or not self._pod_went):
+        if self.pods and (not gang or not self._pod_went):
             self._pod_went = True
-            return self._pods.popleft()
+            return self.pods.popleft()
         if not gang:
             return None
         self._pod_went = False
-        waiting = self._gangs[gang]
+        waiting = self.gangs[gang]
         uid = next(iter(waiting))
         del waiting[uid]
         if not waiting:
-            del self._gangs[gang]
+            del self.gangs[gang]
         return uid
 
     def sent(self, uid: str, gang: str) -> None:
@@ -82,25 +82,25 @@ class Line:
 
     def forget(self, gang: str) -> None:
         """The gang sends no more for now."""
-        self._gangs.pop(gang, None)
+        self.gangs.pop(gang, None)
 
     def waiting(self) -> set[str]:
         """Everybody who waits."""
-        return {*self._pods, *(uid for members in self._gangs.values() for uid in members)}
+        return {*self.pods, *(uid for members in self.gangs.values() for uid in members)}
 
     def _gang(self, now: float, at_once: Callable[[str, int], int]) -> str:
         """The gang whose turn it is. Passes over those alone that wait for the answer to a call, which are few."""
         if sum(self._sent.values()) >= self._gangs_room:
             return ""
-        head = next(iter(self._gangs))
+        head = next(iter(self.gangs))
         if head != self._head:
             self._head, self._head_since = head, now
         elif now - self._head_since > SLICE_S:
-            self._gangs.move_to_end(head)
-            self._head = next(iter(self._gangs))
+            self.gangs.move_to_end(head)
+            self._head = next(iter(self.gangs))
             self._head_since = now
         most = max(1, self._room // 2)
-        for gang in self._gangs:
+        for gang in self.gangs:
             if self._sent.get(gang, 0) < at_once(gang, most):
                 return gang
         return ""

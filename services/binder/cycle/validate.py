@@ -43,7 +43,8 @@ def problems(state: State, committer: Committer, line: Line) -> Iterator[str]:
         account = state.cache.accounts.get(uid)
         if binding.stage in ASSUMED and (account is None or account.node_name != binding.node):
             yield f"assumed: {uid} is {binding.stage.value} for {binding.node}, which does not count it"
-        if binding.stage in STORED and not all(map(committer.holds, [uid] if gang is None else gang.keys)):
+        keys = [uid] if gang is None else [] if gang.over else gang.keys
+        if binding.stage in STORED and not all(map(committer.holds, keys)):
             yield f"intent-known: {uid} is {binding.stage.value} and has no intent in etcd"
     for uid in (state.paused.keys() | state.await_volumes) - state.in_flight.keys():
         yield f"waits: {uid} waits for a time or a volume, and is not on its way"
@@ -60,9 +61,11 @@ def problems(state: State, committer: Committer, line: Line) -> Iterator[str]:
 
 def _goes_on(gang: InFlightGang, state: State, committer: Committer) -> bool:
     members = gang.members.values()
+    if gang.over:
+        return gang.key in state.unfinished
     match gang.stage:
         case GangStage.GATHERING:
-            return any(member.stage is Stage.AWAITED for member in members)
+            return gang.coming > 0 or any(member.stage is Stage.AWAITED for member in members)
         case GangStage.COMMITTING:
             return any(committer.waits(key) for key in gang.unwritten)
         case GangStage.COMMITTED | GangStage.FAILING:

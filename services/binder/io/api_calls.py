@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
 from typing import Any
 
 from prometheus_client import Histogram
@@ -28,7 +29,7 @@ from services.binder.core.instructions import Bind, Evict, MarkPod, PatchObject,
 from services.binder.io.evict import evict
 from shared.errors import KubeError, KubeRejected, LeadershipLost
 from shared.kube.convert import pod_from_api
-from shared.kube.resources import PODS
+from shared.kube.resources import PLACED_PODS, PODS
 from shared.kube.scheduling_kinds import STORAGE_KINDS
 from shared.model.pod import FINISHED_PHASES
 from shared.ports import KubeApi
@@ -159,14 +160,15 @@ class ApiCalls:
 
     async def list_pods(self) -> None:
         """Answers ``Compared``, or not at all: the next sweep lists again."""
+        bound: dict[str, BoundPod] = {}
         try:
-            pods = await self._api.list(PODS)
+            async with aclosing(self._api.pages(PLACED_PODS)) as pages:
+                async for page in pages:
+                    for pod in page.items:
+                        meta, node = pod.metadata, pod.spec.node_name
+                        if node and pod.status.phase not in FINISHED_PHASES:
+                            bound[meta.uid] = BoundPod(meta.namespace or "", meta.name, node)
         except KubeError as error:
             self._log.info("compare_skipped", error=error)
             return
-        bound = {
-            pod.metadata.uid: BoundPod(pod.metadata.namespace or "", pod.metadata.name, pod.spec.node_name)
-            for pod in pods.items
-            if pod.spec.node_name and pod.status.phase not in FINISHED_PHASES
-        }
         self._post((Compared(bound),))

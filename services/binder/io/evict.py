@@ -1,4 +1,4 @@
-"""Evicting one victim of preemption: marked first, then evicted, deleted only where that was decided.
+"""Evicting one victim: marked first, then evicted, deleted only where that was decided.
 
     condition DisruptionTarget --> POST eviction --2xx--> EVICTED | 404 GONE
                                         |429 (a budget forbids it) --forced--> DELETE with uid | else REFUSED
@@ -19,11 +19,18 @@ import structlog
 from shared.errors import KubeError, KubeRejected
 from shared.kube.resources import PODS
 from shared.ports import KubeApi
-from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
+from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
 log = structlog.get_logger()
 
 PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+MESSAGES: dict[int, str] = {
+    EvictionReason.PREEMPTION: "preempting to accommodate a higher priority pod",
+    EvictionReason.RECLAIM: "taking back what its queue has borrowed",
+    EvictionReason.OVER_LIMIT: "its queue uses more than its limits, which were lowered",
+    EvictionReason.BROKEN_GANG: "its pod group runs fewer members than its minCount",
+}
+"""What the condition says; the first is kube-scheduler's. A reason that is not known here is told as a preemption."""
 
 
 async def evict(
@@ -33,8 +40,8 @@ async def evict(
 
     ``may_act``: whether this binder and the coordinator that planned it both still lead, as etcd says now.
     """
-    message = f"{scheduler_name}: preempting to accommodate a higher priority pod"
-    condition = {**PREEMPTED, "message": message}
+    message = MESSAGES.get(eviction.reason, MESSAGES[EvictionReason.PREEMPTION])
+    condition = {**PREEMPTED, "message": f"{scheduler_name}: {message}"}
     # a uid in a patch is a precondition
     mark = {"metadata": {"uid": eviction.uid}, "status": {"conditions": [condition]}}
     namespace, name = eviction.namespace, eviction.name

@@ -1,7 +1,7 @@
 """``conclave demo``: the whole mesh on this machine against the twin, with a workload, kills and a report.
 
-Exit codes: 0 every schedulable pod was bound exactly once, no node was over its allocatable and every kill recovered;
-1 one of these did not hold; 2 bad input.
+Exit codes: 0 every schedulable pod was bound exactly once, no node was over its allocatable, tenants had the shares
+that their weights say (of a thousand units or more) and every kill recovered; 1 one of these did not hold; 2 bad input.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ COUNT = click.IntRange(1, MAX_PROCESSES)
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Folder with the openb trace.")
 @click.option("--pod-list", help="Which pod list of --trace-dir; default: openb_pod_list_default.csv, or the only one.")
 @click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; default 4, 16 with gangs, or all of the trace.")
+@click.option("--gangs", type=click.IntRange(2, 10_000), help="Gangs; default 40. From 1,000 on shares count too.")
+@click.option("--largest", type=click.IntRange(1, 64), help="Members of the largest gang, with gangs; default 64.")
 @click.option("--agents", type=COUNT, help="Agents; default 4, or 2 with gangs and openb.")
 @click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
 @click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
@@ -58,6 +60,8 @@ def demo(
     trace_dir: Path | None,
     pod_list: str | None,
     nodes: int | None,
+    gangs: int | None,
+    largest: int | None,
     agents: int | None,
     coordinators: int,
     binders: int,
@@ -93,7 +97,9 @@ def demo(
     ScaledClock(0.0, speed)
     make_policy(policy)
     learns = wants_learner(policy, learner)
-    load = load_workload(workload, seed=seed, nodes=nodes, trace_dir=trace_dir, pod_list=pod_list)
+    load = load_workload(
+        workload, seed=seed, nodes=nodes, trace_dir=trace_dir, pod_list=pod_list, many=gangs, largest=largest
+    )
     if picture is None:
         picture = json_file.with_suffix(".png") if json_file is not None else Path(PICTURE)
     for flag, file in (("--json", json_file), ("--audit", audit_file), ("--picture", picture)):

@@ -31,7 +31,9 @@ MEMBER = {"cpu": "1", "memory": "1Gi"}
 RUN_S, RUN_SPREAD = 60.0, 0.3
 """Virtual seconds that a gang runs, and by which share of them one differs from another."""
 IN_ONE_RACK = 4
-"""Every so many-th gang must be in one rack."""
+"""Every so many-th gang of each tenant must be in one rack."""
+SHARE_UNITS, SHARE_WITHIN = 1000, 0.02
+"""After so many units shares are as the weights say, within so much."""
 API_VERSION = "scheduling.k8s.io/v1alpha2"
 QUEUE_KIND: Json = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -70,16 +72,20 @@ def queues() -> list[Json]:
     ]
 
 
-def gangs(rng: Random, *, largest: int = LARGEST) -> tuple[list[Json], list[Arrival]]:
-    """(pod groups, their members in the order of arrival). Members of a gang run equally long."""
+def gangs(rng: Random, *, count: int = GANGS, largest: int = LARGEST) -> tuple[list[Json], list[Arrival]]:
+    """(pod groups, their members in the order of arrival). Members of a gang run equally long. Each tenant has as much
+    to do for its weight as the others, and of the same kind."""
     groups: list[Json] = []
     members: list[Arrival] = []
-    tenants = list(TENANTS)
-    for number in range(GANGS):
-        size, tenant = rng.randint(SMALLEST, largest), tenants[number % len(tenants)]
+    turn = [name for name, weight in TENANTS.items() for _ in range(weight)]
+    made = dict.fromkeys(TENANTS, 0)
+    for number in range(count):
+        size, tenant = rng.randint(min(SMALLEST, largest), largest), turn[number % len(turn)]
         seconds = RUN_S * (1.0 + RUN_SPREAD * (2.0 * rng.random() - 1.0))
         name = f"{tenant}-{number:02d}"
-        groups.append(group_json(name, size, tenant=tenant, topology="" if number % IN_ONE_RACK else RACK))
+        topology = "" if made[tenant] % IN_ONE_RACK else RACK
+        made[tenant] += 1
+        groups.append(group_json(name, size, tenant=tenant, topology=topology))
         used = Profile(((0, Usage(cpu_millis=900, memory_bytes=2**29)),), seconds).to_json()
         for member in range(size):
             pod = pod_json(f"{name}-{member:02d}", MEMBER, labels={QUEUE: tenant}, annotations={USAGE_ANNOTATION: used})
@@ -112,6 +118,8 @@ class Shares:
         self._tenants = {name: _Tenant() for name in weights}
         self._pods: dict[str, tuple[str, str, int]] = {}
         """By uid: tenant, ``waiting`` or ``running``, milli-cores."""
+        self._units: set[str] = set()
+        """Those that began to run while all tenants had work waiting."""
         self._last_s = 0.0
         self._seconds = 0.0
 
@@ -131,6 +139,8 @@ class Shares:
             return
         cpu = pod_facts(entry.object).requests.get("cpu", 0) if known is None else known[2]
         now = (tenant, "running" if spec.get("nodeName") else "waiting", cpu)
+        if now[1] == "running" and known is not None and known[1] == "waiting" and self._contended:
+            self._units.add((spec.get("schedulingGroup") or {}).get("podGroupName") or entry.uid)
         self._pods[entry.uid] = now
         self._count(now, 1)
 
@@ -141,8 +151,12 @@ class Shares:
         else:
             tenant.used += sign * pod[2]
 
+    @property
+    def _contended(self) -> bool:
+        return all(tenant.waiting for tenant in self._tenants.values())
+
     def _pass(self, time_s: float) -> None:
-        if all(tenant.waiting for tenant in self._tenants.values()):
+        if self._contended:
             took_s = time_s - self._last_s
             self._seconds += took_s
             for tenant in self._tenants.values():
@@ -152,11 +166,23 @@ class Shares:
     def figures(self) -> dict[str, Any]:
         """Per tenant its share of what both used while both had work waiting, and the exact one by weight."""
         whole, weights = sum(tenant.integral for tenant in self._tenants.values()), sum(self._weights.values())
-        found: dict[str, Any] = {"seconds": round(self._seconds, 2)}
+        found: dict[str, Any] = {"seconds": round(self._seconds, 2), "units": len(self._units)}
         for name, tenant in self._tenants.items():
             exact = float(Fraction(self._weights[name], weights))
             found[name] = {"share": round(tenant.integral / whole, 4) if whole else 0.0, "exact": round(exact, 4)}
         return found
+
+
+def unfair(shares: Mapping[str, Any]) -> list[str]:
+    """Which tenants had another share than their weight says, once there were units enough to tell."""
+    if shares.get("units", 0) < SHARE_UNITS:
+        return []
+    return [
+        f"share of {name} is {share['share']:.1%} after {shares['units']} units, must be {share['exact']:.1%} within "
+        f"{SHARE_WITHIN * 100:g} points"
+        for name, share in shares.items()
+        if isinstance(share, dict) and abs(share["share"] - share["exact"]) > SHARE_WITHIN
+    ]
 
 
 def gang_rows(figures: Mapping[str, Any]) -> Sequence[tuple[str, str]]:

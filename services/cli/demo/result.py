@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from services.cli.audit import entries_of
-from services.cli.demo.gangs import Shares
+from services.cli.demo.gangs import Shares, unfair
 from services.cli.demo.kills import Kill
 from services.cli.demo.workload import EXTRA_PREFIX, Workload
 from services.cli.local.mesh import MeshSettings
@@ -177,7 +177,8 @@ def build_result(
         timeline.feed(entry)
         shares.feed(entry)
     report, picture = audit.report(), timeline.picture()
-    found = problems(report, failovers) + ([stuck] if stuck else [])
+    shared = shares.figures() if settings.workload.weights else {}
+    found = [*problems(report, failovers), *unfair(shared), *([stuck] if stuck else [])]
     per_decision, per_pod = stats.bytes_per()
     rss_mb, cpu_ms = costs(usage, report.pods_bound)
     figures = {
@@ -192,7 +193,7 @@ def build_result(
         "agents": settings.mesh.agents,
         "binders": settings.mesh.binders,
         **{name: value for name, value in report.to_json().items() if name != "ok"},
-        "shares": shares.figures() if settings.workload.weights else {},
+        "shares": shared,
         "pods_per_s": round(timing.pods_per_s(), 2),
         "schedule_latency_ms": stats.latency_ms(),
         "create_to_bind_ms": timing.create_to_bind_ms(),

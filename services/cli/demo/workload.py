@@ -64,18 +64,23 @@ class Workload:
 
 
 def load_workload(
-    name: str, *, seed: int, nodes: int | None, trace_dir: Path | None, pod_list: str | None = None
-) -> Workload:
+    name: str, *, seed: int, nodes: int | None, trace_dir: Path | None, pod_list: str | None = None,
+    many: int | None = None, largest: int | None = None,
+) -> Workload:  # fmt: skip
     """The workload ``uniform``, ``random``, ``gangs`` or ``openb``. ``ConfigError``: unknown, unreadable or malformed.
 
-    ``pod_list`` names a file of ``trace_dir``; without it the default list counts, or the only one there is.
+    ``pod_list`` names a file of ``trace_dir``; without it the default list counts, or the only one there is. ``many``:
+    so many gangs, of at most ``largest`` members.
     """
+    if name != "gangs" and (many, largest) != (None, None):
+        flag = "--gangs" if many is not None else "--largest"
+        raise ConfigError(f"{flag}: the workload {name} has no gangs; add --workload gangs or leave it out")
     if name != "openb":
         given = "--trace-dir" if trace_dir is not None else "--pod-list" if pod_list is not None else ""
         if given:
             raise ConfigError(f"{given}: only the workload openb reads a trace; add --workload openb or leave it out")
         if name == "gangs":
-            return gang_workload(seed, nodes)
+            return gang_workload(seed, nodes, many=many or gangs.GANGS, largest=largest or gangs.LARGEST)
         return Workload(name, thesis_nodes(nodes or 4), arrivals(name, Random(seed)), timed=True)
     if trace_dir is None:
         raise ConfigError(f"--trace-dir: the workload openb needs the folder with {NODE_LIST} and a pod list")
@@ -88,15 +93,15 @@ def load_workload(
     return Workload(name, node_list[:nodes], [Arrival(0.0, pod) for pod in pods], timed=False)
 
 
-def gang_workload(seed: int, nodes: int | None) -> Workload:
-    """Gangs of two tenants. ``ConfigError``: the nodes could not hold the smallest gang in one rack."""
+def gang_workload(seed: int, nodes: int | None, *, many: int = gangs.GANGS, largest: int = gangs.LARGEST) -> Workload:
+    """So ``many`` gangs of two tenants. ``ConfigError``: the nodes could not hold the smallest gang in one rack."""
     count = nodes or gangs.NODES
     room = gangs.rack_room(count)
     if room < gangs.SMALLEST:
         raise ConfigError(
             f"--nodes: a rack of {count} nodes has room for {room} pods; the gangs need 8: give 2 or more"
         )
-    groups, members = gangs.gangs(Random(seed), largest=min(gangs.LARGEST, room))
+    groups, members = gangs.gangs(Random(seed), count=many, largest=min(largest, room))
     return Workload("gangs", gangs.gang_nodes(count), members, timed=True, before=[*gangs.queues(), *groups],
                     kinds=[gangs.QUEUE_KIND], weights=gangs.TENANTS)  # fmt: skip
 

@@ -47,7 +47,8 @@ GROUP_WORDS = ("podgroup", "podgroups", "pg", "unit", "units")
 @click.option(
     "--batch",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="Offline: one JSON object per line, id and input (nodes, pods, and pod or podGroups); - for stdin.",
+    help="Offline: one JSON object per line, id and input (nodes, pods, and pod, podGroups or pluginsPodGroups); "
+    "- for stdin.",
 )
 @removed_options(
     "--url", "--etcd", "--etcd-prefix", "--etcd-ca", "--etcd-cert", "--etcd-key", "--tls-ca", "--tls-cert", "--tls-key",

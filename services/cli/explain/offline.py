@@ -23,7 +23,7 @@ from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, Obj
 from shared.kube.cluster_objects import AskedInput, Question
 from shared.kube.convert import node_from_api, owner_of, pod_from_api
 from shared.kube.convert_relations import images_of, node_images
-from shared.kube.pod_groups import native_group
+from shared.kube.pod_groups import native_group, plugins_group
 from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
 from shared.scheduling.cycle.feasibility import FeasibilityCache
@@ -128,7 +128,7 @@ def answers(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
                 f"line {number}: {error}; "
-                "give one JSON object per line with id and input (nodes, pods, and pod or podGroups)"
+                "give one JSON object per line with id and input (nodes, pods, and pod, podGroups or pluginsPodGroups)"
             ) from error
         try:
             yield answer(question)
@@ -148,8 +148,9 @@ def answer(question: Question) -> dict[str, Any]:
 def _units_json(state: ClusterState, asked: AskedInput) -> dict[str, Any]:
     """The oracle's form of what becomes of all pending pods; ``reordered``: groups that it would not
     place, and the mesh would."""
-    for item in asked.pod_groups or ():
-        group = native_group(item)
+    groups = [native_group(item) for item in asked.pod_groups or ()]
+    groups += [plugins_group(item) for item in asked.plugins_pod_groups or ()]
+    for group in groups:
         if group.problem:
             raise ObjectError(group.problem, field=f"PodGroup {group.title}")
         put_object(state, "podgroups", group.title, group)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from services.coordinator.agents.views import AgentView, Request
 from services.coordinator.core.events import AgentsChanged, RequestFailed
 from services.coordinator.core.instructions import PublishPartition, SendView
-from services.coordinator.core.state import State
+from services.coordinator.core.state import NEVER, State
 from shared.scheduling.partition import assign
 from shared.wire.messages import VERSION, ViewUpdate
 from shared.wire.records import AgentRecord, filters_in
@@ -175,6 +175,7 @@ class AgentRegistry:
         agent = self.ownership.remove_node(name)
         if agent in self.views:
             self.views[agent].pending.add(name)
+        self._state.agenda.views = self._state.now
 
     def rebalance(self) -> None:
         """Deal anew if partitions drifted apart."""
@@ -198,6 +199,8 @@ class AgentRegistry:
             self._state.stats.resyncs += 1
             self._state.log("view_resynced", agent=agent, revision=revision, wanted=view.revision)
             view.reset(self._next_epoch(), self._owned_by(agent))
+        if view.pending:
+            self._state.agenda.views = self._state.now
         return view, in_step
 
     def failed(self, event: RequestFailed) -> AgentView | None:
@@ -209,6 +212,7 @@ class AgentRegistry:
         view.failures += 1
         self.suspect(view, event.code)
         view.retry_at = self._state.now + self._state.settings.suspect_retry_s
+        self._state.agenda.views = min(self._state.agenda.views, view.retry_at)
         view.reset(self._next_epoch(), self._owned_by(event.agent))
         return view
 
@@ -243,6 +247,7 @@ class AgentRegistry:
             view.request = Request(self._state.messages, now, is_offer=False)
             update = ViewUpdate(VERSION, view.request.id, 0, self._state.term, piece)
             self._state.out.append(SendView(view.record.id, view.record.url, update))
+        self._state.agenda.views = self.wake_at()
 
     def askable(self) -> tuple[list[AgentView], int]:
         """Whom a cycle may ask now, nobody while some are still busy; and how many owners it goes on without."""
@@ -265,8 +270,8 @@ class AgentRegistry:
             return ""
         return "no agent decides for any of the nodes" if self.views else "no agents are registered"
 
-    def wake_at(self) -> float | None:
-        """When an agent is to be asked again or becomes suspect, or is missed where there is none."""
+    def wake_at(self) -> float:
+        """When an agent is to be told or asked again or becomes suspect, or is missed where there is none."""
         grace_over_at = self.since_empty + self._state.settings.agents_grace_s
         times = []
         if self._state.now < grace_over_at and not any(self.ownership.sizes.values()):
@@ -274,9 +279,11 @@ class AgentRegistry:
         for view in self.views.values():
             if view.request is None and view.suspect:
                 times.append(view.retry_at)
+            elif view.request is None and view.pending:
+                times.append(self._state.now)
             elif view.request is not None and not view.request.is_offer and not view.suspect:
                 times.append(view.request.sent_at + VIEW_DEADLINE_S)
-        return min(times, default=None)
+        return min(times, default=NEVER)
 
     def _filters_alike(self, record: AgentRecord) -> bool:
         """Whether it judges by our filters. One with others gets no nodes: its answers would be refused again and
@@ -290,6 +297,7 @@ class AgentRegistry:
             for agent in (old, new):
                 if agent in self.views:
                     self.views[agent].pending.add(name)
+        self._state.agenda.views = self._state.now
 
     def _owned_by(self, agent: str) -> set[str]:
         return {name for name, owner in self.ownership.owner.items() if owner == agent}

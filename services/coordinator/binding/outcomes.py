@@ -4,21 +4,28 @@ BOUND and ELSEWHERE stay assumed where they are until the watch confirms; CONFLI
 will do), REFUSED after a backoff with its reason; GONE is for the API server to tell, UNRESOLVED for the binder, which
 is asked again, or at last for the API server. No pod is dropped on the binder's word alone: only the watch or a
 GET ends a pod's place here (I3).
+
+A turn takes in so many results (``CoreSettings.units_per_turn``), further turns the rest of a larger plan's: whatever
+happens between, a result counts while its pod is placed by that very plan.
 """
 
 from __future__ import annotations
 
-from services.coordinator.binding.plans import Ledger, Placed
+from collections import deque
+from collections.abc import Iterator
+
+from services.coordinator.binding.plans import Ledger, OpenPlan, Placed
 from services.coordinator.core.events import PlanAnswered, PlanFailed, PodFetched
 from services.coordinator.core.intake import PodIntake
-from services.coordinator.core.state import State
+from services.coordinator.core.state import NEVER, State
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.groups.breaking import evicted_with_group
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.status.reporter import scheduled_event
 from shared.model.unit import cause_id
-from shared.wire.messages import Outcome, PlacementResult, Plan
+from shared.scheduling.story import FACT_CHARS
+from shared.wire.messages import Outcome, Placement, PlacementResult, Plan
 
 RETRY_S = 1.0
 """Pause before a lookup that the API server did not answer is made again."""
@@ -26,7 +33,7 @@ RETRY_S = 1.0
 LONG_POLL_S = 0.5
 """An answer that came sooner did not wait for units on their way: to ask again at once would only spin."""
 
-_OUTCOMES = frozenset(Outcome)
+NAMES = {int(outcome): outcome.name for outcome in Outcome}
 
 
 class Outcomes:
@@ -42,17 +49,52 @@ class Outcomes:
         self._takeover = takeover
         self._failures = failures
         self._nominations = nominations
+        self._answers: deque[tuple[int, Iterator[None]]] = deque()
+        self._left = state.settings.units_per_turn
+
+    @property
+    def unfinished(self) -> set[int]:
+        """Ids of plans that were answered, and of which not every result is taken in yet."""
+        return {plan_id for plan_id, _ in self._answers}
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are results to take in: the loop is to turn at once."""
+        return bool(self._answers)
+
+    def step(self) -> None:
+        """The end of a turn: take in what there is still time for, and let the next turn take in as much."""
+        self._take_in()
+        self._left = self._state.settings.units_per_turn
+        self._state.agenda.results = self._state.now if self._answers else NEVER
 
     def answered(self, event: PlanAnswered) -> None:
         """The binder answered a plan; an answer to a plan that is not open changes nothing (I9)."""
         found = self._ledger.answered(event)
-        if found is None:
-            return
-        open_plan, results = found
+        if found is not None:
+            self._answers.append((event.plan_id, self._results(event, *found, self._state.now)))
+            self._state.agenda.results = self._state.now
+            self._take_in()
+
+    def _take_in(self) -> None:
+        """Plan after plan, while the turn has time."""
+        while self._answers and self._left > 0:
+            for _ in self._answers[0][1]:
+                self._left -= 1
+                if self._left <= 0:
+                    break
+            else:
+                self._answers.popleft()
+
+    def _results(
+        self, event: PlanAnswered, open_plan: OpenPlan, results: list[PlacementResult], came_at: float
+    ) -> Iterator[None]:
+        """What follows from one answer, result by result. ``came_at``: seconds of the clock."""
         plan, stats = open_plan.plan, self._state.stats
         self._tell(plan, results, event.round_trip_s)
         elapsed_s = event.result.elapsed_us / 1e6
         for placement, result, tried in zip(plan.placements, results, open_plan.tried, strict=True):
+            self._tell_of(plan.plan_id, placement, result)
             stats.conflicts += result.conflicts
             if result.bind_us:
                 # An upper bound: the plan's way back is counted as if it came before the Binding.
@@ -61,7 +103,7 @@ class Outcomes:
             if result.outcome == Outcome.BOUND:
                 first_seen, taken_at, attempt = tried
                 settled_s = result.settled_us / 1e6 or elapsed_s
-                bound_at = self._state.now - max(0.0, elapsed_s - settled_s)  # the way back counts: an upper bound
+                bound_at = came_at - max(0.0, elapsed_s - settled_s)  # the way back counts: an upper bound
                 stats.attempts_s.append(("scheduled", max(0.0, bound_at - taken_at)))
                 stats.scheduled_s.append((attempt, max(0.0, bound_at - first_seen)))
                 stats.events += 1
@@ -71,6 +113,7 @@ class Outcomes:
                 self._apply(placed, result)
             elif result.outcome == Outcome.BOUND:
                 stats.bound += 1  # the watch was faster than the answer
+            yield
         if plan.gangs:
             tried_at = zip(plan.placements, open_plan.tried, strict=True)
             self._count_gangs(plan, results, {placement.unit: tried[1] for placement, tried in tried_at})
@@ -82,25 +125,30 @@ class Outcomes:
                 self._nominations.evicted(asked[evicted.uid], evicted)
 
     def _tell(self, plan: Plan, results: list[PlacementResult], round_trip_s: float) -> None:
-        """One line per plan, and for those who look closer one per pod."""
+        """One line per plan."""
         state = self._state
         bound = sum(1 for result in results if result.outcome == Outcome.BOUND)
         state.log(
             "plan_answered", plan_id=plan.plan_id, placements=len(results), bound=bound,
             duration_ms=round(round_trip_s * 1000, 3),
         )  # fmt: skip
-        for placement, result in zip(plan.placements, results, strict=True):
-            bad = result.outcome in (Outcome.REFUSED, Outcome.UNRESOLVED)
-            state.log(
-                "pod_placed" if result.outcome == Outcome.BOUND else "pod_not_placed",
-                level="warning" if bad else "debug",
-                pod_uid=placement.uid,
-                pod=f"{placement.namespace}/{placement.name}",
-                node=result.node or placement.node,
-                outcome=Outcome(result.outcome).name if result.outcome in _OUTCOMES else result.outcome,
-                reason=result.reason,
-                cause_id=cause_id(state.term, placement.unit),
-            )
+
+    def _tell_of(self, plan_id: int, placement: Placement, result: PlacementResult) -> None:
+        """One line per pod, for those who look closer, and one in its story."""
+        state, outcome = self._state, NAMES.get(result.outcome, str(result.outcome))
+        told = plan_id, outcome, result.node, result.reason[:FACT_CHARS]
+        state.queue.story.add(placement.uid, "plan {} answered: {} {} {}", *told)
+        bad = result.outcome in (Outcome.REFUSED, Outcome.UNRESOLVED)
+        state.log(
+            "pod_placed" if result.outcome == Outcome.BOUND else "pod_not_placed",
+            level="warning" if bad else "debug",
+            pod_uid=placement.uid,
+            pod=f"{placement.namespace}/{placement.name}",
+            node=result.node or placement.node,
+            outcome=outcome,
+            reason=result.reason,
+            cause_id=cause_id(state.term, placement.unit),
+        )
 
     def _count_gangs(self, plan: Plan, results: list[PlacementResult], taken_at: dict[int, float]) -> None:
         """A gang is bound to its minimum, or not at all, unless the API server refuses Bindings for good. ``taken_at``:
@@ -170,7 +218,8 @@ class Outcomes:
                 self._account(placed, result.node or placed.placement.node)
             case Outcome.CONFLICT:
                 stats.given_back += 1
-                self._failures.conflicts.avoid(uid, placed.placement.node)
+                if result.node:  # without one nothing is wrong with the node: a gang was given back
+                    self._failures.conflicts.avoid(uid, result.node)
                 self._give_back(placed, result.reason, failed=self._failures.conflicts.lost(uid))
             case Outcome.GONE:
                 stats.gone += 1

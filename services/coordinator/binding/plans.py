@@ -20,7 +20,7 @@ import msgspec
 
 from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
 from services.coordinator.core.instructions import FetchPod, SendPlan, StepDown
-from services.coordinator.core.state import State
+from services.coordinator.core.state import NEVER, State
 from services.coordinator.status.reporter import StatusReporter
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
@@ -30,6 +30,10 @@ REFUSED_FOR_NOW = frozenset(
     {"not_leader", "not_ready", "peer_unreachable", "peer_untrusted", "overloaded", "unauthenticated", "forbidden"}
 )
 """Refusals that say nothing about the plan: it is sent again."""
+
+
+FEW_UNITS = 12
+"""With fewer units at the binder another plan may go there: batches are for when there is a queue."""
 
 
 @dataclass(slots=True)
@@ -90,6 +94,9 @@ class Ledger:
         plan = Plan(VERSION, state.messages, follows, state.term, self._plan_ids, placed, [], list(gangs))
         tried = []
         gang_of = {unit: gang for gang in gangs for unit in gang.members}
+        if not self.placed:
+            self._swept_at = state.now
+        state.agenda.ledger = min(state.agenda.ledger, self._swept_at + state.settings.sweep_every_s)
         for placement, pod in placements:
             uid = placement.uid
             gang = gang_of.get(placement.unit)
@@ -108,11 +115,12 @@ class Ledger:
     def ask_later(self, uid: str) -> None:
         """The binder has the unit still on its way: its end is to be asked for."""
         self._later[uid] = None
+        self.state.agenda.ledger = self.state.now
 
     def _ask_again(self) -> None:
         """Ask for the end of units on their way, by one plan at a time for all of them: some wait ten minutes for a
         volume, and a request each would take all the room and all the connections from those that wait for nothing."""
-        if any(plan.again for plan in self.plans.values()):
+        if self._asks():
             return
         asked = list(self._later)[:MAX_UNITS]
         placements = []
@@ -143,9 +151,14 @@ class Ledger:
         self._send(self.plans[plan.plan_id])
 
     def has_room(self) -> bool:
-        """Whether another plan of placements may be opened (backpressure); evictions hold up nobody."""
-        placing = sum(1 for plan in self.plans.values() if plan.plan.placements and not plan.again)
-        return placing < self.state.settings.plans_in_flight
+        """Whether another plan of placements may be opened (backpressure): while only a few units are at the binder, in
+        however many plans, a lone pod waits for nobody. Evictions hold up nobody either."""
+        plans = units = 0
+        for plan in self.plans.values():
+            if not plan.again and plan.plan.placements:
+                plans += 1
+                units += len(plan.plan.placements)
+        return plans < self.state.settings.plans_in_flight or units < FEW_UNITS
 
     def change_binder(self, event: BinderChanged) -> None:
         """Another leader of the binders: every open plan goes to it at once."""
@@ -162,6 +175,8 @@ class Ledger:
         open_plan = self.plans.pop(event.plan_id, None)
         if open_plan is None:
             return None
+        if self._later:
+            self.state.agenda.ledger = self.state.now
         given = {result.unit: result for result in event.result.results}
         unresolved = int(Outcome.UNRESOLVED)
         return open_plan, [
@@ -181,11 +196,14 @@ class Ledger:
             return None
         if event.refused and event.code not in REFUSED_FOR_NOW:
             del self.plans[event.plan_id]
+            if self._later:
+                state.agenda.ledger = state.now
             return open_plan.plan
         # a refusal is an answer though another send, to a binder that hangs, may still be out until its deadline
         if event.refused or not open_plan.in_flight:
             pause = backoff_s(open_plan.tries, first_s=settings.plan_retry_s, most_s=settings.plan_retry_max_s)
             open_plan.retry_at = state.now + max(pause, event.retry_after_s or 0.0)
+            state.agenda.ledger = min(state.agenda.ledger, open_plan.retry_at)
         return None
 
     def _send(self, plan: OpenPlan) -> None:
@@ -216,6 +234,7 @@ class Ledger:
         """Look up placements that nobody confirmed for too long, unless their plan is still open; send again what is
         due; ask for the end of units on their way."""
         state = self.state
+        state.agenda.ledger = NEVER
         if state.now >= self._swept_at + state.settings.sweep_every_s:
             self._swept_at = state.now
             for uid, placed in self.placed.items():
@@ -227,6 +246,7 @@ class Ledger:
                 self._send(plan)
         if self._later:
             self._ask_again()
+        state.agenda.ledger = min(state.agenda.ledger, self.wake_at())
 
     def look_up(self, uid: str) -> None:
         """Ask the API server what became of a placement."""
@@ -236,9 +256,15 @@ class Ledger:
             self.state.stats.fetches += 1
             self.state.out.append(FetchPod(uid, placed.placement.namespace, placed.placement.name))
 
-    def wake_at(self) -> float | None:
-        """When a plan is due again, or late confirmations are to be looked for."""
+    def wake_at(self) -> float:
+        """When a plan is due again, late confirmations are to be looked for, or the end of units is to be asked for."""
         times = [plan.retry_at for plan in self.plans.values() if plan.retry_at is not None]
         if self.placed:
             times.append(self._swept_at + self.state.settings.sweep_every_s)
-        return min(times, default=None)
+        if self._later and not self._asks():
+            times.append(self.state.now)
+        return min(times, default=NEVER)
+
+    def _asks(self) -> bool:
+        """Whether the end of units on their way is being asked for."""
+        return any(plan.again for plan in self.plans.values())

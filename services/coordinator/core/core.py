@@ -43,8 +43,8 @@ from services.coordinator.core.events import (
 from services.coordinator.core.instructions import Instruction, SetTimer
 from services.coordinator.core.intake import ClusterIntake, PodIntake
 from services.coordinator.core.operator_control import OperatorControl
-from services.coordinator.core.state import CoreSettings, State
-from services.coordinator.core.story import tell_event, tell_instruction
+from services.coordinator.core.state import WORK_PER_TURN, CoreSettings, State
+from services.coordinator.core.story import TELL_EVENT, TELL_INSTRUCTION
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.core.validate import validate
 from services.coordinator.cycle.cycle import Cycle, Parts
@@ -73,8 +73,11 @@ SWEEP_QUEUE_S = 30.0
 
 QUEUES = "queues"
 
-EVENTS_PER_TURN = 1000
+EVENTS_PER_TURN = 500
 """Events that the shell hands over at once: more (a first list, a watch that was cut) take several turns."""
+
+EVENTS_PER_WORK, LEAST_WORK = 2, 60
+"""Events that are taken in in one unit of the turn's work; and what is left to the steps however many there were."""
 
 STARTS_PER_TURN = 4
 """Cycles in which no agent needs to be asked (no node takes any unit) before the loop turns."""
@@ -109,7 +112,7 @@ class Core:
         self.intake = ClusterIntake(state, self.registry, self.requeuer)
         self.variants = Variants(state)
         self.evaluation = RolloutEvaluation(state, self.variants)
-        self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger, self.reporter))
+        self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger), self.group_preemptor)
         self.together = GroupFailures(
             state, self.failures.conflicts, group_reporter, self.requeuer, self.group_preemptor
         )
@@ -120,7 +123,6 @@ class Core:
         self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.nominations)
         self.control = OperatorControl(state, self.intake, self.evaluation)
         self._timer: float | None = None
-        self._queue_swept_at = 0.0
         self._again = False
 
     def handle(self, events: Sequence[Event], now: float) -> list[Instruction]:
@@ -128,16 +130,20 @@ class Core:
         state = self.state
         state.now = state.queue.story.now = now
         for event in events:
-            tell_event(state, self.ledger, event)
+            if (tell_event := TELL_EVENT.get(type(event))) is not None:
+                tell_event(state, self.ledger, event)
             self._take(event)
         if self.intake.new_nodes or state.cluster.given_up:
             self.intake.settle()
-        self._advance()
+        if state.started or self._start():
+            self._advance(max(LEAST_WORK, WORK_PER_TURN - len(events) // EVENTS_PER_WORK))
+        self._set_timer()
         if Need.WORKLOADS in self.variants.needs:
             self.variants.inventory.follow()
         out, state.out = state.out, []
         for instruction in out:
-            tell_instruction(state, instruction)
+            if (tell_instruction := TELL_INSTRUCTION.get(type(instruction))) is not None:
+                tell_instruction(state, instruction)
         if state.settings.validate and (problems := self.validate()):
             raise InvalidState(state.queue.story.told(problems))
         return out
@@ -210,34 +216,65 @@ class Core:
         if joined:
             self.requeuer.agents_joined()
 
-    def _advance(self) -> None:
+    def _start(self) -> bool:
+        """Begin once all lists are there."""
         state = self.state
-        if not state.started:
-            if not self.takeover.ready():
-                if self.takeover.grace_over_at() is not None:
-                    self._set_timer()
-                return
+        if self.takeover.ready():
             state.started = True
             self.registry.since_empty = state.now
             self.takeover.start()
             self.registry.publish()
-        if state.now >= self._queue_swept_at + SWEEP_QUEUE_S:
-            if not state.queue.sweep(state.now):
-                self._queue_swept_at = state.now
+        return state.started
+
+    def _advance(self, work: int) -> None:
+        """Step what is due. ``work``: what the steps may do together; each one's share is an equal part of what is
+        left, and what it leaves is for those after it, so none starves and a turn ends in time."""
+        state, agenda, now = self.state, self.state.agenda, self.state.now
+        groups, queue = state.groups, state.queue
+        if agenda.sweep <= now:
+            agenda.sweep = now if queue.sweep(now) else now + SWEEP_QUEUE_S
             self.registry.rebalance()
         if self.takeover.held:
             self.takeover.ask()
-        self.ledger.step()
-        groups, queue = state.groups, state.queue
+        if agenda.results <= now:
+            self.outcomes.step()
+        if agenda.ledger <= now:
+            self.ledger.step()
         if groups.touched or groups.members:
             self.groups.step()
         if self.cycle.current is not None and self.cycle.finish() and (groups.touched or groups.members):
             self.groups.step()
-        self.registry.push_views()
-        self.requeuer.step()
+        if agenda.views <= now:
+            self.registry.push_views()
+        if agenda.rousing <= now:
+            state.work = share = max(1, work // (2 + self._searching()))
+            self.requeuer.step()
+            work += state.work - share
         if queue.turns is not None or queue.labelled or state.queues.queues:
             self.queues.step()
+        if queue.backing_off:
+            queue.flush(now)
         self._again = False
+        if self.cycle.current is None and state.paused is None and queue.has_active():
+            state.work = share = max(1, work // (1 + self._searching()))
+            self._cycles()
+            work += state.work - share
+        if state.paused is None:
+            if self.preemptor.searches:
+                state.work = share = max(1, work // self._searching())
+                self.preemptor.step()
+                work += state.work - share
+            if self.group_preemptor.begun:
+                state.work = max(1, work)
+                self.group_preemptor.step()
+        if agenda.evaluation <= now or self.variants.samples:
+            self.evaluation.step()
+        if agenda.telling <= now:
+            self.reporter.step()
+
+    def _cycles(self) -> None:
+        """Begin a cycle, and the next where nobody has to be asked."""
+        groups = self.state.groups
         for _ in range(STARTS_PER_TURN):
             if not self.cycle.start():
                 self._again = self.cycle.cut_short
@@ -246,38 +283,45 @@ class Core:
                 break
             if groups.touched or groups.members:
                 self.groups.step()
-        if self.preemptor.searches and state.paused is None:
-            self.preemptor.step()
-        if self.group_preemptor.begun and state.paused is None:
-            self.group_preemptor.step()
-        if self.variants.pointer is not None:
-            self.evaluation.step()
-        self.reporter.step()
-        self._set_timer()
+
+    def _searching(self) -> int:
+        """How many of the searches for victims go on."""
+        if self.state.paused is not None:
+            return 0
+        return bool(self.preemptor.searches) + bool(self.group_preemptor.searches)
 
     def _set_timer(self) -> None:
         """One timer, at the earliest thing that happens by itself."""
         state = self.state
-        searching = (self.preemptor.searches or self.group_preemptor.searches) and state.paused is None
-        times = [
-            self._queue_swept_at + SWEEP_QUEUE_S if state.started else None,
-            state.now if self._again or searching or self.requeuer.busy or state.groups.touched else None,
-            state.queue.next_ready_at(),
-            self.ledger.wake_at(),
-            self.takeover.wake_at() if self.takeover.held else None,
-            self.takeover.grace_over_at() if not state.started else None,
-            self.registry.wake_at(),
-            self.cycle.current.deadline if self.cycle.current is not None else None,
-            self.evaluation.wake_at() if self.variants.pointer is not None else None,
-            self.reporter.wake_at(),
-            self.groups.wake_at() if state.groups.members else None,
-            self.group_preemptor.wake_at() if self.group_preemptor.begun and state.paused is None else None,
-            self.queues.wake_at() if state.queue.turns is not None and state.started else None,
-        ]
-        at = min([time for time in times if time is not None])
+        if state.started:
+            at = min(self._due())
+        elif (over := self.takeover.grace_over_at()) is not None:
+            at = over
+        else:
+            return
         if self._timer is None or at < self._timer or self._timer <= state.now:
             self._timer = at
             state.out.append(SetTimer(at))
+
+    def _due(self) -> list[float]:
+        """When who has something to do."""
+        state = self.state
+        times = [state.agenda.next()]
+        if self._again or state.groups.touched or self._searching():
+            times.append(state.now)
+        if self.cycle.current is not None:
+            times.append(self.cycle.current.deadline)
+        if state.queue.backing_off and (at := state.queue.next_ready_at()) is not None:
+            times.append(at)
+        if self.takeover.held and (at := self.takeover.wake_at()) is not None:
+            times.append(at)
+        if state.groups.members and (at := self.groups.wake_at()) is not None:
+            times.append(at)
+        if self.group_preemptor.begun and state.paused is None and (at := self.group_preemptor.wake_at()) is not None:
+            times.append(at)
+        if state.queue.turns is not None and (at := self.queues.wake_at()) is not None:
+            times.append(at)
+        return times
 
     # --- what others may look at --------------------------------------------------------------------------------
 
@@ -287,7 +331,7 @@ class Core:
 
     def story(self, uid: str) -> list[str]:
         """One pod's life in this term, oldest line first; as far back as the ring goes."""
-        return self.state.queue.story.lines(uid)
+        return self.state.queue.story.lines(uid, self.state.groups.key_of.get(uid, ""))
 
     @property
     def inherits_intents(self) -> bool:

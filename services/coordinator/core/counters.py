@@ -72,7 +72,7 @@ class Stats:
     fetches: int = 0
     """Pods looked up by a GET, since the watch had not shown what became of them."""
     preemption_searches: int = 0
-    """Searches for pods whose leaving would make room."""
+    """Searches for pods whose leaving would make room for a lone pod."""
     preemptions: int = 0
     """Nominations made for pods that need room."""
     victims: int = 0
@@ -98,12 +98,16 @@ class Stats:
     scheduled_s: list[tuple[int, float]] = field(default_factory=list)
     """Of pods bound since then: which attempt it was, from 1, and from first seeing the pod to its Binding."""
     victims_s: list[int] = field(default_factory=list)
-    """Of nominations made since then: how many pods are to leave."""
+    """Of nominations made since then: how many pods are to leave for a lone pod."""
     gang_attempts_s: list[tuple[str, float]] = field(default_factory=list)
     """Of attempts at pod groups ended since then: result (scheduled, unschedulable), and from taking them off the
     queue."""
     gang_spans_s: list[float] = field(default_factory=list)
     """Of gangs bound since then: between the first and the last Binding."""
+    group_searches_s: list[float] = field(default_factory=list)
+    """Of searches for pod groups ended since then: how long each took, in whole turns."""
+    group_victims_s: list[int] = field(default_factory=list)
+    """Of nominations made for pod groups since then: how many pods are to leave."""
 
     def take_samples(self) -> tuple[list[float], list[float]]:
         """Hand over (latencies, rounds), for the quantiles kept outside the core."""
@@ -121,6 +125,12 @@ class Stats:
         """Hand over (attempts, spans) of pod groups, for the histograms kept outside the core."""
         taken = self.gang_attempts_s, self.gang_spans_s
         self.gang_attempts_s, self.gang_spans_s = [], []
+        return taken
+
+    def take_group_preemptions(self) -> tuple[list[float], list[int]]:
+        """Hand over (searches, victims) of pod groups, for the histograms kept outside the core."""
+        taken = self.group_searches_s, self.group_victims_s
+        self.group_searches_s, self.group_victims_s = [], []
         return taken
 
     def as_dict(self) -> dict[str, int]:

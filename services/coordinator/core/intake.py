@@ -100,6 +100,7 @@ class PodIntake:
             if not pod.group:
                 state.queue.ungate(pod.uid, state.now, ClusterEvent.POD_GROUP_CHANGED)
         state.groups.see_pending(pod)
+        state.queue.labelled |= bool(state.groups.label(pod.group))
 
     def _outside(self, pod: Pod) -> None:
         """A member that is not to be tried here: another scheduler's, gated by itself, or going."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.events import ControlSeen
 from services.coordinator.core.intake import ClusterIntake
-from services.coordinator.core.state import CoreSettings, State
+from services.coordinator.core.state import Agenda, CoreSettings, State
 from services.coordinator.rollout.evaluation import RolloutEvaluation
 
 
@@ -68,6 +68,6 @@ class OperatorControl:
         settings = event.settings or self._started_with
         if settings == state.settings:
             return
-        state.settings = settings
+        state.settings, state.agenda = settings, Agenda()  # what was due by the old ones is looked at anew
         self._evaluation.tune(settings.rollout)
         state.log("settings_changed", number=event.settings_number)

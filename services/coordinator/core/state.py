@@ -17,6 +17,7 @@ from services.coordinator.groups.domains import DomainKeeper
 from services.coordinator.preemption.evictions import Evicted
 from shared.model.node import Condition
 from shared.model.pod import Pod
+from shared.model.pod_group import PodGroup
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
@@ -29,6 +30,11 @@ from shared.scheduling.state.cluster_state import ClusterState
 from shared.wire.records import Drained, Paused
 
 LEAST_REQUEST_TIMEOUT_S = 3.0
+
+NEVER = float("inf")
+
+WORK_PER_TURN = 200
+"""What all steps of one turn may do together beside the events and the cycle, in units of some 50 us: 10 ms."""
 
 VERDICT_BYTES = 32 * 1024 * 1024
 """Bound of what is remembered about pod classes, two bytes per node each: 3,000 classes at 5,000 nodes."""
@@ -46,12 +52,19 @@ class CoreSettings:
     """Which filters judge and which scores are added; does not change during a term."""
     batch_units: int = 64
     """Units in one cycle: enough to make hops cheap, few enough that a cycle ends in some 10 ms. 1-1024."""
+    dispatch: str = "auto"
+    """Whom a cycle asks about a plain class (``cycle.dispatch.Dispatch``): all agents, or one."""
+    sole_nodes: int = 100
+    """An agent is asked alone if it has so many nodes that take the class; kube-scheduler looks at as many at least."""
     plans_in_flight: int = 3
-    """Plans at the binder at a time; further cycles wait (backpressure). The next offer goes out meanwhile."""
+    """Plans at the binder at a time, unless they are of a few units; further cycles wait (backpressure). The next offer
+    goes out meanwhile."""
     offer_deadline_s: float = 0.3
     """A cycle goes on without agents that are silent for so long, or for some times the usual cycle if that is more."""
     request_timeout_s: float = LEAST_REQUEST_TIMEOUT_S
     """After so long an answer cannot come any more: the shell's HTTP deadline. Well above ``offer_deadline_s``."""
+    units_per_turn: int = 400
+    """Units that one turn gives nodes to, or hears the end of: some 10 ms. Of larger gangs others do the rest."""
     extra_candidates: int = 2
     """Next-best nodes per unit group beyond one per unit; as many alternatives per placement."""
     max_losses: int = 5
@@ -82,6 +95,8 @@ class CoreSettings:
     """How long a new leader waits for lists of other kinds than pods, nodes, agents and intents; then it begins."""
     gang_timeout_s: float = 300.0
     """How long nodes are kept for a gang that does not come about, and a broken one is waited for."""
+    gang_patience_s: float = 60.0
+    """A gang that has found no room for so long has nodes kept for it, one gang at a time; 0: none has."""
     speed: float = 1.0
     """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
     validate: bool = False
@@ -105,6 +120,36 @@ class Unwell:
     def pressure(self) -> list[str]:
         """What it is short of, by kubectl's names in small letters."""
         return [PRESSURES[found.type] for found in self.conditions if found.type in PRESSURES]
+
+
+@dataclass(slots=True)
+class Agenda:
+    """When each part of the core is to be stepped next, in seconds of the clock; a part that is not due is not asked.
+
+    A part says so itself: ``now`` as work comes, a deadline as it learns of one, and both anew at the end of a step.
+    Nothing is taken back, so a time may be too early; it is never too late (``validate.py``). All are due at first.
+    """
+
+    sweep: float = 0.0
+    """The nets under lost events: pods parked for long, partitions that drifted apart."""
+    results: float = 0.0
+    """Answers to plans that are not taken in yet."""
+    ledger: float = 0.0
+    """Plans to be sent again, placements that nobody confirms."""
+    views: float = 0.0
+    """Agents that lack nodes, are late, or are to be asked again."""
+    rousing: float = 0.0
+    """Changes that may have helped parked pods."""
+    evaluation: float = 0.0
+    """A policy's window is over, or a change of the pointer was not seen."""
+    telling: float = 0.0
+    """Conditions of pending pods."""
+
+    def next(self) -> float:
+        """The earliest."""
+        return min(
+            self.sweep, self.results, self.ledger, self.views, self.rousing, self.evaluation, self.telling
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -139,6 +184,9 @@ class State:
     out: list[Instruction] = field(default_factory=list)
     """What the shell is asked for."""
     now: float = 0.0
+    agenda: Agenda = field(default_factory=Agenda)
+    work: int = WORK_PER_TURN
+    """What the step at hand may still do before the turn ends, in units of some 50 us of one core."""
     started: bool = False
     paused: Paused | None = None
     """By whom and why no cycle begins; None: scheduling goes on."""
@@ -164,6 +212,11 @@ class State:
     def gated_count(self) -> int:
         """Our pods that are not tried because of their scheduling gates, or of their pod group."""
         return len(self.gated) + self.queue.count()[Place.GATED]
+
+    def timeout_s(self, group: PodGroup | None) -> float:
+        """How long nodes are kept for a gang that does not come about, and a broken one is waited for."""
+        own = group.timeout_s if group is not None else None
+        return self.settings.gang_timeout_s if own is None else own
 
     def attempted(self, uid: str, result: str) -> None:
         """An attempt to place the pod in flight ended as ``result`` (unschedulable, error); told before it moves on."""

@@ -1,7 +1,8 @@
 """What a pod's story tells beside its way through the queue: what was heard of it, and what was asked for it.
 
-The queue writes the moves (``PodQueue.story``); the core calls the two functions here, once per event and once per
-instruction. Most of either are not about one pod and cost one look into a table. Limits: see ``scheduling.story``.
+The queue writes the moves (``PodQueue.story``); the core looks up here who tells of an event, before it is taken in,
+and of an instruction; what became of a plan is told as its results are taken in (``binding/outcomes.py``). Most of
+either are not about one pod. Limits: see ``scheduling.story``.
 """
 
 from __future__ import annotations
@@ -15,23 +16,6 @@ from services.coordinator.core.state import State
 from shared.model import cluster_events
 from shared.model.unit import cause_id
 from shared.scheduling.story import FACT_CHARS
-from shared.wire.messages import Outcome
-
-_OUTCOMES = {int(outcome): outcome.name for outcome in Outcome}
-
-
-def tell_event(state: State, ledger: Ledger, event: events.Event) -> None:
-    """Write what the event says about pods; before it is taken in."""
-    teller = _EVENTS.get(type(event))
-    if teller is not None:
-        teller(state, ledger, event)
-
-
-def tell_instruction(state: State, instruction: instructions.Instruction) -> None:
-    """Write what is asked for about pods."""
-    teller = _INSTRUCTIONS.get(type(instruction))
-    if teller is not None:
-        teller(state, instruction)
 
 
 def _upserted(state: State, ledger: Ledger, event: cluster_events.PodUpserted) -> None:
@@ -47,18 +31,6 @@ def _upserted(state: State, ledger: Ledger, event: cluster_events.PodUpserted) -
 def _deleted(state: State, ledger: Ledger, event: cluster_events.PodDeleted) -> None:
     if event.uid in state.queue.entries or event.uid in ledger.placed:
         state.queue.story.add(event.uid, "the watch shows it deleted")
-
-
-def _answered(state: State, ledger: Ledger, event: events.PlanAnswered) -> None:
-    open_plan = ledger.plans.get(event.plan_id)
-    if open_plan is None:
-        return
-    uids, add = {placement.unit: placement.uid for placement in open_plan.plan.placements}, state.queue.story.add
-    for result in event.result.results:
-        uid = uids.get(result.unit)
-        if uid is not None:
-            outcome, reason = _OUTCOMES.get(result.outcome, str(result.outcome)), result.reason[:FACT_CHARS]
-            add(uid, "plan {} answered: {} {} {}", event.plan_id, outcome, result.node, reason)
 
 
 def _plan_failed(state: State, ledger: Ledger, event: events.PlanFailed) -> None:
@@ -101,17 +73,16 @@ def _asked(state: State, fetch: instructions.FetchPod) -> None:
     state.queue.story.add(fetch.uid, "the API server is asked what it is")
 
 
-_EVENTS: dict[type[events.Event], Callable[[State, Ledger, Any], None]] = {
+TELL_EVENT: dict[type[events.Event], Callable[[State, Ledger, Any], None]] = {
     cluster_events.PodUpserted: _upserted,
     cluster_events.PodDeleted: _deleted,
-    events.PlanAnswered: _answered,
     events.PlanFailed: _plan_failed,
     events.PodFetched: _fetched,
     events.ConditionFailed: _unwritten,
     events.NominationStored: _nominated,
 }
 
-_INSTRUCTIONS: dict[type[instructions.Instruction], Callable[[State, Any], None]] = {
+TELL_INSTRUCTION: dict[type[instructions.Instruction], Callable[[State, Any], None]] = {
     instructions.SendPlan: _planned,
     instructions.PatchCondition: _told,
     instructions.FetchPod: _asked,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from services.coordinator.core.state import NEVER
 from shared.scheduling.places import Place
 
 if TYPE_CHECKING:
@@ -26,16 +27,15 @@ def validate(core: Core) -> list[str]:
         *_places(core),
         *_plans(core),
         *_ownership(core),
+        *_agenda(core),
         *(line for view in core.registry.views.values() for line in _view(core, view)),
     ]
 
 
 def _places(core: Core) -> Iterator[str]:
     """Every pending pod of ours is in exactly one place (I3)."""
-    state, current = core.state, core.cycle.current
-    groups = current.groups.values() if current is not None else ()
+    state, offered = core.state, _offered(core)
     yield from state.groups.validate()
-    offered = {unit.pod.uid for group in groups if not group.shadow for unit in group.units}
     for uid, entry in state.queue.entries.items():
         placed = uid in core.ledger.placed
         if entry.place is Place.IN_FLIGHT and not placed and uid not in offered:
@@ -48,24 +48,50 @@ def _places(core: Core) -> Iterator[str]:
             yield f"one-place: {uid} is {entry.place.value} and gated"
 
 
+def _offered(core: Core) -> set[str]:
+    """Pods that the cycle is about."""
+    current = core.cycle.current
+    classes = current.classes.values() if current is not None else ()
+    return {unit.pod.uid for offered in classes if not offered.shadow for unit in offered.units}
+
+
 def _plans(core: Core) -> Iterator[str]:
     """Open plans and assumed pods belong together (I2: what is assumed counts)."""
     accounts, ledger, held = core.state.cache.accounts, core.ledger, core.takeover.held
+    placing = _offered(core) if core.cycle.current is not None and core.cycle.current.placing is not None else set()
     for uid, account in accounts.items():
-        if account.assumed_at is not None and uid not in ledger.placed and uid not in held:
+        known = uid in ledger.placed or uid in held or uid in placing
+        if account.assumed_at is not None and not known:
             yield f"assumed: {uid} is assumed on {account.node_name} and in no plan"
     for uid in held:
         if uid not in accounts:
             yield f"assumed: {uid} is held for an inherited intent and counted nowhere"
     for uid, placed in ledger.placed.items():
         plan = ledger.plans.get(placed.plan_id)
-        if plan is None and not placed.answered:
+        if plan is None and not placed.answered and placed.plan_id not in core.outcomes.unfinished:
             yield f"plan-open: {uid} waits for plan {placed.plan_id}, which is not open"
         if plan is not None and all(placement.uid != uid for placement in plan.plan.placements):
             yield f"plan-open: {uid} waits for plan {placed.plan_id}, which does not name it"
         there = accounts.get(uid)
         if not placed.answered and (there is None or there.node_name != placed.placement.node):
             yield f"assumed: {uid} is planned for {placed.placement.node}, which does not count it"
+
+
+def _agenda(core: Core) -> Iterator[str]:
+    """Nobody is stepped later than he has something to do: what is not on the agenda is never asked."""
+    agenda, now = core.state.agenda, core.state.now
+    if not core.state.started:
+        return
+    for name, at, wanted in (
+        ("results", agenda.results, now if core.outcomes.busy else NEVER),
+        ("ledger", agenda.ledger, core.ledger.wake_at()),
+        ("views", agenda.views, core.registry.wake_at()),
+        ("rousing", agenda.rousing, now if core.requeuer.busy else NEVER),
+        ("evaluation", agenda.evaluation, core.evaluation.wake_at()),
+        ("telling", agenda.telling, core.reporter.wake_at()),
+    ):
+        if at > wanted:
+            yield f"agenda: {name} has something to do at {wanted:.3f} and is stepped at {at:.3f}"
 
 
 def _ownership(core: Core) -> Iterator[str]:

@@ -14,10 +14,12 @@ sent (I2). Rejecting is advice: a rejected node is taken when nothing accepted i
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
+
+from msgspec.structs import replace as replace_fields
 
 from services.coordinator.core.decisions import Considered
 from services.coordinator.core.state import State
@@ -26,12 +28,15 @@ from services.coordinator.cycle.failures import ConflictTracker
 from shared.model.constraints import PodClass
 from shared.model.unit import Unit
 from shared.scheduling.cycle.conflicts import fits
-from shared.scheduling.cycle.constraints import Guidance
+from shared.scheduling.cycle.constraints import Guidance, may_relate
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.wire.messages import SCORE_SCALE, Answer
 
 MAX_CONSIDERED = 6
 """Nodes remembered per placement for ``conclave explain``, the chosen one first."""
+
+ROWS_PER_WORK, ANSWERS_PER_WORK = 250, 16
+"""Nodes judged, and answers ranked, in the time in which a plain unit is dealt its node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,12 @@ class _Head(NamedTuple):
 
 
 class PlainSeats:
-    """Of one class whose nodes alone decide: the answered nodes, dealt to units one by one."""
+    """Of one class whose nodes alone decide: the answered nodes, dealt to units one by one.
+
+    ``work``: what dealing one is worth.
+    """
+
+    work = 1
 
     def __init__(
         self, state: State, conflicts: ConflictTracker, pod_class: PodClass, lists: Sequence[AgentAnswers]
@@ -68,7 +78,7 @@ class PlainSeats:
         self._conflicts = conflicts
         self._pod_class = pod_class
         self._merged = _Merged(lists, state.rng)
-        self._allowed = state.feasibility.static_verdict(pod_class).mask
+        self._judge_nodes()
         self._taken: list[tuple[Unit, int]] = []
         self._place = 0
         self._kept: list[int] = []
@@ -81,6 +91,8 @@ class PlainSeats:
     def take(self, unit: Unit) -> bool:
         """Assume the unit on the best node that is left and takes it; False where there is none."""
         state, merged, conflicts, uid = self._state, self._merged, self._conflicts, unit.pod.uid
+        if self._judged_at != state.cache.table.static_stamp:
+            self._judge_nodes()
         allowed = self._allowed
         found, raced = -1, uid in conflicts.races
         for index in self._kept:
@@ -116,12 +128,17 @@ class PlainSeats:
         count, self._place, self._kept = mark
         del self._taken[count:]
 
-    def choices(self) -> list[Choice]:
+    def choices(self) -> Iterator[Choice]:
         """The units that were taken, in order."""
         state = self._state
         # a pod that keeps others away may be assumed there before the binder takes a next-best node
         wanted = 0 if state.cluster.index.anti_affinity else state.settings.extra_candidates
-        return [_choice(self._merged, *one, wanted, state.drained.keys()) for one in self._taken]
+        return (_choice(self._merged, *one, wanted, state.drained.keys()) for one in self._taken)
+
+    def _judge_nodes(self) -> None:
+        """Which nodes may be used at all: it may change between two turns."""
+        self._judged_at = self._state.cache.table.static_stamp
+        self._allowed = self._state.feasibility.static_verdict(self._pod_class).mask
 
 
 def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: _Head) -> bool:
@@ -227,6 +244,15 @@ class GuidedSeats:
                 row = row_of.get(name)
                 if row is not None and row == answer.slot:
                     self._nodes.append(_Node(_Head(answer, name, found.policy), row, place))
+        self._lasts = offered.scores is None and not offered.prefiltered.rules
+        self._line: list[_InLine] | None = None
+
+    @property
+    def work(self) -> int:
+        """What dealing one is worth, in plain units."""
+        if self._line is not None:
+            return 1
+        return 4 + self._state.cache.table.rows // ROWS_PER_WORK + len(self._nodes) // ANSWERS_PER_WORK
 
     @property
     def dry(self) -> bool:
@@ -236,8 +262,12 @@ class GuidedSeats:
     def take(self, unit: Unit, only: str = "") -> bool:
         """Assume the unit on the best of the answered nodes that is right for it now; False where none is. ``only``:
         on no other node than this."""
+        if self._lasts and not only and self._unmoved(unit):
+            return self._take_in_line(unit)
+        self._line = None
         state = self._state
-        guidance = state.constraints.judge(unit.pod)
+        # where one node is given it alone is judged, not all of them
+        guidance = state.constraints.judge(replace_fields(unit.pod, nominated_node=only) if only else unit.pod)
         ranked: list[_Node] = []
         if guidance.rejection is None:
             ranked = _ranked(state, self._conflicts, unit, guidance, self._offered, self._nodes)
@@ -249,19 +279,63 @@ class GuidedSeats:
         if chosen is None:
             state.stats.misfits += bool(self._nodes)
             return False
-        answer, name, policy = chosen.head
-        _assume(state, unit, answer, name)
+        _assume(state, unit, chosen.head.answer, chosen.head.name)
         chosen.taken += 1
         others = [node.head for node in ranked if node is not chosen]
         # the binder does not know rules that span nodes: it gets no other node than the one judged here
-        next_best = () if guidance.prefiltered.rules else tuple(o.name for o in others if o.name not in state.drained)
-        best = [chosen.head, *others][:MAX_CONSIDERED]
+        self._choose(unit, chosen, others, alone=bool(guidance.prefiltered.rules))
+        return True
+
+    def _choose(self, unit: Unit, chosen: _Node, others: Sequence[_Head], *, alone: bool = False) -> None:
+        """Note the choice. ``others``: the next best; ``alone``: none of them may be taken instead."""
+        state, (answer, name, policy) = self._state, chosen.head
+        next_best = () if alone else tuple(o.name for o in others if o.name not in state.drained)
+        best = [chosen.head, *others[: MAX_CONSIDERED - 1]]
         considered = tuple(Considered(head.name, head.answer.score / SCORE_SCALE, head.answer.accept) for head in best)
         self._choices.append(
             Choice(unit, name, answer, next_best[: state.settings.extra_candidates], considered, policy)
         )  # fmt: skip
         self._chosen.append(chosen)
+
+    # --- confined to some nodes, and nothing else ---------------------------------------------------------------
+
+    def _unmoved(self, unit: Unit) -> bool:
+        """Whether units placed before do not change which nodes are right for this one, nor how right: a domain
+        confines it, and nothing else is the matter."""
+        cluster, pod = self._state.cluster, unit.pod
+        if pod.nominated_node or cluster.nominated or cluster.index.anti_affinity or pod.uid in self._conflicts.races:
+            return False
+        return not may_relate(cluster, pod)
+
+    def _take_in_line(self, unit: Unit) -> bool:
+        """The same as ``take``, by an order of nodes that lasts."""
+        state, pod_class = self._state, unit.pod.pod_class
+        line = self._line = self._line_up() if self._line is None else self._line
+        allowed = state.feasibility.static_verdict(pod_class).mask
+        while line and not _takes(state, pod_class, allowed, self._nodes[line[0].at].head):
+            heapq.heappop(line)
+        if not line:
+            state.stats.misfits += bool(self._nodes)
+            return False
+        best = [heapq.heappop(line) for _ in range(min(len(line), MAX_CONSIDERED))]
+        chosen = self._nodes[best[0].at]
+        _assume(state, unit, chosen.head.answer, chosen.head.name)
+        chosen.taken += 1
+        for place in (best[0]._replace(taken=chosen.taken, tie=state.rng.random()), *best[1:]):
+            heapq.heappush(line, place)
+        self._choose(unit, chosen, [self._nodes[place.at].head for place in best[1:]])
         return True
+
+    def _line_up(self) -> list[_InLine]:
+        mask, rng = self._offered.mask, self._state.rng
+        by_place = len({node.head.policy for node in self._nodes}) > 1
+        line = [
+            _InLine(not node.head.answer.accept, _own_score(node, by_place=by_place), node.taken, rng.random(), at)
+            for at, node in enumerate(self._nodes)
+            if mask is None or mask[node.row]
+        ]
+        heapq.heapify(line)
+        return line
 
     def mark(self) -> Mark:
         """What ``undo`` goes back to."""
@@ -273,13 +347,29 @@ class GuidedSeats:
         for node in self._chosen[count:]:
             node.taken -= 1
         del self._choices[count:], self._chosen[count:]
+        self._line = None
 
-    def choices(self) -> list[Choice]:
+    def choices(self) -> Iterable[Choice]:
         """The units that were taken, in order."""
         return self._choices
 
 
+class _InLine(NamedTuple):
+    """A node's place in the order in which units take them: the smaller, the sooner. ``at``: its index."""
+
+    rejected: bool
+    worth: int
+    taken: int
+    tie: float
+    at: int
+
+
 Seats = PlainSeats | GuidedSeats
+
+
+def _own_score(node: _Node, *, by_place: bool) -> int:
+    """What the agent gave the node, the better the smaller; ``by_place``: as in ``_Merged``."""
+    return SCORE_SCALE * node.place if by_place else -node.head.answer.score
 
 
 def _ranked(
@@ -297,9 +387,9 @@ def _ranked(
     for node in nodes:
         answer = node.head.answer
         if (mask is None or mask[node.row]) and not conflicts.avoids(uid, node.head.name):
-            own = -SCORE_SCALE * node.place if by_place else answer.score
-            score = own + SCORE_SCALE * (_at(guidance.scores, node.row) - _at(offered.scores, node.row))
-            keyed.append(((not answer.accept, -score, node.taken, state.rng.random()), node))
+            score = SCORE_SCALE * (_at(guidance.scores, node.row) - _at(offered.scores, node.row))
+            worth = _own_score(node, by_place=by_place) - score
+            keyed.append(((not answer.accept, worth, node.taken, state.rng.random()), node))
     keyed.sort(key=lambda item: item[0])
     return [node for _, node in keyed]
 

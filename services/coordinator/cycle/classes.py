@@ -34,11 +34,13 @@ MAX_WIDENING = 4096
 
 @dataclass(slots=True)
 class KnownClass:
-    """``size_bytes`` on the wire; ``share``: multiple of an agent's even share that is asked of it."""
+    """``size_bytes`` on the wire; ``share``: multiple of an agent's even share that is asked of it; ``for_all``: all
+    are asked about it, since one had too few nodes (``dispatch.py``)."""
 
     id: int
     size_bytes: int
     share: int = SLOTS_SHARE
+    for_all: bool = False
 
     def widen(self) -> None:
         """A list that was cut ran dry: ask for more next time."""
@@ -63,12 +65,13 @@ class AgentAnswers:
 
 
 @dataclass(slots=True)
-class Group:
+class OfferedClass:
     """The units of one class in a cycle, and what was said about them. ``asked``: slots wanted of each agent.
 
     ``unknown``: an agent did not know the class. ``guidance``: of units about which more than the nodes themselves
     decides. ``candidate``: judged by the candidate policy; ``shadow``: asked only to compare the two, never placed
-    (``variants.py``). ``workload``: of all its units, where the policy looks at it.
+    (``variants.py``). ``workload``: of all its units, where the policy looks at it. ``sole``: the one agent that is
+    asked about it, "": all are.
     """
 
     pod_class: PodClass
@@ -81,6 +84,7 @@ class Group:
     candidate: bool = False
     shadow: bool = False
     workload: str = ""
+    sole: str = ""
 
 
 class Classes:

@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace as replace_fields
 
 from services.coordinator.groups.domains import DomainKeeper
 from shared.model.pod import Pod
@@ -56,9 +57,12 @@ class Constraints:
         return template_of(pod) if needs_guidance(self._cluster, self._feasibility, pod) else None
 
     def _alike_now(self, pod: Pod) -> Hashable:
-        """What pods must share to be judged alike as things stand: of members of pod groups their domain too."""
-        template = template_of(pod)
-        return (self._domains.of(pod), template) if pod.group else template
+        """What pods must share to be judged alike as things stand: of members of pod groups their domain too, and often
+        nothing else but their class."""
+        if not pod.group:
+            return template_of(pod)
+        plain = not needs_guidance(self._cluster, self._feasibility, pod)
+        return self._domains.of(pod), pod.pod_class if plain else template_of(pod)
 
     def judge(self, pod: Pod) -> Guidance:
         """The guidance for the pod as everything stands now, what is assumed included.
@@ -189,6 +193,11 @@ class Constraints:
         alone: BoolArray = np.zeros(table.rows, np.bool_)
         alone[row] = True
         return Guidance(self.prefiltered(pod), alone, norms=norms_of(self._feasibility, pod.pod_class))
+
+
+def unnominated(pod: Pod) -> Pod:
+    """The pod as if it were nominated nowhere: members that are placed together are told apart where each goes."""
+    return replace_fields(pod, nominated_node="") if pod.nominated_node else pod
 
 
 def template_of(pod: Pod) -> Hashable:

@@ -1,11 +1,11 @@
 """The scheduling cycle: take units, constrain, offer to agents, collect, assign, assume, plan; the rest has failed.
 
-    IDLE --units waiting, agents ready--> OFFERING --all answered, or deadline--> IDLE (plan open, rest given back)
+    IDLE --units waiting, agents ready--> OFFERING --all answered, or deadline--> PLACING --> IDLE (plan open)
 
-At most one cycle is offering. The next is offered on assumed state while earlier plans are still being bound. A lone
-pod starts a cycle at once; under load the batch gathers while the agents and the binder are busy. Offers carry classes,
-not pods (ADR 0008). What no node takes goes to the failure handler (``failures.py``), what is bound, or is not, to
-``binding/``.
+At most one cycle is offering or placing; with a large gang in it, that takes more than one turn. The next is offered on
+assumed state while earlier plans are still being bound. A lone pod starts a cycle at once; under load the batch gathers
+while the agents and the binder are busy. Offers carry classes, not pods (ADR 0008). What no node takes goes to the
+failure handler (``failures.py``), what is bound, or is not, to ``binding/``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import AgentAnswers, Group
+from services.coordinator.cycle.classes import AgentAnswers, OfferedClass
+from services.coordinator.cycle.dispatch import Dispatcher
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.placing import OpenCycle, Placer
 from services.coordinator.cycle.requeueing import Requeuer
@@ -38,6 +39,9 @@ USUAL_WEIGHT = 0.2
 PATIENCE = 5.0
 """A cycle waits for so many times its usual time before it calls an agent silent: on a machine where every cycle takes
 150 ms, a deadline of 300 ms would suspect everybody in turn."""
+
+SLOT_S = 0.0005
+"""And so much longer for each slot that an agent is asked for: one names thousands of a large gang's in a second."""
 
 DISTINCT_SHARE, DISTINCT_SLACK, MOST_DISTINCT = 2, 16, 1024
 """How many different nodes each agent is asked for: so many times the units, and some more, since the best nodes may
@@ -63,6 +67,7 @@ class Cycle:
         self._failures = parts.failures
         self._ledger = ledger
         self._taker = Taker(state, variants, parts.failures, parts.together)
+        self._dispatcher = Dispatcher(state)
         self._placer = Placer(state, registry, parts.failures, parts.together, parts.requeuer)
         self._usual_s = 0.0
         self.current: OpenCycle | None = None
@@ -72,88 +77,91 @@ class Cycle:
     # --- take and offer -------------------------------------------------------------------------------------------
 
     def start(self) -> bool:
-        """Begin a cycle if units are active, scheduling is not paused, no agent that is asked is busy and the binder
-        has room for a plan. Where there are no nodes or no agents, all units are parked."""
+        """Begin a cycle, none being open, if no agent that is asked is busy and the binder has room for a plan. Where
+        there are no nodes or no agents, all active units are parked."""
         state, failures = self._state, self._failures
         self.cut_short = False
-        state.queue.flush(state.now)
-        if self.current is not None or state.paused is not None or not state.queue.has_active():
-            return False
         if not state.cache.table.row_of:
-            failures.park_all(UNSCHEDULABLE, unavailable_message(0, {}))
+            self.cut_short = failures.park_all(UNSCHEDULABLE, unavailable_message(0, {}))
             return False
         agents, missing = self._registry.askable()
         if not agents:
             if why := self._registry.nobody():
-                failures.park_all(SCHEDULER_ERROR, why)
+                self.cut_short = failures.park_all(SCHEDULER_ERROR, why)
             return False
         if not self._ledger.has_room():
             return False
         taken = self._taker.take()
+        state.work -= taken.work
         self.cut_short = taken.cut_short
-        if not taken.groups:
+        if not taken.classes:
             return False
         if self._variants.pointer is not None:
-            self._variants.shadow(taken.groups, taken.class_of, self._taker.classes, self._taker.number())
+            self._variants.shadow(taken.classes, taken.class_of, self._taker.classes, self._taker.number())
         self._offer(agents, missing, taken)
         return True
 
     def _offer(self, agents: list[AgentView], missing: int, taken: Taken) -> None:
-        """Ask every agent that owns nodes for its best slots per class."""
-        state, settings, groups = self._state, self._state.settings, taken.groups
+        """Ask agents that own nodes for their best slots per class."""
+        state, settings, classes = self._state, self._state.settings, taken.classes
+        if not taken.together and not self._variants.has_candidate:
+            self._dispatcher.deal(classes, agents, more=state.queue.has_active())
         plain, guided = [], []
-        for class_id, group in groups.items():
-            units = len(group.units)
-            group.asked = min(units, group.known.share * units // len(agents) + 1)
-            if group.guidance is None:
-                numbers = [unit.number for unit in group.units[: group.asked]]
-                plain.append(UnitGroup(class_id, numbers, norms_of(state.feasibility, group.pod_class)))
+        for class_id, offered in classes.items():
+            units = len(offered.units)
+            offered.asked = units if offered.sole else min(units, offered.known.share * units // len(agents) + 1)
+            if offered.guidance is None:
+                numbers = [unit.number for unit in offered.units[: offered.asked]]
+                plain.append(UnitGroup(class_id, numbers, norms_of(state.feasibility, offered.pod_class)))
             else:
                 guided.append(class_id)
         first_offer = state.messages + 1
         cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []
         asked = set()
         for view in agents:
-            wire_groups = plain + self._guided(view, groups, guided) if guided else plain
+            wire_groups = [one for one in plain if classes[one.class_id].sole in ("", view.record.id)]
+            if guided:
+                wire_groups += self._guided(view, classes, guided)
             if wire_groups:
-                self._send(view, groups, wire_groups, cluster)
+                self._send(view, classes, wire_groups, cluster)
                 asked.add(view.record.id)
         # the setting, or longer where cycles usually take long (a loaded machine)
         longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
         patience_s = min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
+        patience_s += SLOT_S * sum(offered.asked for offered in classes.values())
         self.current = OpenCycle(
-            groups, taken.class_of, taken.order, taken.together, asked, missing, state.now, state.now + patience_s,
+            classes, taken.class_of, taken.order, taken.together, asked, missing, state.now, state.now + patience_s,
             first_offer, self._variants.title,
         )  # fmt: skip
         state.stats.rounds += 1
         state.stats.units_offered += len(taken.class_of)
 
-    def _guided(self, view: AgentView, groups: dict[int, Group], guided: list[int]) -> list[UnitGroup]:
+    def _guided(self, view: AgentView, classes: dict[int, OfferedClass], guided: list[int]) -> list[UnitGroup]:
         """What one agent is asked about units that its own nodes alone do not decide about."""
         owned, found = view.owned_slots(), []
         for class_id in guided:
-            group = groups[class_id]
-            assert group.guidance is not None
-            wanted = DISTINCT_SHARE * len(group.units) + DISTINCT_SLACK + self._state.settings.extra_candidates
-            guidance = group.guidance
+            offered = classes[class_id]
+            assert offered.guidance is not None
+            wanted = DISTINCT_SHARE * len(offered.units) + DISTINCT_SLACK + self._state.settings.extra_candidates
+            guidance = offered.guidance
             told = guidance_of(owned, guidance.mask, guidance.scores, min(MOST_DISTINCT, wanted))
             if told is not None:
-                found.append(UnitGroup(class_id, [group.units[0].number], guidance.norms, told))
+                found.append(UnitGroup(class_id, [offered.units[0].number], guidance.norms, told))
         return found
 
     def _send(
-        self, view: AgentView, groups: dict[int, Group], wire_groups: list[UnitGroup], cluster: list[float]
+        self, view: AgentView, classes: dict[int, OfferedClass], wire_groups: list[UnitGroup], cluster: list[float]
     ) -> None:
         state, variants = self._state, self._variants
         piece = view.piece(state.cache.table, self._registry.ownership.owner)
-        forget = len(view.classes) + len(groups) > state.settings.classes_per_agent
+        forget = len(view.classes) + len(classes) > state.settings.classes_per_agent
         if forget:
             view.classes.clear()
-        used = [group.class_id for group in wire_groups]
-        fresh = [groups[class_id] for class_id in used if class_id not in view.classes]
+        used = [one.class_id for one in wire_groups]
+        fresh = [classes[class_id] for class_id in used if class_id not in view.classes]
         residents, inventory = None, variants.inventory
         if Need.WORKLOADS in variants.needs:
-            residents = inventory.tell(view, [(group.workload, group.pod_class) for group in fresh])
+            residents = inventory.tell(view, [(offered.workload, offered.pod_class) for offered in fresh])
         unknown = [
             ClassDefinition(g.known.id, g.pod_class, g.candidate, inventory.id_of(g.workload) if g.workload else 0)
             for g in fresh
@@ -191,21 +199,21 @@ class Cycle:
                 continue
             answers = by_class.get(class_id)
             if answers is None:
-                group = current.groups[class_id]
+                offered = current.classes[class_id]
                 otherwise = current.policy or f"{self._state.policy}@{answer.policy_version}"
-                policy, variant = judged_by(decisions, class_id, candidate=group.candidate, otherwise=otherwise)
+                policy, variant = judged_by(decisions, class_id, candidate=offered.candidate, otherwise=otherwise)
                 answers = by_class[class_id] = AgentAnswers(policy=policy, variant=variant, agent=event.agent)
-                group.lists.append(answers)
+                offered.lists.append(answers)
             answers.answers.append(answer)
             answers.names.append(view.slots.get(answer.slot, ""))
         for class_id, answers in by_class.items():
-            group = current.groups[class_id]
-            wanted = group.asked + self._state.settings.extra_candidates
-            answers.cut = group.asked < len(group.units) and len(answers.answers) >= wanted
+            offered = current.classes[class_id]
+            wanted = offered.asked + self._state.settings.extra_candidates
+            answers.cut = offered.asked < len(offered.units) and len(answers.answers) >= wanted
         for class_id in decisions.unknown_classes:
             view.classes.discard(class_id)
-            if class_id in current.groups:
-                current.groups[class_id].unknown = True
+            if class_id in current.classes:
+                current.classes[class_id].unknown = True
 
     def failed(self, event: RequestFailed) -> None:
         """An agent gave no usable answer."""
@@ -221,11 +229,28 @@ class Cycle:
     # --- assign, assume, plan -------------------------------------------------------------------------------------
 
     def finish(self) -> bool:
-        """End the cycle if all answered, or without the silent ones at its deadline."""
+        """Go on with the cycle if all answered, or without the silent ones at its deadline. True: it is over."""
         current, state = self.current, self._state
         if current is None or (current.waiting and state.now < current.deadline):
             return False
-        self.current = None
+        if current.placing is None:
+            self._heard(current)
+            current.placing = self._placer.place(current)
+        left = state.settings.units_per_turn
+        try:
+            while left > 0:
+                left -= next(current.placing)
+        except StopIteration as end:
+            self.current = None
+            if end.value.each:
+                self._ledger.open(end.value.each, current.first_offer, gangs=end.value.gangs)
+            return True
+        current.deadline = state.now  # the next turn goes on, and comes at once
+        return False
+
+    def _heard(self, current: OpenCycle) -> None:
+        """Nobody is waited for any more."""
+        state = self._state
         took_s = state.now - current.started_at
         state.stats.rounds_s.append(took_s)
         self._usual_s += USUAL_WEIGHT * (took_s - self._usual_s)
@@ -234,9 +259,6 @@ class Cycle:
             current.missing += len(current.waiting)
             for agent in sorted(current.waiting):
                 self._registry.suspect(self._registry.views[agent], "silent")
+            current.waiting.clear()
         if self._variants.pointer is not None:
-            self._variants.compare(current.groups)
-        placements, gangs = self._placer.place(current)
-        if placements:
-            self._ledger.open(placements, current.first_offer, gangs=gangs)
-        return True
+            self._variants.compare(current.classes)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import MAX_CLASS_BYTES, Group
+from services.coordinator.cycle.classes import MAX_CLASS_BYTES, OfferedClass
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE, StatusReporter
@@ -23,9 +23,6 @@ from shared.model.pod import Pod
 from shared.model.unit import Unit, cause_id
 from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.gates import why_untried
-
-PARKED_AT_ONCE = 256
-"""Pods told in one turn that there are no nodes, or no agents."""
 
 
 @dataclass(slots=True)
@@ -85,14 +82,14 @@ class FailureHandler:
 
     # --- a cycle found no node ----------------------------------------------------------------------------------
 
-    def give_back(self, unit: Unit, group: Group, *, missing: int, unowned: int) -> None:
+    def give_back(self, unit: Unit, offered: OfferedClass, *, missing: int, unowned: int) -> None:
         """No node was left for the unit. ``missing``: agents that own nodes and said nothing; ``unowned``: nodes for
         which no agent decides."""
         state, pod = self._state, unit.pod
-        guided = group.guidance is not None
+        guided = offered.guidance is not None
         if state.constraints.fits_nowhere(pod, guided=guided):
             self.park(unit, guided=guided)
-        elif group.lists or group.unknown or not (missing or unowned):
+        elif offered.lists or offered.unknown or not (missing or unowned):
             state.stats.losses += 1  # somebody offered nodes, and others took them first
             if self.conflicts.lost(pod.uid):
                 self._back_off(pod, UNSCHEDULABLE, "every offered node was taken by other pods; trying again")
@@ -128,10 +125,13 @@ class FailureHandler:
         message = f"selectors, affinity and tolerations take {size_bytes} bytes; at most {MAX_CLASS_BYTES} are offered"
         self._back_off(pod, SCHEDULER_ERROR, message)
 
-    def park_all(self, reason: str, message: str) -> None:
-        """There is no node, or nobody decides for any: everybody sleeps until one appears."""
+    def park_all(self, reason: str, message: str) -> bool:
+        """There is no node, or nobody decides for any: everybody sleeps until one appears, so many as the turn's work
+        allows. True: there are more."""
         state, together = self._state, dict[str, None]()
-        for pod in state.queue.pop(PARKED_AT_ONCE, state.now):
+        pods = state.queue.pop(state.work, state.now)
+        state.work -= len(pods)
+        for pod in pods:
             state.stats.parked += 1
             self._reporter.tell(pod, reason, message)
             state.attempted(pod.uid, "unschedulable" if reason == UNSCHEDULABLE else "error")
@@ -143,6 +143,7 @@ class FailureHandler:
         for key in together:
             state.queue.park_group(key, (), state.groups.lacking(key), state.now)
             state.groups.touch(key)
+        return state.queue.has_active()
 
     # --- the binder gave it back, or it cannot be scheduled as it is ----------------------------------------------
 

@@ -1,39 +1,63 @@
 """From an ended cycle to placements: units are given the answered nodes, assumed, and the rest is handed back.
 
     lone units: class by class --assumed--> placements | given back
-    with gangs: in queue order; all members of a gang --at least what it lacks--> assumed | all forgotten, in one turn
+    with gangs: in queue order; all members of a gang --at least what it lacks--> assumed | all forgotten
 
 A gang's members are tried in their order, one that does not fit is passed over; as soon as those that are left cannot
 make up for it, the gang is over. What fits beyond the minimum goes along, and the rest waits with its old place.
+
+A turn of the loop places so many units (``CoreSettings.units_per_turn``); of a larger gang the next turns place the
+rest. Between them anything may happen to a member: it counts if it is as it was when the gang is done. What is assumed
+meanwhile counts for everybody, and no plan names it before all of the gang is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import State
 from services.coordinator.cycle.assign import Choice, GuidedSeats, Mark, PlainSeats, Seats
-from services.coordinator.cycle.classes import Group
+from services.coordinator.cycle.classes import OfferedClass
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.cycle.taking import Together
 from services.coordinator.groups.failures import GroupFailures
 from shared.model.pod import Pod
 from shared.model.unit import Unit
-from shared.scheduling.places import Place
+from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.pod_groups import Standing
 from shared.wire.messages import Gang, Placement
+
+OPENED = 4
+"""Placements that are put into a plan in the time that one takes until then."""
+
+
+@dataclass(slots=True)
+class Placements:
+    """What is to be planned: ``each`` of them assumed, and which stand or fall together."""
+
+    each: list[tuple[Placement, Pod]] = field(default_factory=list)
+    gangs: list[Gang] = field(default_factory=list)
+    lost: bool = False
+    """Somebody who had got a node went before all had."""
+
+
+Placing = Generator[int, None, Placements]
+"""The placing of one cycle. Yields what each step was worth, in plain units that are given a node."""
 
 
 @dataclass(slots=True)
 class OpenCycle:
     """The cycle whose offers are out. ``waiting``: agents that were asked and have not answered; ``missing``: how many
     own nodes and were not asked, or gave no answer of use; ``order``: the units in queue order, ``together`` of them
-    pod groups."""
+    pod groups; ``placing``: once nobody is waited for, what goes on in each turn."""
 
-    groups: dict[int, Group]
+    classes: dict[int, OfferedClass]
     class_of: dict[int, int]
     order: list[Unit | Together]
     together: int
@@ -44,6 +68,7 @@ class OpenCycle:
     first_offer: int
     policy: str
     """The active one as it was offered."""
+    placing: Placing | None = None
 
 
 class Placer:
@@ -59,71 +84,109 @@ class Placer:
         self._together = together
         self._requeuer = requeuer
 
-    def place(self, current: OpenCycle) -> tuple[list[tuple[Placement, Pod]], list[Gang]]:
-        """What is to be planned: the placements, each assumed, and which of them stand or fall together."""
-        groups = {number: group for number, group in current.groups.items() if not group.shadow}
-        placements: list[tuple[Placement, Pod]] = []
+    def place(self, current: OpenCycle) -> Placing:
+        """Give the units of the cycle their nodes."""
+        classes = {number: offered for number, offered in current.classes.items() if not offered.shadow}
+        found = Placements()
         if not current.together:
-            for group in groups.values():
-                seats = self._seats(group)
-                stand: list[Unit] = []
-                for unit in group.units:
-                    if self._stands(unit, group) and (not unit.pod.group or self._alone(unit)):
-                        stand.append(unit)
-                    else:
+            for offered in classes.values():
+                seats = self._seats(offered)
+                left: list[Unit] = []
+                for unit in offered.units:
+                    if not self._stands(unit, offered) or not self._alone(unit):
                         self._try_again(unit)
-                left = [unit for unit in stand if not seats.take(unit)]
-                self._end(seats, group, left, current, placements)
-            return placements, []
-        every = {number: self._seats(group) for number, group in groups.items()}
-        left_of: dict[int, list[Unit]] = {number: [] for number in groups}
-        gangs: list[Gang] = []
+                    elif not seats.take(unit):
+                        left.append(unit)
+                    yield seats.work
+                yield from self._end(seats, offered, left, current, found)
+            yield len(found.each) // OPENED
+            return self._there(found)
+        every = {number: self._seats(offered) for number, offered in classes.items()}
+        left_of: dict[int, list[Unit]] = {number: [] for number in classes}
         for item in current.order:
             if isinstance(item, Together):
-                self._take_together(item, current, every, gangs)
+                yield from self._take_together(item, current, every, found.gangs)
                 continue
             number = current.class_of[item.number]
-            if not self._stands(item, groups[number]) or not self._alone(item):
+            if not self._stands(item, classes[number]) or not self._alone(item):
                 self._try_again(item)
             elif not every[number].take(item):
                 left_of[number].append(item)
-        for number, group in groups.items():
-            self._end(every[number], group, left_of[number], current, placements)
-        return placements, gangs
+            yield every[number].work
+        for number, offered in classes.items():
+            yield from self._end(every[number], offered, left_of[number], current, found)
+        yield len(found.each) // OPENED
+        return self._there(found)
 
-    def _seats(self, group: Group) -> Seats:
+    def _there(self, found: Placements) -> Placements:
+        """Without those that went while the others were placed, and without the gangs that are short by that."""
+        there = {placement.unit: pod for placement, pod in found.each if self._in_flight(pod.uid)}
+        lost = found.lost or len(there) < len(found.each)
+        if not lost:
+            return found
+        for placement, pod in found.each:
+            if placement.unit not in there:
+                self._let_go(pod)
+        gangs = []
+        for gang in found.gangs:
+            members = [unit for unit in gang.members if unit in there]
+            if len(members) >= gang.min_count:
+                gangs.append(replace(gang, members=members))
+                continue
+            for unit in members:
+                pod = there.pop(unit)
+                self._let_go(pod)
+                self._state.groups.take_back(pod.uid)
+                self._state.queue.retry(pod.uid, self._state.now, failed=False)
+        return Placements([one for one in found.each if one[0].unit in there], gangs)
+
+    def _seats(self, offered: OfferedClass) -> Seats:
         conflicts = self._failures.conflicts
-        if group.guidance is None:
-            return PlainSeats(self._state, conflicts, group.pod_class, group.lists)
-        return GuidedSeats(self._state, conflicts, group.guidance, group.lists)
+        if offered.guidance is None:
+            return PlainSeats(self._state, conflicts, offered.pod_class, offered.lists)
+        return GuidedSeats(self._state, conflicts, offered.guidance, offered.lists)
 
     def _end(
-        self, seats: Seats, group: Group, left: list[Unit], current: OpenCycle,
-        placements: list[tuple[Placement, Pod]],
-    ) -> None:  # fmt: skip
+        self, seats: Seats, offered: OfferedClass, left: list[Unit], current: OpenCycle, found: Placements
+    ) -> Iterator[int]:
         """Placements of one class, and what becomes of its lone units that got none."""
-        state, choices = self._state, seats.choices()
-        if left and seats.dry and group.guidance is None:
-            group.known.widen()
-        for choice in choices:
-            placements.append((self._placement(choice), choice.unit.pod))
-            self._requeuer.attempt_ended(choice.unit.pod.uid, choice.node)
+        state, dealt = self._state, False
+        if left and seats.dry and offered.guidance is None:
+            offered.known.widen()
+        offered.known.for_all = bool(left) and bool(offered.sole or offered.known.for_all)
+        for choice in seats.choices():
+            dealt = True
+            pod = choice.unit.pod
+            if self._in_flight(pod.uid):
+                found.each.append((self._placement(choice), pod))
+                self._requeuer.attempt_ended(pod.uid, choice.node)
+            else:
+                found.lost = True
+                self._let_go(pod)
+            yield 1
         for unit in left:
-            if seats.dry and choices and not (group.guidance is not None and state.constraints.waits(unit.pod)):
+            if not self._same(unit):
+                self._try_again(unit)
+            elif offered.sole or (
+                seats.dry and dealt and not (offered.guidance is not None and state.constraints.waits(unit.pod))
+            ):
                 state.queue.retry(unit.pod.uid, state.now, failed=False)  # it was not lost: nobody was asked
             else:
                 unowned = len(self._registry.ownership.unowned)
-                self._failures.give_back(unit, group, missing=current.missing, unowned=unowned)
+                self._failures.give_back(unit, offered, missing=current.missing, unowned=unowned)
+            yield seats.work
 
     # --- members of a pod group ---------------------------------------------------------------------------------
 
-    def _take_together(self, item: Together, current: OpenCycle, every: dict[int, Seats], gangs: list[Gang]) -> None:
+    def _take_together(
+        self, item: Together, current: OpenCycle, every: dict[int, Seats], gangs: list[Gang]
+    ) -> Iterator[int]:
         """Place at least so many members as the group lacks by now, or none."""
-        state = self._state
-        if state.groups.standing(item.key)[0] is Standing.GATED:
+        groups = self._state.groups
+        if groups.standing(item.key)[0] is Standing.GATED:
             self._together.retry(item.key)  # its object went, or its minimum rose: it is gated now
             return
-        lacking, left = state.groups.lacking(item.key), len(item.units)
+        lacking, left = groups.lacking(item.key), len(item.units)
         used = {current.class_of[unit.number] for unit in item.units}
         marks: dict[int, Mark] = {number: every[number].mark() for number in used}
         taken: list[Unit] = []
@@ -132,33 +195,52 @@ class Placer:
                 break
             left -= 1
             number = current.class_of[unit.number]
-            if self._stands(unit, current.groups[number]) and _seated(every[number], unit, item):
+            if self._stands(unit, current.classes[number]) and _seated(every[number], unit, item):
                 taken.append(unit)
-        if taken and len(taken) >= lacking:
-            self._together.placed(item.key, [unit.pod for unit in item.units], {unit.pod.uid for unit in taken})
+            yield every[number].work
+        # turns may have passed: the group, and each member, as they are now
+        gated, lacking = groups.standing(item.key)[0] is Standing.GATED, groups.lacking(item.key)
+        kept = [unit for unit in taken if self._same(unit)]
+        if kept and len(kept) >= lacking and not gated:
+            if len(kept) < len(taken):
+                there = {unit.number for unit in kept}
+                for unit in taken:
+                    if unit.number not in there:
+                        self._let_go(unit.pod)
+            self._together.placed(item.key, [unit.pod for unit in item.units], {unit.pod.uid for unit in kept})
             if lacking > 1:
-                gangs.append(Gang(item.number, item.key, [unit.number for unit in taken], lacking))
+                gangs.append(Gang(item.number, item.key, [unit.number for unit in kept], lacking))
+            yield len(kept) // OPENED
             return
         for unit in reversed(taken):
-            self._forget(unit)
+            self._let_go(unit.pod)
+            yield 1
         for number in used:
             every[number].undo(marks[number])
-        dry = [current.groups[number] for number in used if every[number].dry]
-        asked = any(current.groups[number].lists or current.groups[number].unknown for number in used)
+        if gated:
+            self._together.retry(item.key)
+            return
+        dry = [current.classes[number] for number in used if every[number].dry]
+        asked = any(current.classes[number].lists or current.classes[number].unknown for number in used)
         unowned = len(self._registry.ownership.unowned)
-        for group in dry:
-            group.known.widen()
-        if dry:
+        for offered in dry:
+            offered.known.widen()
+        if dry or len(kept) < len(taken):
             self._together.retry(item.key)
         else:
             missing = "" if asked else _silent(current.missing, unowned)
             self._together.give_back(item.key, [unit.pod for unit in item.units], missing)
 
-    def _forget(self, unit: Unit) -> None:
-        """What was assumed in this turn is not any more; a nomination stands again."""
-        self._state.cluster.forget(unit.pod.uid)
-        if unit.pod.nominated_node:
-            self._state.cluster.nominate(unit.pod)
+    def _let_go(self, pod: Pod) -> None:
+        """What was assumed by this cycle is not any more; a nomination stands again."""
+        state, uid = self._state, pod.uid
+        account = state.cache.accounts.get(uid)
+        if account is None or account.assumed_at is None:
+            return  # it is gone, or bound by somebody else
+        state.cluster.forget(uid)
+        self._requeuer.node_changed(account.node_name, ClusterEvent.POD_DELETED)  # others were judged beside it
+        if uid in state.queue.entries and pod.nominated_node:
+            state.cluster.nominate(pod)
 
     # --- units --------------------------------------------------------------------------------------------------
 
@@ -173,18 +255,29 @@ class Placer:
         if unit.pod.group:
             self._state.groups.touch(unit.pod.group, unit.pod.uid)
 
-    def _stands(self, unit: Unit, group: Group) -> bool:
-        """Whether the pod is still the one that was offered, and judged as it was."""
-        state = self._state
-        entry = state.queue.entries.get(unit.pod.uid)
+    def _in_flight(self, uid: str) -> bool:
+        """Whether the pod is still the cycle's to place."""
+        entry = self._state.queue.entries.get(uid)
+        return entry is not None and entry.place is Place.IN_FLIGHT
+
+    def _same(self, unit: Unit) -> bool:
+        """Whether the pod is still the one that was offered."""
+        entry = self._state.queue.entries.get(unit.pod.uid)
         if entry is None or entry.place is not Place.IN_FLIGHT:
             return False
-        before, pod, cluster = unit.pod, entry.pod, state.cluster
-        if (before.pod_class, before.labels, before.relations) != (pod.pod_class, pod.labels, pod.relations):
+        before, pod = unit.pod, entry.pod
+        if before is pod:
+            return True
+        return (before.pod_class, before.labels, before.relations) == (pod.pod_class, pod.labels, pod.relations)
+
+    def _stands(self, unit: Unit, offered: OfferedClass) -> bool:
+        """Whether the pod is still the one that was offered, and judged as it was."""
+        if not self._same(unit):
             return False
         # of a plain unit: a pod assumed since may keep it away, then its nodes alone do not decide any more
-        changing = group.guidance is None and bool(cluster.index.anti_affinity or cluster.nominated)
-        return not changing or state.constraints.template(before) is None
+        state = self._state
+        changing = offered.guidance is None and bool(state.cluster.index.anti_affinity or state.cluster.nominated)
+        return not changing or state.constraints.template(unit.pod) is None
 
     def _placement(self, choice: Choice) -> Placement:
         state, entry = self._state, self._state.queue.entries[choice.unit.pod.uid]

@@ -19,8 +19,9 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import NEVER, State
 from services.coordinator.cycle.concerned import concerns
+from services.coordinator.cycle.constraints import unnominated
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.search import Preemptor
 from shared.model.pod import Pod
@@ -29,18 +30,24 @@ from shared.model.resources import PODS
 from shared.scheduling.cycle.constraints import Guidance
 from shared.scheduling.cycle.room import room_for
 from shared.scheduling.groups.trial import OUTSIDE
-from shared.scheduling.parked_groups import RELATIONAL, Group, Room
+from shared.scheduling.parked_groups import RELATIONAL, ParkedGroup, Room
 from shared.scheduling.places import ClusterEvent, OwnEvent
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray
 
-WORK_PER_TURN = 400
-"""Work in one turn, in units of some 20 us: what one group costs on one node."""
+LOOKS_PER_WORK = 2
+"""Looks in one unit of the turn's work; one look: at one group on one node."""
 
 JUDGED_IN_FULL = 15
-"""The same for one group on all nodes."""
+"""Looks that one group on all nodes counts for."""
+
+WAITS = 4
+"""The same for a gang for which victims still leave."""
+
+YIELDED_TO = 8
+"""Nodes kept for nominated pods that a group judged on all nodes is tried on in one unit of work."""
 
 LOOKED_UP = 64
-"""Groups that are only noted, or looked up, in one unit of work."""
+"""Groups that are only noted, or looked up, in the time of one look."""
 
 ROUSED_AT_ONCE = 16
 """Members of a group that one change wakes at most where the room is not counted; the next follow them."""
@@ -102,6 +109,7 @@ class Requeuer:
         if not self._state.queue.waiting.groups:
             return
         self._nodes[node_name] = _Change(event)
+        self._state.agenda.rousing = self._state.now
         if event in OF_DOMAINS:
             self.object_changed(event, node_name)
             for pod in self._state.cluster.index.pods_on(node_name):
@@ -115,6 +123,7 @@ class Requeuer:
         if waiting.related or (relations.anti_affinity and waiting.groups):
             labels = tuple(sorted(pod.labels.items()))
             self._pods[pod.namespace, labels, relations.anti_affinity, relations.claims] = pod, event
+            self._state.agenda.rousing = self._state.now
 
     def object_changed(self, event: ClusterEvent, key: str) -> None:
         """A claim, volume, storage class, CSINode, namespace or domain changed; ``key``: the claim's, or the name."""
@@ -122,14 +131,17 @@ class Requeuer:
             self._concerned.clear()
         if self._state.queue.waiting.related:
             self._objects.setdefault(event, set()).add(key)
+            self._state.agenda.rousing = self._state.now
 
     def budgets_changed(self) -> None:
         """Evictions may be allowed that were not; only where budgets are never broken does that matter."""
         self._budgets = self._state.settings.preemption_strict
+        self._state.agenda.rousing = self._state.now
 
     def agents_joined(self) -> None:
         """There is somebody to ask again."""
         self._joined = True
+        self._state.agenda.rousing = self._state.now
 
     def attempt_ended(self, uid: str, node_name: str = "") -> None:
         """The attempt to place a pod ended on this node, or nowhere: what it was roused for goes to the next."""
@@ -138,11 +150,13 @@ class Requeuer:
             return
         if roused.node_name and (roused.node_name != node_name or not roused.counted):
             self._nodes[roused.node_name] = _Change(ClusterEvent.POD_DELETED)  # from its first group on, once more
+            self._state.agenda.rousing = self._state.now
         elif not roused.node_name:
             group = self._state.queue.waiting.groups.get(roused.key)
             if group is not None:
                 event = OwnEvent.ROUSED if group.needs else ClusterEvent.POD_ADDED
                 self._groups.setdefault(group.number, event)
+                self._state.agenda.rousing = self._state.now
 
     # --- work ---------------------------------------------------------------------------------------------------
 
@@ -152,20 +166,24 @@ class Requeuer:
         return bool(self._nodes or self._pods or self._groups or self._unjudged)
 
     def step(self) -> None:
-        """Look into what changed, as far as one turn's work goes."""
+        """Look into what changed, as far as the turn's work goes."""
         state = self._state
         if self._joined:
             self._unjudged, self._joined = deque(state.queue.unjudged), False
         for _ in range(min(len(self._unjudged), UNJUDGED_AT_ONCE)):
             state.stats.woken += state.queue.rouse(self._unjudged.popleft(), state.now, ClusterEvent.AGENT_JOINED)
-        if not state.queue.waiting.groups:
+        if state.queue.waiting.groups:
+            self._look()
+        else:
             self._nodes.clear()
             self._pods.clear()
             self._groups.clear()
             self._objects.clear()
             self._budgets = False
-            return
-        left = WORK_PER_TURN - self._find_helped()
+        state.agenda.rousing = state.now if self.busy else NEVER
+
+    def _look(self) -> None:
+        left = self._state.work * LOOKS_PER_WORK - self._find_helped()
         while left > 0 and self._pods:
             key = next(iter(self._pods))
             pod, event = self._pods.pop(key)
@@ -176,6 +194,7 @@ class Requeuer:
         while left > 0 and self._groups:
             number = next(iter(self._groups))
             left -= self._judge(number, self._groups.pop(number))
+        self._state.work = left // LOOKS_PER_WORK
 
     def _find_helped(self) -> int:
         """Note the groups that changed objects, domains or budgets may have helped: one pass, however many changed."""
@@ -318,11 +337,11 @@ class Requeuer:
             places = min(places, (free(name) - taken.get(name, 0)) // amount)
         return places
 
-    def _look_for_victims(self, group: Group, row: int) -> None:
+    def _look_for_victims(self, group: ParkedGroup, row: int) -> None:
         if self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:
             self._preemptor.look_again(group, row)
 
-    def _gather(self, group: Group, row: int, free: Room, event: ClusterEvent) -> int:
+    def _gather(self, group: ParkedGroup, row: int, free: Room, event: ClusterEvent) -> int:
         """Count a node's room towards what pod groups lack: none is roused before there may be enough for one."""
         if self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:
             places = self._places(group.pod, free, {})
@@ -334,10 +353,13 @@ class Requeuer:
             self._group_preemptor.look_again(group)
         return 1
 
-    def _judge_gangs(self, group: Group, event: ClusterEvent | OwnEvent) -> int:
+    def _judge_gangs(self, group: ParkedGroup, event: ClusterEvent | OwnEvent) -> int:
         """Rouse the pod groups, as they came, for which there may be room on all nodes together; not those that were
         tried since room was last gained."""
-        state, pod = self._state, group.pod
+        pod = group.pod
+        if pod.nominated_node and self._preemptor.nominations.waits(pod) and not self._room_elsewhere(pod):
+            return WAITS  # it is looked at again when more room comes free, and when the last victim has left
+        state, pod = self._state, unnominated(group.pod)  # room on all nodes counts, not on one that is kept alone
         if event is not OwnEvent.ROUSED:
             group.gained += 1
         guidance = state.constraints.judge(pod) if state.constraints.template(pod) is not None else None
@@ -345,7 +367,7 @@ class Requeuer:
             return JUDGED_IN_FULL
         left = room_for(state.cache.table, pod.pod_class, self._mask(pod, guidance))
         able = [uid for uid, need in group.needs.items() if need <= left and group.gained > group.tried[uid]]
-        work = JUDGED_IN_FULL + len(group.needs) // LOOKED_UP
+        work = JUDGED_IN_FULL + len(group.needs) // LOOKED_UP + len(state.cluster.nominated) // YIELDED_TO
         for uid in sorted(able, key=group.members.__getitem__)[:ROUSED_AT_ONCE]:
             need = group.needs[uid]
             if need <= left and state.queue.rouse(uid, state.now, event):
@@ -354,6 +376,15 @@ class Requeuer:
                 self._roused[uid] = _Roused("", group.key, counted=False)
         group.lack = max(1, min(group.needs.values(), default=1) - left)
         return work
+
+    def _room_elsewhere(self, pod: Pod) -> bool:
+        """Whether all of a gang for which victims leave may fit before they have: there are as many places as it lacks
+        beside one for everybody else who is nominated."""
+        state = self._state
+        making = self._preemptor.nominations.made.get(pod.uid)
+        others = len(state.cluster.nominated_to) - (len(making.pods) if making is not None else 0)
+        places = room_for(state.cache.table, pod.pod_class, self._mask(pod, None))
+        return places - others >= state.groups.lacking(pod.group)
 
     def _mask(self, pod: Pod, guidance: Guidance | None) -> BoolArray:
         """``[rows]``: the nodes that take the pod now."""
@@ -378,7 +409,7 @@ class Requeuer:
         return JUDGED_IN_FULL
 
     def _rouse(
-        self, group: Group, count: int, node_name: str, event: ClusterEvent | OwnEvent, *, counted: bool
+        self, group: ParkedGroup, count: int, node_name: str, event: ClusterEvent | OwnEvent, *, counted: bool
     ) -> None:
         state = self._state
         for uid in group.first(count):

@@ -7,26 +7,25 @@ together: none is offered unless its minimum may be reached.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Classes, Group, KnownClass
+from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Classes, KnownClass, OfferedClass
+from services.coordinator.cycle.constraints import unnominated
 from services.coordinator.cycle.failures import FailureHandler
-from services.coordinator.groups.failures import GroupFailures
+from services.coordinator.groups.failures import GroupFailures, Outlook
 from services.coordinator.rollout.variants import Variants
 from shared.model.pod import Pod
 from shared.model.unit import Unit
 from shared.scheduling.state.node_table import BoolArray
 from shared.wire.messages import MAX_UNITS
 
-WORK_PER_TURN = 160
-"""Budget of one turn for units that no node takes: in units of some 50 us, what one of them costs."""
-
 WORK_IN_FULL = 10
-"""The same for the first of a class that no node takes, or that more than the nodes themselves decides about."""
+"""Of the turn's work, of which a unit that no node takes costs one: what the first of a class that no node takes costs,
+or one that more than the nodes themselves decides about."""
 
 
 @dataclass(slots=True)
@@ -46,7 +45,7 @@ class Taken:
     """What one cycle asks about. ``class_of`` by unit number; ``order``: the units in queue order, where some of them
     are placed together."""
 
-    groups: dict[int, Group] = field(default_factory=dict)
+    classes: dict[int, OfferedClass] = field(default_factory=dict)
     class_of: dict[int, int] = field(default_factory=dict)
     order: list[Unit | Together] = field(default_factory=list)
     together: int = 0
@@ -90,7 +89,7 @@ class Taker:
         """The units of the next cycle."""
         state, taken = self._state, Taken()
         while len(taken.class_of) < state.settings.batch_units:
-            if taken.work >= WORK_PER_TURN:
+            if taken.work >= state.work:
                 taken.cut_short = state.queue.has_active()
                 break
             if not (pods := state.queue.pop_unit(state.now)):
@@ -111,9 +110,9 @@ class Taker:
         unit = Unit(self.units, pod, state.queue.entries[pod.uid].able_since)
         template = constraints.template(pod)
         judged = self._judge(pod, template)
-        group = taken.groups.get(judged.known.id)
-        if group is not None and not taken.together:  # its class is in the offer: a node may take it
-            group.units.append(unit)
+        offered = taken.classes.get(judged.known.id)
+        if offered is not None and not taken.together:  # its class is in the offer: a node may take it
+            offered.units.append(unit)
             taken.class_of[unit.number] = judged.known.id
             taken.order.append(unit)
             return True
@@ -146,9 +145,9 @@ class Taker:
         pods = list(outlook.pods)
         if outlook.domain is not None:
             state.domains.chosen[key] = outlook.domain
-        judged = [self._judge_member(pod, outlook.nodes) for pod in pods]
+        judged = self._judge_members(pods, outlook)
         known = {one.known.id: one.known for one in judged}
-        size_bytes = sum(one.size_bytes for number, one in known.items() if number not in taken.groups)
+        size_bytes = sum(one.size_bytes for number, one in known.items() if number not in taken.classes)
         if max(one.size_bytes for one in known.values()) > MAX_CLASS_BYTES or (
             sum(one.size_bytes for one in known.values()) > MAX_ROUND_BYTES
         ):
@@ -174,11 +173,19 @@ class Taker:
         key = variants.key(pod, template, candidate=candidate) if candidate or looks else template
         return _Judged(self.classes.of(pod.pod_class, key), template is not None, candidate, looks)
 
+    def _judge_members(self, pods: Sequence[Pod], outlook: Outlook) -> list[_Judged]:
+        """Each member's class; of copies once for all, where no policy tells them apart."""
+        variants = self._variants
+        if outlook.alike and not variants.has_candidate and not variants.looks[False]:
+            return [self._judge(pods[0], None)] * len(pods)
+        return [self._judge_member(pod, outlook.nodes) for pod in pods]
+
     def _judge_member(self, pod: Pod, nodes: Mapping[str, str]) -> _Judged:
         """A member's class; where it is to go to one of certain nodes, a class of its group's own."""
-        template = self._state.constraints.template(pod)
         if not nodes:
-            return self._judge(pod, template)
+            return self._judge(pod, self._state.constraints.template(pod))
+        pod = unnominated(pod)
+        template = self._state.constraints.template(pod)
         judged = self._judge(pod, (pod.group, template or pod.pod_class))
         table = self._state.cache.table
         rows: BoolArray = np.zeros(table.rows, np.bool_)
@@ -187,21 +194,22 @@ class Taker:
         return judged
 
     def _add(self, unit: Unit, judged: _Judged, taken: Taken) -> bool:
-        """Into the group of its class; False: the offer has no room for the class."""
+        """Among the units of its class; False: the offer has no room for the class."""
         pod, known = unit.pod, judged.known
-        group = taken.groups.get(known.id)
-        if group is None:
+        offered = taken.classes.get(known.id)
+        if offered is None:
             if taken.size_bytes + known.size_bytes > MAX_ROUND_BYTES:
                 return False
             taken.size_bytes += known.size_bytes
-            guidance = self._state.constraints.judge(pod) if judged.guided else None
+            free = unnominated(pod) if judged.rows is not None else pod
+            guidance = self._state.constraints.judge(free) if judged.guided else None
             if guidance is not None and judged.rows is not None:
                 mask = self._state.feasibility.of(pod.pod_class).mask if guidance.mask is None else guidance.mask
                 guidance = replace(guidance, mask=mask & judged.rows)
-            group = taken.groups[known.id] = Group(
+            offered = taken.classes[known.id] = OfferedClass(
                 pod.pod_class, known, guidance=guidance, candidate=judged.candidate,
                 workload=pod.workload if judged.looks else "",
             )  # fmt: skip
-        group.units.append(unit)
+        offered.units.append(unit)
         taken.class_of[unit.number] = known.id
         return True

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_ROUND_BYTES
 from services.coordinator.cycle.failures import ConflictTracker
@@ -23,8 +25,9 @@ from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.cycle.room import room_for
 from shared.scheduling.places import ClusterEvent
 
-NODES_PER_WORK = 5_000
-"""Nodes that an attempt looks at in the time of one unit of a turn's work (``taking.py``)."""
+NODES_PER_WORK, MEMBERS_PER_WORK, ATTEMPT = 1_000, 8, 4
+"""Nodes that an attempt looks at, and members that are judged or parked, in the time of one unit of a turn's work
+(``taking.py``); and what an attempt takes at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,13 @@ class Shortfall:
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """What the coordinator's own accounting says of a group. ``pods``: the order in which its minimum is reached;
-    ``domain``: value of the topology label that holds it, None for any; ``nodes``: where exactly, by uid, where the
-    choice is not left to agents; ``short``: why it is not reached; ``work``: what it took to find out."""
+    ``alike``: they are copies about which only their nodes decide; ``domain``: value of the topology label that holds
+    it, None for any; ``nodes``: where exactly, by uid, where the choice is not left to agents; ``short``: why it is not
+    reached; ``work``: what it took to find out."""
 
     pods: Sequence[Pod]
     work: int = 1
+    alike: bool = False
     domain: str | None = None
     nodes: Mapping[str, str] = field(default_factory=dict)
     short: Shortfall | None = None
@@ -69,17 +74,19 @@ class GroupFailures:
         """Whether so many of the pods as the group lacks can be placed together as things stand.
 
         A gang of copies that only their nodes decide about is counted. Others are tried on a fork of the accounting;
-        one that lost its nodes before goes exactly where that puts it, since agents do not know of each other.
+        one that lost its nodes before, or that nodes are kept for, goes exactly where that puts it, since agents do
+        not know of each other.
         """
-        state, lost = self._state, key in self._conflicts.races
+        state = self._state
+        exact = key in self._conflicts.races or any(pod.nominated_node for pod in pods)
         group, lacking = state.groups.group(key), state.groups.lacking(key)
         if group is None:
             return Outlook(pods)
-        plain = not lost and group.topology is None and self._alike(pods)
-        if plain and self._room(pods[0].pod_class) >= lacking:
-            return Outlook(pods)
+        plain = not exact and group.topology is None and self._alike(pods)
+        if plain and self._has_room(pods[0].pod_class, lacking):
+            return Outlook(pods, 1 + len(pods) // (2 * MEMBERS_PER_WORK), alike=True)
         attempt = state.domains.attempt(group, pods)
-        work = 1 + attempt.work // NODES_PER_WORK
+        work = ATTEMPT + len(pods) // MEMBERS_PER_WORK + attempt.work // NODES_PER_WORK
         if not attempt.reached:
             reason = next((failure_message(diagnosis) for diagnosis in attempt.rejected.values()), "")
             return Outlook(pods, work, short=Shortfall(lacking, len(attempt.nodes), reason, attempt.plugins))
@@ -87,7 +94,12 @@ class GroupFailures:
             by_uid = {pod.uid: pod for pod in pods}
             others = [pod for pod in pods if pod.uid not in attempt.nodes]
             pods = [*(by_uid[uid] for uid in attempt.nodes), *others]
-        return Outlook(pods, work, attempt.domain or None, attempt.nodes if lost else {})
+        return Outlook(pods, work, domain=attempt.domain or None, nodes=attempt.nodes if exact else {})
+
+    def _has_room(self, pod_class: PodClass, wanted: int) -> bool:
+        """Whether all nodes together have so many places for the class: often there are as many nodes with one."""
+        takes = int(np.count_nonzero(self._state.feasibility.of(pod_class).mask))
+        return takes >= wanted or (takes > 0 and self._room(pod_class) >= wanted)
 
     def _room(self, pod_class: PodClass) -> int:
         """Places for the class on all nodes; counted once while nothing changes there."""
@@ -162,7 +174,9 @@ class GroupFailures:
         self._conflicts.forget(key)
         state.queue.disband(key, state.now, ClusterEvent.POD_ADDED)
         for pod in pods:
-            if pod.uid not in taken:
+            if pod.uid in taken:
+                state.groups.send_away(pod.uid)  # at once: its plan may follow turns later
+            else:
                 state.queue.retry(pod.uid, state.now, failed=False)
                 self._requeuer.attempt_ended(pod.uid)
 

@@ -8,28 +8,29 @@ wait. Members of a gang whose minimum is bound, and of groups that are no gang, 
 
 from __future__ import annotations
 
-import heapq
-
+from services.coordinator.core.due import Due
 from services.coordinator.core.state import State
 from services.coordinator.groups.breaking import Breaker
+from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.status.groups import GroupReporter
 from shared.model.pod_group import MAX_MEMBERS
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import ON_THEIR_WAY, Members, Standing, Touch
 
-TOLD_AFTER_S = 5.0
-"""Members of a group that is not complete are told so after so long: most groups are complete within a second."""
+TOLD_AFTER_S, TOLD_AT_LATEST_S = 5.0, 30.0
+"""Members of a group that is not complete are told so once no member has come for so long: most groups are complete
+within a second, large ones as soon as all of it is created. One that never ceases to grow is told after the second."""
 
 
 class GroupKeeper:
     """One term's."""
 
-    def __init__(self, state: State, reporter: GroupReporter, breaker: Breaker) -> None:
+    def __init__(self, state: State, reporter: GroupReporter, breaker: Breaker, preemptor: GroupPreemptor) -> None:
         self._state = state
         self._reporter = reporter
         self._breaker = breaker
-        self._due: list[tuple[float, str]] = []
-        self._due_at: dict[str, float] = {}
+        self._preemptor = preemptor
+        self._due = Due()
         self._measured = -1
         """Which nodes the totals are of that groups were told, as ``nodes_version`` counts."""
 
@@ -43,22 +44,31 @@ class GroupKeeper:
             for key, touch in state.groups.take_touched().items():
                 members = state.groups.members.get(key)
                 if members is not None:
+                    if touch.recounted:
+                        self._count_anew(key, members, touch)
                     self._look(key, members, touch)
                 else:
                     self._reporter.unusable(key)
                 self._breaker.look(key, members)
-        while self._due and self._due[0][0] <= state.now:
-            at, key = heapq.heappop(self._due)
-            if self._due_at.get(key) == at:
-                del self._due_at[key]
-                self._tell(key)
+                self._preemptor.follow(key, members)
+        for key in self._due.take(state.now):
+            self._tell(key)
         self._breaker.step()
 
     def wake_at(self) -> float | None:
         """When somebody is to be told that its group is not complete, or a group's time is over."""
-        times = [self._due[0][0]] if self._due else []
-        over = self._breaker.wake_at()
-        return min(times if over is None else [*times, over], default=None)
+        return min((at for at in (self._due.next_at(), self._breaker.wake_at()) if at is not None), default=None)
+
+    def _count_anew(self, key: str, members: Members, touch: Touch) -> None:
+        """Queues count the members otherwise than before; where the group names another one, they wait there too."""
+        state, queue = self._state, self._state.queue
+        queue.labelled |= bool(members.pending and state.groups.label(key))
+        if (turns := queue.turns) is None:
+            return
+        turns.dirty.update(dict.fromkeys(state.cluster.members.get(key, ())))
+        turns.nominated.update((uid, None) for uid in members.pending if uid in state.cluster.nominated_to)
+        if touch.requeued:
+            queue.change_queue(key, members.pending, state.now)
 
     def _look(self, key: str, members: Members, touch: Touch) -> None:
         state, queue = self._state, self._state.queue
@@ -68,10 +78,10 @@ class GroupKeeper:
             return
         standing, why = state.groups.standing(key)
         changed = (standing, why) != (members.standing, members.why)
-        short = queued is None or len(queued.members) < state.groups.lacking(key)  # those left out are needed now
-        uids = list(members.pending if changed or short else touch.uids)
         members.standing, members.why = standing, why
         if standing is Standing.TOGETHER:
+            short = queued is None or len(queued.members) < state.groups.lacking(key)  # those left out are needed now
+            uids = list(members.pending if changed or short else touch.uids)
             room = MAX_MEMBERS - (len(queued.members) if queued is not None else 0)
             joining = [uid for uid in uids if uid in members.pending and uid not in members.away][:room]
             priority = state.groups.priority(key)
@@ -80,6 +90,7 @@ class GroupKeeper:
             return
         if queued is not None:
             queue.disband(key, state.now, touch.event)
+        uids = list(members.pending if changed or queued is not None else touch.uids)
         if standing is Standing.ALONE:
             for uid in uids:
                 queue.ungate(uid, state.now, touch.event)
@@ -90,22 +101,20 @@ class GroupKeeper:
             queue.gate(uid, state.now)
         if changed:
             members.since = state.now
+        if touch.helped:
+            members.moved = state.now
         if uids:
-            self._later(key, state.now + TOLD_AFTER_S)
+            self._due.later(key, state.now + TOLD_AFTER_S)
 
     def _tell(self, key: str) -> None:
         """The members that are gated still, for the reason for which they were so long ago."""
         members, now = self._state.groups.members.get(key), self._state.now
         if members is None or members.standing is not Standing.GATED:
             return
-        if now < members.since + TOLD_AFTER_S:
-            self._later(key, members.since + TOLD_AFTER_S)
+        due = members.since + TOLD_AFTER_S
+        due = max(due, min(members.moved + TOLD_AFTER_S, members.since + TOLD_AT_LATEST_S))
+        if now < due:
+            self._due.later(key, due)
             return
         self._reporter.waits(key, members, members.why)
-        self._later(key, now + self._state.settings.notice_repeat_s)
-
-    def _later(self, key: str, at: float) -> None:
-        """At that time, or when it is to be told anyway."""
-        if at < self._due_at.get(key, at + 1):
-            self._due_at[key] = at
-            heapq.heappush(self._due, (at, key))
+        self._due.later(key, now + max(TOLD_AFTER_S, self._state.settings.notice_repeat_s))

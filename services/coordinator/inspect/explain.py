@@ -85,7 +85,8 @@ def victim_text(eviction: PastEviction, now: float) -> str:
 
 def _story(core: Core, uid: str, now: float) -> list[dict[str, Any]]:
     """What happened to the pod in this term, oldest first, as far as that is kept."""
-    return [{"ago_s": round(max(0.0, now - at), 3), "text": text} for at, text in core.state.queue.story.of(uid)]
+    told = core.state.queue.story.of(uid, core.state.groups.key_of.get(uid, ""))
+    return [{"ago_s": round(max(0.0, now - at), 3), "text": text} for at, text in told]
 
 
 def _names(victims: list[PastEviction]) -> str:

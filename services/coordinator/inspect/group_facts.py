@@ -23,8 +23,8 @@ from services.coordinator.inspect.units import (
     UnitShown,
     VictimFacts,
     WallOf,
-    has_run,
     lone,
+    phase,
 )
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
@@ -65,6 +65,7 @@ def group_facts(core: Core, key: str, places: Places | None = None) -> GroupFact
         name=group_name(key),
         group=group,
         members=found,
+        done=len(members.done) if members is not None else 0,
         queue=queue_of(core, namespace, labels or next((pod.labels for pod in pending.values()), {})),
         place=place.value if place is not None else "",
         reason=reason,
@@ -114,13 +115,11 @@ def phases(core: Core) -> UnitCounts:
     for key in group_keys(core):
         members, queued = state.groups.members.get(key), state.queue.groups.get(key)
         if members is None:
-            counts["ended" if has_run(state.groups.group(key)) else "waiting"] += 1
-        elif members.away or (queued is not None and queued.place is Place.IN_FLIGHT):
-            counts["placing"] += 1
-        elif not members.bound:
-            counts["waiting"] += 1
-        else:
-            counts["broken" if state.groups.lacking(key) else "running"] += 1
+            counts[phase(state.groups.group(key), away=False, bound=0, waiting=0, done=0)] += 1
+            continue
+        away = bool(members.away) or (queued is not None and queued.place is Place.IN_FLIGHT)
+        numbers = {"bound": len(members.bound), "waiting": members.waiting, "done": len(members.done)}
+        counts[phase(state.groups.group(key), away=away, **numbers)] += 1
     return UnitCounts(**counts)
 
 

@@ -27,6 +27,7 @@ MOST_QUEUES, MOST_RESOURCES = 100, 8
 
 ATTEMPT_BUCKETS_S = tuple(0.001 * 2**n for n in range(15))
 SPAN_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+VICTIMS_BUCKETS = tuple(2**n for n in range(11))
 RESULTS = ("scheduled", "unschedulable")
 
 
@@ -44,6 +45,15 @@ class GroupMetrics:
             "conclave_gang_bind_span_seconds", "Between the first and the last Binding of a gang's members",
             buckets=SPAN_BUCKETS_S, registry=metrics.registry,
         )  # fmt: skip
+        self._search = Histogram(
+            "scheduler_podgroup_preemption_attempt_duration_seconds",
+            "A search for whom to evict for a pod group, from its begin to its end; 0 within one turn",
+            buckets=ATTEMPT_BUCKETS_S, registry=metrics.registry,
+        )  # fmt: skip
+        self._victims = Histogram(
+            "scheduler_podgroup_preemption_victims", "Number of selected preemption victims of a pod group",
+            buckets=VICTIMS_BUCKETS, registry=metrics.registry,
+        )  # fmt: skip
         self._results: Counter[str] = Counter()
         metrics.registry.register(_GroupCollector(core, profile, self._results))
 
@@ -55,6 +65,11 @@ class GroupMetrics:
             self._results[result] += 1
         for span_s in spans_s:
             self._span.observe(span_s)
+        searches_s, victims = stats.take_group_preemptions()
+        for search_s in searches_s:
+            self._search.observe(search_s)
+        for count in victims:
+            self._victims.observe(count)
 
 
 class _GroupCollector(Collector):

@@ -245,9 +245,9 @@ def in_flight(core: Core) -> dict[str, Pod | Placed]:
     """By uid: a pod that is offered or promised by an earlier leader, or a placement."""
     current = core.cycle.current
     found: dict[str, Pod | Placed] = {}
-    for group in current.groups.values() if current is not None else ():
-        if not group.shadow:
-            found.update((unit.pod.uid, unit.pod) for unit in group.units)
+    for offered in current.classes.values() if current is not None else ():
+        if not offered.shadow:
+            found.update((unit.pod.uid, unit.pod) for unit in offered.units)
     found.update(core.ledger.placed)
     found.update(core.takeover.held)
     return found

@@ -1,13 +1,14 @@
 """What a leader knows of each queue, gathered for people, and the answer to "when would this job start?".
 
-    QueueTree (shared/scheduling/queues) --queue_facts--> QueueFacts        --simulated--> Simulated, on a copy of it
+    QueueTree (shared/scheduling/queues) --queue_facts--> QueueFacts   --simulated--> Simulated, on a copy, in parts
 
 Pure: it reads the core and changes nothing. One queue costs as its own units; the list as queues and the shapes held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import heapq
+from collections.abc import Callable, Iterator, Mapping
 
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.pending import reason_of
@@ -18,8 +19,8 @@ from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_name
 from shared.model.queue import QUEUE_LABEL, Order
 from shared.scheduling.groups.placing import capacity as places_for
-from shared.scheduling.queues.nodes import Line, Node, Waiting
-from shared.scheduling.queues.simulate import Question, simulate
+from shared.scheduling.queues.nodes import Charge, Line, Node, OrderKey, Waiting
+from shared.scheduling.queues.simulate import Parts, Question, simulation
 from shared.scheduling.queues.tree import QueueTree
 
 
@@ -61,7 +62,7 @@ def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> Qu
         parked_pods=sum(len(parked.get(line.name, ())) for line in lines_below(node)),
         problem=node.problem,
         warnings=[message for _, message in tree.structure.warnings.get(name, ())],
-        pending=[_unit(core, tree, unit, now) for unit in in_turn(node.own)[:UNITS_SHOWN]] if units else (),
+        pending=[_unit(core, tree, unit, now) for unit in first_in_turn(node.own, UNITS_SHOWN)] if units else (),
     )
 
 
@@ -109,12 +110,17 @@ class Places:
 def in_turn(line: Line) -> list[Waiting]:
     """The units of one queue in the order in which they go; where the order is by priority those that a quota holds
     back come last, since others pass them."""
+    return sorted(line.units.values(), key=_turn_in(line))
+
+
+def first_in_turn(line: Line, most: int) -> list[Waiting]:
+    """So many of them, from the first on."""
+    return heapq.nsmallest(most, line.units.values(), key=_turn_in(line))
+
+
+def _turn_in(line: Line) -> Callable[[Waiting], tuple[bool, OrderKey]]:
     fifo = line.order is Order.FIFO
-
-    def key(unit: Waiting) -> tuple[bool, tuple[int, int, str]]:
-        return not fifo and unit.shape in line.held, line.order_key(unit)
-
-    return sorted(line.units.values(), key=key)
+    return lambda unit: (not fifo and unit.shape in line.held, line.order_key(unit))
 
 
 def lines_below(node: Node) -> Iterator[Line]:
@@ -134,14 +140,14 @@ def path_of(node: Node) -> list[str]:
     return path
 
 
-def simulated(core: Core, job: Job, now: float) -> Simulated:
-    """When the job would start, as things stand. Costs as all units and pods of all queues."""
-    tree, state = tree_of(core), core.state
+def simulated(core: Core, job: Job, now: float) -> Parts[Simulated]:
+    """When the job would start, as things stand; in parts. Costs as all units and pods of all queues."""
+    state = core.state
     question = Question(job.namespace, job.queue, job.priority, job.asks)
-    found = simulate(tree, question, now=now, ends_at={})
     pod = Pod("simulated", job.namespace, "simulated", "", PodClass(requests=job.requests), state.scheduler_name)
     fits = places_for(state.cluster, state.feasibility, pod, job.members)
-    displaced = [_displaced(core, tree, uid) for uid in found.victims]
+    found = yield from simulation(tree_of(core), question, now=now, ends_at={})
+    displaced = [_displaced(core, charge) for charge in found.victims]
     summary = summary_of(
         job, found.starts_in_s, fits=fits, ahead=found.ahead, displaced=len(displaced), reason=found.reason
     )
@@ -152,11 +158,10 @@ def simulated(core: Core, job: Job, now: float) -> Simulated:
     )  # fmt: skip
 
 
-def _displaced(core: Core, tree: QueueTree, uid: str) -> Displaced:
-    charge, pod = tree.charges[uid], core.state.cluster.index.get(uid)
-    account = core.state.cache.accounts.get(uid)
+def _displaced(core: Core, charge: Charge) -> Displaced:
+    pod, account = core.state.cluster.index.get(charge.uid), core.state.cache.accounts.get(charge.uid)
     return Displaced(
-        pod=pod.key if pod is not None else uid, node=account.node_name if account is not None else "",
+        pod=pod.key if pod is not None else charge.uid, node=account.node_name if account is not None else "",
         queue=charge.line.name if charge.line is not None else "", priority=charge.priority,
     )  # fmt: skip
 

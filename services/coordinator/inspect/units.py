@@ -71,6 +71,7 @@ class GroupFacts:
 
     ``reason`` and ``message``: why it waits, as the queue has it, a closed word and a sentence; ``position``: its place
     in its queue, 1 goes next, None where nobody counts; ``domain``: where its topology constraint has put it.
+    ``done``: members that have succeeded, which are not among ``members``.
     """
 
     key: str
@@ -85,6 +86,7 @@ class GroupFacts:
     position: int | None = None
     domain: str = ""
     victims: Sequence[VictimFacts] = field(default_factory=tuple)
+    done: int = 0
 
     @property
     def source(self) -> str:
@@ -199,14 +201,19 @@ class UnitCounts(Struct, frozen=True, kw_only=True):
 
 def phase_of(facts: GroupFacts) -> str:
     """What a group is doing, from its members alone."""
-    bound = facts.bound
-    if any(member.state in ON_THEIR_WAY for member in facts.members):
+    away = any(member.state in ON_THEIR_WAY for member in facts.members)
+    waiting = len(facts.members) - facts.bound
+    return phase(facts.group, away=away, bound=facts.bound, waiting=waiting, done=facts.done)
+
+
+def phase(group: PodGroup | None, *, away: bool, bound: int, waiting: int, done: int) -> str:
+    """The same from numbers: whether members are on their way, how many stand, wait and have succeeded. A gang whose
+    members finish one by one is not broken."""
+    if away:
         return PLACING
-    if not facts.members and has_run(facts.group):
-        return ENDED
     if not bound:
-        return WAITING
-    return RUNNING if bound >= facts.min_count else BROKEN
+        return ENDED if not waiting and (done or has_run(group)) else WAITING
+    return RUNNING if bound + done >= (group.min_count if group is not None else 1) else BROKEN
 
 
 def has_run(group: PodGroup | None) -> bool:
@@ -241,7 +248,7 @@ def whole(facts: GroupFacts, now: float, wall_of: WallOf) -> UnitWhole:
         whole=group is not None and group.whole,
         on_broken=group.broken.value if group is not None else "",
         timeout_s=group.timeout_s if group is not None else None,
-        missing=0 if phase_of(facts) == ENDED else max(0, facts.min_count - len(facts.members)),
+        missing=max(0, facts.min_count - len(facts.members)) if phase_of(facts) in (WAITING, BROKEN) else 0,
         states=dict(Counter(member.state for member in facts.members)),
         nodes=dict(Counter(member.node for member in facts.members if member.state == BOUND)),
         topology=_topology(facts),

@@ -1,8 +1,9 @@
 """What the coordinator writes on pod groups: the condition of the API that a group comes from, and an event.
 
-    tell --the newest of a group replaces what waits--> waits --room--> out --> written
+    tell --the newest of a group replaces what waits--> waits --room--> out --> written | not there: the end of it
                                                           ^              |
-                                                          +-- later: 429 (Retry-After), no answer, contested
+                                                          +-- later: 429 (Retry-After), no answer, contested,
+                                                                     409 (read anew first), 403 (after minutes)
 
 Kubernetes' own PodGroups have a condition, named by version; those of the scheduler plug-ins a phase, of which only the
 steps up to Scheduled are ours (a controller of the plug-ins may say what runs and ends); a Job has an event alone.
@@ -43,6 +44,12 @@ REMEMBERED = 8_192
 CONTESTED_S, CONTESTED_TRIES = 5.0, 6
 """Saying again what was written already, because somebody overwrote it: after so long, doubling; so often at most."""
 
+CONFLICT_S, MAX_CONFLICT_S = 0.25, 30.0
+"""Pause of one group after the API server found that it is not what was written about; doubles."""
+
+FORBIDDEN_S, MAX_FORBIDDEN_S = 60.0, 900.0
+"""Pause of one group after a write that is not permitted; doubles. Whoever grants the right restarts nobody."""
+
 NEVER = float("inf")
 
 MAX_MESSAGE_CHARS = 1024
@@ -79,6 +86,8 @@ class _Told:
     writes: int = 0
     again_at: float = 0.0
     """Before this it is not written a second time."""
+    refused: int = 0
+    """How often in a row it was not taken."""
 
 
 @dataclass(slots=True)
@@ -101,6 +110,8 @@ class GroupWrites:
     _told: OrderedDict[str, _Told] = field(default_factory=OrderedDict)
     _paused_until: float = 0.0
     _failures: int = 0
+    _forbidden: bool = False
+    """It was said that writing is not permitted."""
     _timer: Cancellable | None = None
     _closed: bool = False
 
@@ -188,16 +199,12 @@ class GroupWrites:
         try:
             await self._patch(work)
         except KubeRejected as error:
-            if error.status == 429:
-                self._again(work, error.retry_after_s)
-            else:
-                self._failures = 0
-                log.warning("pod_group_status_refused", pod_group=group.key, status=error.status, error=error)
+            await self._refused(work, error)
         except KubeError as error:
             log.info("pod_group_status_failed", pod_group=group.key, error=error)
             self._again(work, error.retry_after_s if isinstance(error, KubeUnknown) else None)
         else:
-            self._failures = 0
+            self._failures, self._forbidden = 0, False
             self.written += 1
             self._note(work)
         finally:
@@ -224,6 +231,48 @@ class GroupWrites:
             else:
                 return
 
+    async def _refused(self, work: TellPodGroup, error: KubeRejected) -> None:
+        """The API server does not take it: what follows from why."""
+        key, status = work.group.key, error.status
+        if status == 429:
+            self._again(work, error.retry_after_s)
+            return
+        self._failures = 0
+        if status == 403:
+            if not self._forbidden:
+                self._forbidden = True
+                remedy = "grant patch on podgroups/status"
+                log.warning("pod_group_status_forbidden", pod_group=key, error=error, remedy=remedy)
+            self._rest(work, first_s=FORBIDDEN_S, most_s=MAX_FORBIDDEN_S)
+        elif status == 409:
+            await self._read_again(work)
+        else:
+            log.warning("pod_group_status_refused", pod_group=key, status=status, error=error)
+
+    async def _read_again(self, work: TellPodGroup) -> None:
+        """The group is another than was known. One made anew under its name is told by whoever sees it."""
+        known = work.group
+        try:
+            item = await self._api.get(_RESOURCES[known.api_version], namespace=known.namespace, name=known.name)
+        except KubeError as error:
+            log.info("pod_group_unread", pod_group=known.key, error=error)
+            self._rest(work, first_s=CONFLICT_S, most_s=MAX_CONFLICT_S)
+            return
+        if item is None or (known.uid and item.metadata.uid != known.uid):
+            return
+        group = kube.plugins_group(item) if known.source is Source.PLUGINS else kube.native_group(item)
+        again = TellPodGroup(group, work.condition)
+        if patch_of(again, "") is not None:
+            self._rest(again, first_s=CONFLICT_S, most_s=MAX_CONFLICT_S)
+
+    def _rest(self, work: TellPodGroup, *, first_s: float, most_s: float) -> None:
+        """Once more after a while, unless there is something newer to say by then."""
+        told = self._told.get(work.group.key)
+        if told is not None and told.condition == work.condition:
+            told.refused += 1
+            told.again_at = self._clock() + backoff_s(told.refused, first_s=first_s, most_s=most_s)
+            self._later.setdefault(work.group.key, work)
+
     def _again(self, work: TellPodGroup, retry_after_s: float | None) -> None:
         """Again after a pause, unless there is something newer to say by then."""
         self._failures += 1
@@ -235,7 +284,7 @@ class GroupWrites:
         told = self._told.get(work.group.key)
         if told is None or told.condition != work.condition:
             return
-        told.writes += 1
+        told.writes, told.refused = told.writes + 1, 0
         told.again_at = self._clock() + CONTESTED_S * 2.0 ** (told.writes - 1)
         if told.writes == CONTESTED_TRIES:
             told.again_at = NEVER

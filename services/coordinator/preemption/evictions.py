@@ -69,6 +69,11 @@ class Evicted:
         known = self._of.get(uid)
         return None if known is None or known.outcome == REFUSED else known
 
+    def outcome(self, uid: str) -> str:
+        """What became of the request last; "" where it is not remembered."""
+        known = self._of.get(uid)
+        return known.outcome if known is not None else ""
+
     def named(self, pod: str) -> PastEviction | None:
         """The last victim called ``namespace/name``, unless it was let stay."""
         return self.of(self._named.get(pod, ""))

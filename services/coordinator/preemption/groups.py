@@ -3,10 +3,17 @@
     parked --> SEARCHING (a part each turn) --none--> told so --a node changes--> looked at again, not too often
                  --victims--> still so? --> its members nominated (``nominations.py``) --the last victim left--> woken
                  --it fits by now--> woken
+    parked for too long --> SEARCHING among its equals too --> its members nominated, and nobody is asked to leave
 
 One decision per group: while somebody leaves for it, it asks nobody else. What the search found is checked against the
-cluster of that moment before anybody is nominated. It ends when the members are placed, or when the group's timeout is
-over; a victim that has not left by then is not counted on again.
+cluster of that moment before anybody is nominated. However its members came to be nominated, by this leader or one
+before, to make room or to take back what was lent: it ends when they are placed, or when the time of the group is over.
+A victim that has not left by then is not counted on again.
+
+Small pods of the same priority can take every place that comes free before a gang ever finds all that it lacks. So one
+that has waited for ``gang_patience_s`` has nodes kept for it, where least is in its way of what ends by itself: for as
+long again, and longer while pods end there, at most its timeout; one gang at a time, the most important and then the
+oldest. Where nobody ended its next turn comes later each time (``patience.py``): nothing is kept in vain for long.
 """
 
 from __future__ import annotations
@@ -15,18 +22,21 @@ import heapq
 from collections.abc import Generator, Hashable, Sequence
 from dataclasses import dataclass, field
 
+from services.coordinator.core.due import Due
 from services.coordinator.core.state import State
 from services.coordinator.preemption.nominations import Making, Nominations
+from services.coordinator.preemption.patience import Patience
 from services.coordinator.status.groups import GroupReporter
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, group_title
 from shared.scheduling.groups.preemption import GroupPreemption, search_group, still_helps
-from shared.scheduling.parked_groups import Group as ParkedGroup
+from shared.scheduling.parked_groups import ParkedGroup
 from shared.scheduling.places import ClusterEvent, Place
+from shared.scheduling.pod_groups import Members, Standing
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE, TERMINATING
 
-WORK_PER_TURN = 25_000
-"""Of searches, in nodes looked at: some 10 ms."""
+NODES_PER_WORK = 125
+"""Nodes that a search looks at in one unit of the turn's work."""
 
 CONCLUDED, NOMINATED = 10_000, 300
 """What the end of a search counts for, and for each member: the choice is checked, and the members are nominated."""
@@ -49,14 +59,31 @@ GROUPS_KEPT = 4096
 REFUSED_KEPT = 256
 """Kinds of groups for which it is remembered that nobody helps while nothing changes."""
 
+KEPT = "waiting for pods to end on nodes that are kept for the pod group."
+"""What a gang is told that has waited for too long."""
+
 
 @dataclass(slots=True)
 class _Search:
-    """``message``: what keeps the group, told with the outcome; "": it was told before."""
+    """``message``: what keeps the group, told with the outcome; "": it was told before. ``begun``: when. ``patient``:
+    for nodes on which nobody is asked to leave."""
 
     message: str
+    begun: float
+    patient: bool = False
     tries: int = 0
     steps: Generator[int, None, GroupPreemption] | None = None
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Nodes that are kept for a group that has waited for too long, at most until then; ``standing``: how many pods
+    were in its way there when somebody looked last."""
+
+    making: Making
+    until: float
+    standing: int
+    helped: bool = False
 
 
 @dataclass(slots=True)
@@ -80,30 +107,45 @@ class GroupPreemptor:
         """Those under way: while there are any, the loop is to turn at once."""
         self._order: list[tuple[int, int, str]] = []
         self.begun = 0
-        """Searches of this term; before the first there is nothing to step, and nobody to wake."""
+        """Searches and times of this term; before the first there is nothing to step, and nobody to wake."""
         self._known: dict[str, _Held] = {}
         self._due: list[tuple[float, str]] = []
-        self._until: list[tuple[float, str, Making]] = []
+        self._ends: dict[str, float] = {}
+        """By group of which members are nominated: when that is given up."""
+        self._over = Due()
+        self._patience = Patience(state)
+        self._favoured = ""
+        """The group that nodes are kept for, or are looked for, since it has waited for too long."""
+        self._kept: _Kept | None = None
         self._refused: dict[Hashable, Hashable] = {}
 
     # --- a group is parked --------------------------------------------------------------------------------------
 
     def consider(self, key: str, pods: Sequence[Pod], message: str) -> None:
         """The group is parked for want of room: say so, or look for victims and say what came of it."""
-        group = self._state.cluster.pod_groups.get(key)
+        group, nominations = self._state.cluster.pod_groups.get(key), self._nominations
         if group is None:
             self._reporter.unplaced(key, pods, message)
+            return
+        self.begun += 1
+        self._patience.waits(key)
+        nominated = [pod for pod in pods if pod.nominated_node]
+        kept = next((known for pod in nominated if (known := nominations.made.get(pod.uid)) and known.patient), None)
+        if kept is not None:
+            if nominations.waits_together(nominated):
+                self._tell(key, pods, message, KEPT)
+            else:
+                nominations.end(kept)  # a node was closed: the group is roused, and considered again
             return
         if group.never_preempts or all(pod.never_preempts for pod in pods):
             self._tell(key, pods, message, NEVER)
             return
-        nominated = [pod for pod in pods if pod.nominated_node]
-        if nominated and self._nominations.waits_together(nominated):
-            self._nominations.insist(nominated[0].uid)
+        if nominated and nominations.waits_together(nominated):
+            nominations.insist(nominated[0].uid)
             self._tell(key, pods, message, TERMINATING)
             return
         for pod in nominated:
-            self._nominations.made.pop(pod.uid, None)
+            nominations.made.pop(pod.uid, None)
         self._begin(key, message)
 
     def look_again(self, parked: ParkedGroup) -> None:
@@ -118,29 +160,98 @@ class GroupPreemptor:
                 continue
             at = known.looked_at + LOOK_AGAIN_S
             if at <= self._state.now:
-                self._begin(key, "")
+                if not self._nominated(key):
+                    self._begin(key, "")
             elif not known.listed:
                 known.listed = True
                 heapq.heappush(self._due, (at, key))
 
-    def _begin(self, key: str, message: str) -> None:
+    def _begin(self, key: str, message: str, *, patient: bool = False) -> None:
         queued = self._state.queue.groups.get(key)
         if queued is None:
             return
+        self.begun += 1
         if key not in self.searches:
-            self.begun += 1
             heapq.heappush(self._order, (-queued.priority, self.begun, key))
-        self.searches[key] = _Search(message)
-        self._state.stats.preemption_searches += 1
-        self._state.stats.group_preemption_searches += 1
+        self.searches[key] = _Search(message, self._state.now, patient)
+        self._state.stats.group_preemption_searches += not patient
+
+    # --- members are nominated ----------------------------------------------------------------------------------
+
+    def follow(self, key: str, members: Members | None) -> None:
+        """Something changed in the group, or (None) it has no members any more: where some that go together are
+        nominated, whoever did that, it ends with the group's time."""
+        if key not in self._state.queue.groups:
+            self._patience.forget(key)
+        nominated = self._state.cluster.nominated_to.keys()
+        alone = members is None or members.standing is Standing.ALONE
+        if members is None or alone or nominated.isdisjoint(members.pending.keys()):
+            self._ends.pop(key, None)
+        elif key not in self._ends:
+            self._ends_after(key, self._state.timeout_s(self._state.cluster.pod_groups.get(key)))
+
+    def _ends_after(self, key: str, seconds: float) -> None:
+        self.begun += 1
+        self._ends[key] = self._state.now + seconds
+        self._over.later(key, self._ends[key])
+
+    def _give_up(self, key: str) -> None:
+        """The group's time is over: nothing is kept for it, and who has not left is not counted on again."""
+        state, nominations = self._state, self._nominations
+        members, left = state.groups.members.get(key), set[str]()
+        for uid in list(members.pending) if members is not None else ():
+            if uid not in state.cluster.nominated_to:
+                continue
+            making, entry = nominations.made.get(uid), state.queue.entries.get(uid)
+            if making is not None:
+                left.update(() if making.patient else nominations.standing(making))
+                nominations.end(making)
+            elif entry is not None:  # nominated by a leader before
+                nominations.clear(entry.pod)
+                state.queue.rouse(uid, state.now)
+        self._known.setdefault(key, _Held()).stuck |= left
+        state.log("group_preemption_over", level="warning", group=key, not_left=len(left))
+
+    def _goes_on(self, key: str) -> bool:
+        """Whether nodes are kept for the group for longer, since pods have ended there."""
+        kept, now = self._kept, self._state.now
+        if kept is None or key != self._favoured:
+            return False
+        standing = len(self._nominations.standing(kept.making))
+        ended, kept.standing = standing < kept.standing, standing
+        kept.helped |= ended
+        if not ended or now >= kept.until:
+            self._patience.over(key, helped=kept.helped)
+            self._kept = None
+            return False
+        self._ends_after(key, min(self._state.settings.gang_patience_s, kept.until - now))
+        return True
+
+    def _favour(self) -> None:
+        """Nodes are looked for that are kept for a group that has waited for too long, for one at a time."""
+        if self._favoured and (self._favoured in self.searches or self._nominated(self._favoured)):
+            return
+        self._favoured, self._kept = "", None
+        while key := self._patience.next():
+            if key not in self.searches and not self._nominated(key):
+                self._favoured = key
+                self._begin(key, "", patient=True)
+                return
+            self._patience.later(key, LOOK_AGAIN_S)  # room is looked for, or made, for it as it is
 
     # --- the search ---------------------------------------------------------------------------------------------
 
     def step(self) -> None:
         """Search on, for the highest priority first; give up what was held for long enough."""
-        now = self._state.now
-        while self._until and self._until[0][0] <= now:
-            self._expire(*heapq.heappop(self._until)[1:])
+        state, now = self._state, self._state.now
+        for key in self._over.take(now):
+            ends = self._ends.get(key)
+            if ends is not None and ends > now:
+                self._over.later(key, ends)
+            elif ends is not None and not self._goes_on(key):
+                del self._ends[key]
+                self._give_up(key)
+        self._favour()
         while self._due and self._due[0][0] <= now:
             key = heapq.heappop(self._due)[1]
             known = self._known.get(key)
@@ -148,7 +259,7 @@ class GroupPreemptor:
                 known.listed = False
                 if key not in self.searches and not self._nominated(key):
                     self._begin(key, "")
-        left = WORK_PER_TURN
+        left = state.work * NODES_PER_WORK
         while self.searches and left > 0:
             key = self._order[0][2]
             search, pods = self.searches[key], self._waiting(key)
@@ -162,11 +273,12 @@ class GroupPreemptor:
             except StopIteration as end:
                 left -= CONCLUDED + NOMINATED * len(pods)
                 self._conclude(key, group, pods, search, end.value)
+        state.work = left // NODES_PER_WORK
 
     def wake_at(self) -> float | None:
         """When something happens by itself."""
-        times = [heap[0][0] for heap in (self._until, self._due) if heap]
-        return min(times, default=None)
+        times = (self._due[0][0] if self._due else None, self._over.next_at(), self._patience.wake_at())
+        return min((at for at in times if at is not None), default=None)
 
     def _waiting(self, key: str) -> list[Pod]:
         """The group's members while it is parked, or backs off, as one."""
@@ -176,21 +288,24 @@ class GroupPreemptor:
         return [entry.pod for entry in queued.in_order()]
 
     def _drop(self, key: str) -> None:
-        del self.searches[key]
+        """The first in turn has ended."""
         heapq.heappop(self._order)
+        search = self.searches.pop(key)
+        if not search.patient:
+            self._state.stats.group_searches_s.append(self._state.now - search.begun)
 
     def _advance(self, key: str, group: PodGroup, pods: Sequence[Pod], search: _Search) -> int:
         """One part of the work; ``StopIteration`` carries what came of all."""
         state = self._state
         if search.steps is None:
-            kind = self._kind(key, group, pods)
+            kind = None if search.patient else self._kind(key, group, pods)
             if kind is not None and self._refused.get(kind) == self._stamp():
                 raise StopIteration(GroupPreemption(reason=NO_CANDIDATE))
             stuck = self._known[key].stuck if key in self._known else set()
             search.steps = search_group(
                 state.cluster, state.feasibility, group, pods, self._bound(key),
                 may_evict=lambda pod: pod.preemptible and pod.uid not in stuck,
-                strict=state.settings.preemption_strict,
+                strict=state.settings.preemption_strict, patient=search.patient,
             )  # fmt: skip
         return next(search.steps)
 
@@ -201,6 +316,9 @@ class GroupPreemptor:
         if len(self._known) >= GROUPS_KEPT:
             self._known = {one: held for one, held in self._known.items() if one in state.groups.members}
         self._known.setdefault(key, _Held()).looked_at = state.now
+        if found.reason and search.patient:
+            self._drop(key)
+            return
         if found.reason:
             kind = self._kind(key, group, pods)
             if kind is not None and found.reason == NO_CANDIDATE:
@@ -216,34 +334,29 @@ class GroupPreemptor:
             self._drop(key)
             state.queue.rouse(pods[0].uid, state.now, ClusterEvent.POD_DELETED)
             return
-        if not still_helps(state.cluster, state.feasibility, group, pods, found):
+        if not still_helps(state.cluster, state.feasibility, group, pods, found, patient=search.patient):
             search.steps, search.tries = None, search.tries + 1
             if search.tries >= TRIES:
                 self._drop(key)
                 self._tell(key, pods, search.message, NO_CANDIDATE)
             return
         self._drop(key)
+        if search.patient:
+            making, timeout_s = self._nominations.keep(found.nodes, found.victims, key), state.timeout_s(group)
+            self._kept = _Kept(making, state.now + timeout_s, len(making.victims))
+            self._ends_after(key, min(state.settings.gang_patience_s, timeout_s))
+            state.log("group_nodes_kept", group=key, members=len(found.nodes), pods=len(making.victims))
+            return
         if search.message:
             self._reporter.unplaced(key, pods, search.message)
         for pod in pods:
             if pod.uid not in found.nodes:
                 self._nominations.clear(pod)
-        until = state.now + (state.settings.gang_timeout_s if group.timeout_s is None else group.timeout_s)
         text = f'pod group "{group_title(key)}": {search.message}' if search.message else pods[0].condition[2]
-        making = self._nominations.make(found.nodes, found.victims, found.violating, text, group=key, until=until)
-        heapq.heappush(self._until, (until, key, making))
+        self._nominations.make(found.nodes, found.victims, found.violating, text, group=key)
+        self._ends_after(key, state.timeout_s(group))
         state.log("group_nominated", group=key, members=len(found.nodes), victims=len(found.victims),
                   broken=",".join(found.broken))  # fmt: skip
-
-    def _expire(self, key: str, making: Making) -> None:
-        """The group's time is over: what was made for it is given up, and who has not left is not counted on again."""
-        if not any(self._nominations.made.get(uid) is making for uid in making.pods):
-            return
-        index = self._state.cluster.index
-        left = {uid for uid, (_, node) in making.victims.items() if uid in index.uids_on(node)}
-        self._known.setdefault(key, _Held()).stuck |= left
-        self._state.log("group_preemption_over", level="warning", group=key, not_left=len(left))
-        self._nominations.end(making)
 
     # --- facts --------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,9 @@ evicted, so a crash in between leaves either no victim touched or nominations th
 victim is still there, or a pod of lower priority leaves a nominated node, no second one is chosen. The nominations are
 the reservation: nobody of the same or lower priority takes that room (``ClusterState.nominated_on``).
 
+Room may also be kept for a pod group by nominations alone (``keep``): nobody is asked to leave, and the API server is
+not told; whoever ends there leaves room that nobody else of the same or lower priority takes.
+
 A victim is asked once. One that is only assumed where it was to be may yet go elsewhere: it is asked when the watch
 shows it there.
 """
@@ -27,12 +30,19 @@ from shared.model.pod import Pod
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
 from shared.scheduling.framework import Code
 from shared.scheduling.places import ClusterEvent, Place
-from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
+from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
 OUTCOMES: dict[int, str] = {
     EvictionOutcome.EVICTED: EVICTED, EvictionOutcome.GONE: GONE, EvictionOutcome.UNKNOWN: UNKNOWN,
 }  # fmt: skip
 """As people are told; all others: refused."""
+
+NOTES: dict[int, str] = {
+    EvictionReason.PREEMPTION: "Preempted by pod {0.preemptor} on node {0.node}",
+    EvictionReason.RECLAIM: "Evicted since its queue gives back what it borrowed, for pod {0.preemptor}",
+    EvictionReason.OVER_LIMIT: "Evicted since its queue uses more than its limits, which were lowered",
+}
+"""What people are told of a victim."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,15 +50,17 @@ class Making:
     """Room for ``pods``, by uid, each nominated to its node, that ``victims`` leave, by uid with where each stands.
 
     ``group``: the pod group whose members they are; "": there is one, and it is alone. ``forced``: victims whose budget
-    is broken. ``stored``: those whose nomination the API server has, ``shown``: those that the watch has shown with it.
-    ``unsure``: victims of which the binder could not say whether they were asked. ``until``: when it is given up.
+    is broken; ``reason``: what victims are told. ``patient``: nobody is asked to leave, they may end by themselves.
+    ``stored``: those whose nomination the API server has, ``shown``: those that the watch has shown with it.
+    ``unsure``: victims of which the binder could not say whether they were asked.
     """
 
     pods: dict[str, Pod]
     victims: dict[str, tuple[Pod, str]]
     forced: frozenset[str]
     group: str = ""
-    until: float | None = None
+    reason: EvictionReason = EvictionReason.PREEMPTION
+    patient: bool = False
     stored: set[str] = field(default_factory=set)
     shown: set[str] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
@@ -77,14 +89,36 @@ class Nominations:
         message: str,
         *,
         group: str = "",
-        until: float | None = None,
+        reason: EvictionReason = EvictionReason.PREEMPTION,
     ) -> Making:
         """Nominate the waiting pods ``nodes`` names, by uid, each to its node; the victims are asked once all of that
         is stored. Pods of lower priority that are nominated there have to look elsewhere."""
         state = self._state
         accounts = state.cluster.cache.accounts
         leaving = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
-        making = Making({}, leaving, forced, group, until, left=dict.fromkeys(leaving))
+        making = Making({}, leaving, forced, group, reason, left=dict.fromkeys(leaving))
+        self._nominate(making, nodes)
+        for pod in making.pods.values():
+            self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=pod.nominated_node)
+        state.stats.preemptions += 1
+        (state.stats.group_victims_s if group else state.stats.victims_s).append(len(leaving))
+        return making
+
+    def keep(self, nodes: Mapping[str, str], victims: Iterable[Pod], group: str) -> Making:
+        """As ``make``, for members of a pod group, but nobody is asked to leave: those that are there may end."""
+        accounts = self._state.cluster.cache.accounts
+        there = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
+        making = Making({}, there, frozenset(), group, patient=True)
+        self._nominate(making, nodes)
+        return making
+
+    def standing(self, making: Making) -> list[str]:
+        """Uids of the victims that still are where they were."""
+        index = self._state.cluster.index
+        return [uid for uid, (_, node) in making.victims.items() if uid in index.uids_on(node)]
+
+    def _nominate(self, making: Making, nodes: Mapping[str, str]) -> None:
+        state = self._state
         for uid, node in nodes.items():
             pod = replace(state.queue.entries[uid].pod, nominated_node=node)
             for other in state.cluster.nominated_below(node, pod.priority):
@@ -94,11 +128,8 @@ class Nominations:
             self.made[uid] = making
             state.queue.renominate(uid, pod)
             state.cluster.nominate(pod)
-            state.log("pod_nominated", pod_uid=uid, node=node, victims=len(leaving))
-            self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=node)
-        state.stats.preemptions += 1
-        state.stats.victims_s.append(len(leaving))
-        return making
+            state.log("pod_nominated", pod_uid=uid, node=node, victims=len(making.victims))
+        state.groups.touch(making.group)
 
     def _displace(self, other: Pod) -> None:
         """It would wait for room that is taken now (kube-scheduler clears these too)."""
@@ -149,7 +180,9 @@ class Nominations:
             past = state.evicted.of(uid)
             if past is not None and past.outcome in (ASKED, EVICTED):
                 continue  # it is on its way out already, for somebody before
-            evictions.append(Eviction(uid, pod.namespace, pod.name, preemptor.uid, node, uid in known.forced))
+            evictions.append(
+                Eviction(uid, pod.namespace, pod.name, preemptor.uid, node, uid in known.forced, known.reason)
+            )
             state.evicted.asked(
                 PastEviction(
                     state.now, uid, pod.namespace, pod.name, pod.priority, node, preemptor.uid, preemptor.key,
@@ -186,9 +219,7 @@ class Nominations:
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
-                note = f"Preempted by pod {eviction.preemptor} on node {eviction.node}"
-                if not eviction.preemptor:  # no pod waits for the room (``queues/reclaiming.py``)
-                    note = "Evicted since its queue uses more than its limits, which were lowered"
+                note = NOTES.get(eviction.reason, NOTES[EvictionReason.PREEMPTION]).format(eviction)
                 state.out.append(
                     EmitEvent(
                         eviction.uid, eviction.namespace, eviction.name, "", "Normal", "Preempted", "Preempting", note
@@ -250,7 +281,9 @@ class Nominations:
         )
 
     def _stands(self, known: Making) -> bool:
-        """Whether some victim is still where it was; those that are gone are not looked at again."""
+        """Whether room may come yet: some victim is where it was. Those that are gone are not looked at again."""
+        if known.patient:
+            return True
         index = self._state.cluster.index
         while known.left:
             uid = next(iter(known.left))
@@ -278,10 +311,11 @@ class Nominations:
     def clear(self, pod: Pod) -> None:
         """A pod that waits is nominated nowhere any more, whoever nominated it."""
         state = self._state
-        self.made.pop(pod.uid, None)
+        known = self.made.pop(pod.uid, None)
         if pod.nominated_node:
             state.cluster.withdraw_nomination(pod.uid)
-            self._reporter.clear_nomination(pod)
+            if known is None or not known.patient:
+                self._reporter.clear_nomination(pod)
             state.queue.renominate(pod.uid, replace(pod, nominated_node=""))
 
     def failed(self, uid: str) -> None:
@@ -293,6 +327,7 @@ class Nominations:
     def end(self, known: Making) -> None:
         """All of it is given up."""
         state = self._state
+        state.groups.touch(known.group)
         for uid in known.pods:
             if self.made.get(uid) is known:
                 del self.made[uid]
@@ -307,7 +342,7 @@ class Nominations:
     def unstored(self, uid: str) -> None:
         """The patch of a pod's condition failed; if it carried the nomination, there is none."""
         known = self.made.get(uid)
-        if known is not None and uid not in known.stored:
+        if known is not None and uid not in known.stored and not known.patient:
             self.end(known)
 
     def as_nominated(self, pod: Pod) -> Pod:

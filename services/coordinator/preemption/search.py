@@ -23,7 +23,7 @@ from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import failure_message, unavailable_message
-from shared.scheduling.parked_groups import Group, group_key
+from shared.scheduling.parked_groups import ParkedGroup, group_key
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.preemption.preemption import (
     NEVER,
@@ -36,14 +36,11 @@ from shared.scheduling.preemption.preemption import (
 from shared.scheduling.preemption.resolvable import NO_VICTIMS, NOT_HELPFUL
 from shared.scheduling.preemption.units import victim_units
 
-DRY_RUNS_PER_TURN = 16
-"""Nodes tried before the loop turns: some milliseconds."""
-
 TRIES_KEPT = 16
 """Kinds of preemptors (class and priority) for which it is remembered what a dry run gave on each node."""
 
-KNOWN_PER_DRY_RUN = 16
-"""Remembered answers that are looked up in the time of one dry run."""
+KNOWN_PER_WORK, KNOWN_PER_DRY_RUN = 2, 16
+"""Remembered answers that are looked up in one unit of the turn's work, and in the time of one dry run."""
 
 FEWEST_CANDIDATES, CANDIDATE_SHARE = 100, 10
 """The search ends with a tenth of the nodes, at least 100 (DefaultPreemptionArgs)."""
@@ -58,7 +55,7 @@ class _Search:
     ``due`` the same as a set; ``reasons``: why the others do not help; ``untold``: members that are to be told the end,
     with what keeps them; ``whole``: all nodes that may be opened are still to be added."""
 
-    group: Group
+    group: ParkedGroup
     nodes: int
     limit: int
     whole: bool
@@ -117,7 +114,7 @@ class Preemptor:
             search = self._begin(group)
         search.untold[pod.uid] = message
 
-    def look_again(self, group: Group, row: int | None) -> None:
+    def look_again(self, group: ParkedGroup, row: int | None) -> None:
         """Something changed on a node (None: somewhere) by which evicting there may help parked pods now."""
         pod, search = group.pod, self._search_for(group)
         if pod.nominated_node or not self._may_preempt(pod):
@@ -134,13 +131,13 @@ class Preemptor:
     def _nodes(self) -> int:
         return len(self._state.cache.table.row_of)
 
-    def _search_for(self, group: Group) -> _Search | None:
+    def _search_for(self, group: ParkedGroup) -> _Search | None:
         """The search under way. One for the same pods before they were roused and parked again does not count: what
         changed in between was offered to nobody."""
         search = self.searches.get(group.key)
         return search if search is not None and search.group is group else None
 
-    def _begin(self, group: Group, *, whole: bool = True) -> _Search:
+    def _begin(self, group: ParkedGroup, *, whole: bool = True) -> _Search:
         """A new search, that costs little until its turn comes."""
         state, key, pod = self._state, group.key, group.pod
         limit = max(FEWEST_CANDIDATES, self._nodes // CANDIDATE_SHARE)
@@ -170,7 +167,7 @@ class Preemptor:
 
     def step(self) -> None:
         """Try some nodes more, for the highest priority first."""
-        left = DRY_RUNS_PER_TURN * KNOWN_PER_DRY_RUN
+        left = self._state.work * KNOWN_PER_WORK
         while self.searches and left > 0:
             key = self._order[0][2]
             search, group = self.searches[key], self._state.queue.waiting.groups.get(key)
@@ -187,6 +184,7 @@ class Preemptor:
                 self._conclude(group, search)
                 if key not in self.searches:
                     heapq.heappop(self._order)
+        self._state.work = left // KNOWN_PER_WORK
 
     def _may_preempt(self, pod: Pod) -> bool:
         """Whether there is anybody of lower priority whom the pod might evict."""
@@ -257,7 +255,7 @@ class Preemptor:
         rejection = dry_run.rejection()
         return None, rejection.reasons if rejection is not None else (NO_VICTIMS,)
 
-    def _conclude(self, group: Group, search: _Search) -> None:
+    def _conclude(self, group: ParkedGroup, search: _Search) -> None:
         """The search is over: nominate the best that still stands for the first of the group, and go on for the next;
         or say why nothing helps."""
         state = self._state

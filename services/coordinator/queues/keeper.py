@@ -17,7 +17,7 @@ from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
 from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
-from shared.model.queue import QUEUE_LABEL, Queue, QueueStatus
+from shared.model.queue import Queue, QueueStatus
 from shared.scheduling.places import Place
 from shared.scheduling.queues.nodes import Blocked, Waiting
 from shared.scheduling.queues.turns import Turns
@@ -26,7 +26,10 @@ TOLD_PER_TURN = 256
 """Units that are told in one turn that a limit holds them back."""
 
 HISTORY_S = 1.0
-"""How often past use is moved on, at most."""
+"""How often past use is moved on, and what units are told is looked at again, at most."""
+
+SHAPES_PER_LOOK = 256
+"""Kinds of units that are held back of which it is asked at a time whether they are for the same reason still."""
 
 HELD = "QueueQuota"
 """Reason of the condition of a pod that a limit holds back: no new node would help, so it is not Unschedulable."""
@@ -81,8 +84,10 @@ class QueueKeeper:
             self.past.resume()
             tree.advance(state.now)
             queue.labelled = any(name for name in tree.lines if name not in tree.queues)
+            tree.front()
+            tree.look_again(SHAPES_PER_LOOK, state.now, state.settings.notice_repeat_s)
         tree.front()
-        for unit, blocked in tree.newly_held(TOLD_PER_TURN):
+        for unit, blocked in tree.notices.newly(TOLD_PER_TURN, state.now):
             self._hold(unit, blocked)
         self._reclaimer.step(turns)
         self._status.step()
@@ -92,10 +97,11 @@ class QueueKeeper:
         state = self._state
         if state.queue.turns is None:
             return None
-        if state.queues.telling or state.queues.more:
+        if state.queues.notices.waiting or state.queues.more:
             return state.now
         times = [self._status.wake_at(), self._reclaimer.wake_at()]
-        if any(queue.half_life_s is not None for queue in state.queues.queues.values()):
+        halved = any(queue.half_life_s is not None for queue in state.queues.queues.values())
+        if halved or state.queues.notices.holding:
             times.append(self._history_at + HISTORY_S)
         return min((at for at in times if at is not None), default=None)
 
@@ -104,9 +110,10 @@ class QueueKeeper:
     def _begin(self) -> None:
         """There are queues from now on: every pod that holds something counts. Costs as all pods, once."""
         state = self._state
-        turns = Turns(state.queues, state.groups.lacking, self._group_label, state.groups.minimum)
+        turns = Turns(state.queues, state.groups.lacking, state.groups.label, state.groups.keeps)
         turns.dirty.update(dict.fromkeys(state.cache.accounts))
-        state.cache.changed = turns.dirty
+        turns.nominated.update(dict.fromkeys(state.cluster.nominated_to))
+        state.cache.changed, state.cluster.renominated = turns.dirty, turns.nominated
         self._count(turns)
         self._measure()
         state.queue.take_turns(turns, state.now)
@@ -115,14 +122,10 @@ class QueueKeeper:
     def _end(self) -> None:
         state = self._state
         state.queue.take_turns(None, state.now)
-        state.cache.changed = None
+        state.cache.changed = state.cluster.renominated = None
         state.queues.clear()
         self._measured = -1
         state.log("queues_end")
-
-    def _group_label(self, key: str) -> str:
-        group = self._state.groups.group(key)
-        return group.labels.get(QUEUE_LABEL, "") if group is not None else ""
 
     # --- what counts --------------------------------------------------------------------------------------------
 
@@ -145,6 +148,7 @@ class QueueKeeper:
             if since is None and account.assumed_at is None:
                 since = state.now
             tree.charge(turns.charge(pod, group=state.groups.key_of.get(uid, ""), since=since))
+        turns.expect(state.cluster.nominated_to, state.queue.entries)
 
     def _measure(self) -> None:
         """The cluster's totals, where a node came, went or changed."""

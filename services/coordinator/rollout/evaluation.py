@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from services.coordinator.core.instructions import KeepWindow, WritePointer
-from services.coordinator.core.state import State
+from services.coordinator.core.state import NEVER, State
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.rollout.view import RolloutView, conduct_of, view_of
 from services.coordinator.rollout.window import OpenWindow, VariantBook
@@ -28,7 +28,7 @@ from shared.policy.rollout.rollout import Change, Rollout, deciding_goal, step_o
 from shared.wire.messages import Decisions, Outcome, Placement, PlacementResult
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 
-WRITE_RETRY_S = 2.0
+WRITE_RETRY_S, LOOK_AGAIN_S = 2.0, 0.5
 
 
 class RolloutEvaluation:
@@ -54,6 +54,7 @@ class RolloutEvaluation:
         else:
             self._rollout.seen(pointer)
         self._written = None
+        self._state.agenda.evaluation = self._state.now
         if before is None or before.active != pointer.active or step_of(before) != step_of(pointer):
             self._restart()
         candidate = pointer.candidate.title if pointer.candidate is not None else ""
@@ -114,13 +115,12 @@ class RolloutEvaluation:
             unseen, at = self._written
             if state.now >= at + WRITE_RETRY_S:
                 self._write(unseen)
-            return
-        if rollout is None or state.now < self._open.opened + self.settings.window_s:
-            return
-        if not rollout.windows_wanted():
-            self._close_alone(rollout)
-        elif len(self._open.samples) >= self.settings.min_samples:
-            self._close(rollout)
+        elif rollout is not None and state.now >= self._open.opened + self.settings.window_s:
+            if not rollout.windows_wanted():
+                self._close_alone(rollout)
+            elif len(self._open.samples) >= self.settings.min_samples:
+                self._close(rollout)
+        state.agenda.evaluation = self.wake_at()
 
     def _close(self, rollout: Rollout) -> None:
         goal, values = self._variants.goal, self._open.values(self._variants.goal)
@@ -151,13 +151,13 @@ class RolloutEvaluation:
             alone = PolicyWindow(number=0, time="", active=rollout.pointer.active.title, values=values, samples=count)
             self._state.out.append(KeepWindow(alone))
 
-    def wake_at(self) -> float | None:
-        """When something is due by itself."""
+    def wake_at(self) -> float:
+        """When a change is to be written again, or the window is over; looked at again soon where it lacks samples."""
         if self._written is not None:
             return self._written[1] + WRITE_RETRY_S
-        if self._rollout is None or not self._rollout.windows_wanted():
-            return None
-        return max(self._open.opened + self.settings.window_s, self._state.now + 0.5)
+        if self._rollout is None:
+            return NEVER
+        return max(self._open.opened + self.settings.window_s, self._state.now + LOOK_AGAIN_S)
 
     def view(self) -> RolloutView | None:
         """What people look at; None before the first pointer was seen."""
@@ -217,6 +217,7 @@ class RolloutEvaluation:
 
     def _write(self, change: Change) -> None:
         self._written = (change, self._state.now)
+        self._state.agenda.evaluation = min(self._state.agenda.evaluation, self._state.now + WRITE_RETRY_S)
         self._state.out.append(WritePointer(change))
 
     def _restart(self) -> None:

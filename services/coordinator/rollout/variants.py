@@ -17,7 +17,7 @@ import numpy as np
 
 from services.coordinator.core.events import NodeSample
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import Classes, Group
+from services.coordinator.cycle.classes import Classes, OfferedClass
 from services.coordinator.rollout.window import Sample, Valuing
 from services.coordinator.usage.inventory import WorkloadInventory
 from shared.model.pod import Pod
@@ -148,57 +148,57 @@ class Variants:
         settings = self._state.settings.rollout
         return NEUTRAL if self.pointer is None else deciding_goal(self.pointer, settings)
 
-    def shadow(self, groups: dict[int, Group], class_of: dict[int, int], classes: Classes, number: int) -> None:
+    def shadow(self, offered: dict[int, OfferedClass], class_of: dict[int, int], classes: Classes, number: int) -> None:
         """Ask about one unit in the other variant too, under ``number``; a class that is in both needs no
         shadow request. Without a rollout the active policy's choice for it is looked at alone."""
         self._pair = None
         if self.pointer is None or self._state.now < self._next_at:
             return
-        plain = [group for group in groups.values() if group.guidance is None]
-        if not plain or (self.has_candidate and len(groups) >= MAX_UNITS):  # an offer has no room for another class
+        plain = [one for one in offered.values() if one.guidance is None]
+        if not plain or (self.has_candidate and len(offered) >= MAX_UNITS):  # an offer has no room for another class
             return
         window_s = self._state.settings.rollout.window_s
         self._next_at = self._state.now + window_s / (MOST_PAIRS if self.has_candidate else MOST_ALONE)
-        group = plain[self._turn % len(plain)]
+        one = plain[self._turn % len(plain)]
         self._turn += 1
         if not self.has_candidate:
-            self._pair = group.known.id, None
+            self._pair = one.known.id, None
             return
-        candidate, pod = not group.candidate, group.units[0].pod
-        known = classes.of(group.pod_class, self.key(pod, None, candidate=candidate))
-        self._pair = (known.id, group.known.id) if group.candidate else (group.known.id, known.id)
-        if known.id in groups:
+        candidate, pod = not one.candidate, one.units[0].pod
+        known = classes.of(one.pod_class, self.key(pod, None, candidate=candidate))
+        self._pair = (known.id, one.known.id) if one.candidate else (one.known.id, known.id)
+        if known.id in offered:
             return
-        unit = Unit(number, pod, group.units[0].since)
-        groups[known.id] = Group(
-            group.pod_class, known, [unit], candidate=candidate, shadow=True,
+        unit = Unit(number, pod, one.units[0].since)
+        offered[known.id] = OfferedClass(
+            one.pod_class, known, [unit], candidate=candidate, shadow=True,
             workload=pod.workload if self.looks[candidate] else "",
         )  # fmt: skip
         class_of[number] = known.id
 
-    def compare(self, groups: dict[int, Group]) -> None:
+    def compare(self, offered: dict[int, OfferedClass]) -> None:
         """Take the sample of the cycle that ends, before anything of it is assumed, where there is anything to tell."""
         pair, self._pair = self._pair, None
         pointer = self.pointer
         if pair is None or pointer is None or (pair[1] is None) is self.has_candidate:
             return
-        group = groups[pair[0]]
-        agents = _judges(group, pointer.active)
-        other = groups[pair[1]] if pair[1] is not None else None
+        one = offered[pair[0]]
+        agents = _judges(one, pointer.active)
+        other = offered[pair[1]] if pair[1] is not None else None
         if other is not None and pointer.candidate is not None:
             agents &= _judges(other, pointer.candidate)
-        if 2 * len(agents) <= len(group.lists):
+        if 2 * len(agents) <= len(one.lists):
             return
-        active = self._choice(group, agents)
+        active = self._choice(one, agents)
         candidate = self._choice(other, agents) if other is not None else None
         if active is None or (other is not None and candidate is None):
             return
-        if (sample := self.valuing.sample(group.pod_class, self.goal, active, candidate)) is not None:
+        if (sample := self.valuing.sample(one.pod_class, self.goal, active, candidate)) is not None:
             self.samples.append(sample)
 
-    def _choice(self, group: Group, agents: frozenset[str]) -> int | None:
+    def _choice(self, one: OfferedClass, agents: frozenset[str]) -> int | None:
         """The row that these agents like best; ties fall as in a merge."""
-        told = (answers for answers in group.lists if answers.agent in agents and answers.answers)
+        told = (answers for answers in one.lists if answers.agent in agents and answers.answers)
         heads = [(answers.answers[0], answers.names[0]) for answers in told]
         row_of = self._state.cache.table.row_of
         known = [
@@ -209,10 +209,10 @@ class Variants:
         return min(known)[-1] if known else None
 
 
-def _judges(group: Group, ref: PolicyRef) -> frozenset[str]:
+def _judges(one: OfferedClass, ref: PolicyRef) -> frozenset[str]:
     """The agents at which ``ref`` (or its fallback) judged the group: one that has not loaded a policy yet, or goes
     by another pointer, tells nothing about it."""
-    return frozenset(answers.agent for answers in group.lists if answers.variant == ref.title)
+    return frozenset(answers.agent for answers in one.lists if answers.variant == ref.title)
 
 
 def judged_by(decisions: Decisions, class_id: int, *, candidate: bool, otherwise: str) -> tuple[str, str]:

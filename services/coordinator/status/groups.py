@@ -28,11 +28,11 @@ GROUPS_KEPT = 4096
 
 @dataclass(slots=True)
 class GroupReporter:
-    """``told``: by key, the condition that was asked for last, and when."""
+    """``told``: by key, the uid of the object and the condition that was asked for last, and when."""
 
     _state: State
     _reporter: StatusReporter
-    told: dict[str, tuple[tuple[str, str, str], float]] = field(default_factory=dict)
+    told: dict[str, tuple[str, tuple[str, str, str], float]] = field(default_factory=dict)
 
     def unplaced(self, key: str, pods: Iterable[Pod], message: str, *, reason: str = UNSCHEDULABLE) -> None:
         """The group was tried in vain: its members are told, each with the group's name, and the group."""
@@ -67,11 +67,11 @@ class GroupReporter:
         condition = (status, reason, message)
         if tuple(shown) == condition or (kind == INITIALLY and shown[0] == "True"):
             return
-        told, at = self.told.get(key, (None, 0.0))
-        alike = told is not None and told[:2] == condition[:2]
+        uid, told, at = self.told.get(key, ("", ("", "", ""), 0.0))
+        alike = uid == group.uid and told[:2] == condition[:2]
         if alike and state.now < at + state.settings.notice_repeat_s:
             return
         if len(self.told) >= GROUPS_KEPT:
             self.told.clear()
-        self.told[key] = condition, state.now
+        self.told[key] = group.uid, condition, state.now
         state.out.append(TellPodGroup(group, condition))

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from services.coordinator.core.events import ConditionFailed
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
-from services.coordinator.core.state import State
+from services.coordinator.core.state import NEVER, State
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
 from shared.model.unit import cause_id
@@ -148,6 +148,7 @@ class StatusReporter:
         """The patch got through, or the pod is bound or gone and needs none."""
         out = self._out.pop(uid, None)
         self._room = min(self._room + 1, self._state.settings.notices_in_flight)
+        self._state.agenda.telling = self._state.now  # there is room for the next
         notice = self.notices.get(uid)
         if notice is None or out is None:
             return
@@ -160,6 +161,7 @@ class StatusReporter:
         """The patch did not get through; it is made again. True: a nomination it carried is given up."""
         state, out = self._state, self._out.pop(event.uid, None)
         state.stats.conditions_failed += 1
+        state.agenda.telling = state.now
         if event.throttled:
             self._room = max(1, self._room // 2)
         notice = self.notices.get(event.uid)
@@ -193,13 +195,14 @@ class StatusReporter:
                         break
                     self._counts_at = max(self._counts_at + 1 / REPEATS_PER_S, now)
                 self._send(self.notices[next(iter(waiting))])
+        self._state.agenda.telling = self.wake_at()
 
-    def wake_at(self) -> float | None:
+    def wake_at(self) -> float:
         """When something is due by itself."""
         times = [self._timers[0][0]] if self._timers else []
         if self._tiers[COUNTS] and len(self._out) < self._room:
             times.append(self._counts_at)
-        return min(times, default=None)
+        return min(times, default=NEVER)
 
     @property
     def waiting(self) -> int:
@@ -221,6 +224,7 @@ class StatusReporter:
             if notice.timer != due:
                 notice.timer = due
                 heapq.heappush(self._timers, (due, notice.pod.uid))
+                self._state.agenda.telling = min(self._state.agenda.telling, due)
             tier = None
         if tier != notice.tier:
             notice.since = notice.since if notice.tier is not None else self._state.now
@@ -228,6 +232,7 @@ class StatusReporter:
             notice.tier = tier
             if tier is not None:
                 self._tiers[tier][notice.pod.uid] = None
+                self._state.agenda.telling = self._state.now
 
     def _tier_of(self, notice: _Notice) -> tuple[int | None, float]:
         """Where it belongs, and from when on."""

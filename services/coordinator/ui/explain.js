@@ -74,12 +74,12 @@ function decision(made) {
   );
 }
 
-function nodeLink(name) {
+export function nodeLink(name) {
   return h("a", { href: `#/nodes/${segment(name)}` }, name);
 }
 
 /** "namespace/name" as a link to its explanation. */
-function podLink(pod) {
+export function podLink(pod) {
   const [namespace, name] = String(pod).split("/");
   return name ? h("a", { href: `#/pods/${segment(namespace)}/${segment(name)}` }, pod) : String(pod);
 }

@@ -6,6 +6,7 @@ import { amount, count, percent, plural, seconds } from "./format.js";
 import { quotaBar } from "./quota.js";
 import { resourceWord } from "./resources.js";
 import { pairs, plainTable } from "./table.js";
+import { unitExplained } from "./unit_explain.js";
 
 const PHASES = { waiting: "is-warn", placing: "", running: "is-good", broken: "is-bad" };
 const SOURCES = { pod: "a lone pod", podgroup: "PodGroup", "x-podgroup": "PodGroup (scheduling.x-k8s.io)", job: "Job" };
@@ -66,6 +67,7 @@ function unitParts(unit) {
       ["Condition", unit.condition ? `${unit.condition.type} is ${unit.condition.status}, ${unit.condition.reason}${unit.condition.message ? `: ${unit.condition.message}` : ""}` : null],
       ["Source", `${SOURCES[unit.source] ?? unit.source}${unit.api_version ? `, ${unit.api_version}` : ""}`],
     ]),
+    unit.bound < unit.members ? unitExplained(unit.namespace, unit.name) : null,
     unit.victims?.length ? h("section", { "aria-label": "Asked to leave for it" }, h("h3", {}, `${plural(unit.victims.length, "pod")} asked to leave for it`),
       plainTable("Asked to leave for it", ["Pod", "Node", { title: "Priority", number: true }, "Outcome", { title: "Ago", number: true }], unit.victims.map((one) => [one.pod, one.node, one.priority, one.outcome || "–", seconds(one.ago_s)]))) : null,
     members(unit),

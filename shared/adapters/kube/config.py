@@ -1,16 +1,21 @@
 """Where the API server is and who we are: kubeconfig, in-cluster, exec plugins, rotation.
 
-The only file that imports ``kubernetes`` (``kubernetes.aio.config``, lazily: 58 MB of memory, so only processes that
-talk to a cluster pay it, and no model class is touched). It turns the library's configuration into what raw aiohttp
-needs, and adds what the library leaves out: certificates and CA that rotate, exec plugins that give certificates,
-errors that name the file and the remedy. It does not fall back from a kubeconfig that was named to another one.
+    load --> what is in force --headers, tls--> transport
+                  ^   token files: read again each minute
+                  +-- renew: everything anew, each hour, before credentials expire, after a 401 or a failed handshake
+
+Read by ``kubeconfig`` and ``exec_plugin``; the official client, half a second and 30 MB at start, is imported for an
+``auth-provider`` alone (OIDC, which Kubernetes keeps for old kubeconfigs). Errors name the file and the remedy. It does
+not fall back from a kubeconfig that was named to another one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import ssl
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,12 +26,14 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from shared.adapters.kube.exec_plugin import Credential, credential_of
+from shared.adapters.kube.kubeconfig import Chosen, Entry, choose, kubeconfig_paths
 from shared.errors import ConfigError
 
 log = structlog.get_logger()
 
 CHECK_S = 60.0
-"""How often expiring credentials are looked at (the library's own period)."""
+"""How often expiring credentials are looked at, and token files are read again (client-go's period)."""
 
 RELOAD_S = 3600.0
 """Everything is read anew at least so often: client certificates and CAs rotate in place."""
@@ -37,21 +44,57 @@ EXPIRY_LEAD = timedelta(minutes=5)
 MIN_RENEW_GAP_S = 5.0
 """A server that answers 401 to everybody must not make us run an exec plugin in a loop."""
 
-IN_CLUSTER_HINT = "KUBERNETES_SERVICE_HOST"
+IN_CLUSTER_HOST, IN_CLUSTER_PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where the kubelet mounts a pod's token and the cluster's CA."""
+
+
+class _Bearer:
+    """The Authorization header: one that stays, or that of a token file, which the kubelet rewrites."""
+
+    def __init__(self, value: str = "", file: Path | None = None) -> None:
+        self._file = file
+        self._read_at = time.monotonic()
+        self._headers: dict[str, str] = {}
+        self._set(value if file is None else _token_in(file))
+
+    def headers(self) -> Mapping[str, str]:
+        """The same mapping until the value changes."""
+        if self._file is not None and (now := time.monotonic()) - self._read_at >= CHECK_S:
+            self._read_at = now
+            try:
+                value = _token_in(self._file)
+            except (OSError, UnicodeDecodeError) as error:
+                log.warning("kube_token_kept", file=str(self._file), error=error)
+            else:
+                self._set(value)
+        return self._headers
+
+    def _set(self, value: str) -> None:
+        self._headers = {"Authorization": value} if value else {}
+
+
+def _token_in(file: Path) -> str:
+    token = file.read_text(encoding="utf-8").strip()
+    return f"Bearer {token}" if token else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     """One complete reading of the configuration; replaced as a whole."""
 
-    configuration: Any
-    loader: Any
     base_url: str
     tls: ssl.SSLContext | None
+    bearer: _Bearer
+    proxy: str | None = None
+    server_hostname: str | None = None
+    cluster_name: str = ""
+    expiry: datetime | None = None
+    """When the credentials end, where somebody says."""
 
 
 class KubeConfig:
-    """``kube_transport.KubeAccess`` by the official library. Make it with ``load``; run ``keep_fresh`` beside it."""
+    """``transport.KubeAccess``. Make it with ``load``; run ``keep_fresh`` beside it."""
 
     def __init__(self, path: Path | None, context: str | None) -> None:
         self._path = path
@@ -78,34 +121,25 @@ class KubeConfig:
     @property
     def proxy(self) -> str | None:
         """See ``KubeAccess``."""
-        proxy: str | None = self._current.configuration.proxy
-        return proxy
+        return self._current.proxy
 
     @property
     def server_hostname(self) -> str | None:
         """See ``KubeAccess``."""
-        name: str | None = self._current.configuration.tls_server_name
-        return name
+        return self._current.server_hostname
 
     @property
     def cluster_name(self) -> str:
         """What the kubeconfig calls the cluster; empty in a cluster, where nothing names it."""
-        loader = self._current.loader
-        try:
-            name = loader.current_context["context"]["cluster"] if loader is not None else ""
-        except (KeyError, TypeError, AttributeError):
-            return ""
-        return str(name or "")
+        return self._current.cluster_name
 
     def tls(self) -> ssl.SSLContext | None:
         """See ``KubeAccess``."""
         return self._current.tls
 
     async def headers(self) -> Mapping[str, str]:
-        """See ``KubeAccess``. In a cluster this re-reads the token file each minute (2 us otherwise)."""
-        value: str | None = await self._current.configuration.get_api_key_with_prefix("BearerToken")
-        # the library keeps a trailing newline of the token file, which no header may hold
-        return {"Authorization": value.strip()} if value else {}
+        """See ``KubeAccess``. A token file is read again each minute."""
+        return self._current.bearer.headers()
 
     async def renew(self) -> bool:
         """Read everything anew; keeps what we have when that fails. False when it failed or was done just now."""
@@ -139,124 +173,134 @@ class KubeConfig:
         return self._loaded
 
     def _expires_soon(self) -> bool:
-        loader = self._current.loader
-        if loader is None:
-            return False
-        user = getattr(loader, "_user", None)
-        expiry = getattr(loader, "exec_plugin_expiry", None)
-        if expiry is not None:
-            return bool(datetime.now(UTC) + EXPIRY_LEAD >= expiry)
-        # gcp tokens expire hourly, OIDC at the issuer's will, token files when they are rewritten
-        return loader.provider is not None or (user is not None and "tokenFile" in user)
+        expiry = self._current.expiry
+        return expiry is not None and datetime.now(UTC) + EXPIRY_LEAD >= expiry
 
     async def _read(self) -> _Loaded:
-        import kubernetes.aio
-
-        config: Any = kubernetes.aio.config
-        configuration = kubernetes.aio.client.Configuration()
-        if self._path is None and not os.environ.get("KUBECONFIG") and os.environ.get(IN_CLUSTER_HINT):
-            try:
-                config.load_incluster_config(client_configuration=configuration)
-            except (config.ConfigException, OSError) as error:
-                raise ConfigError(
-                    f"in-cluster configuration: {_clean(error)}; mount the service account token or set --kubeconfig"
-                ) from error
-            return _Loaded(configuration, None, configuration.host.rstrip("/"), _tls(configuration, "in-cluster"))
-        file = _kubeconfig_path(self._path)
-        _check_file(file, self._context)
-        try:
-            loader = await config.load_kube_config(
-                config_file=file, context=self._context, client_configuration=configuration, persist_config=False
-            )
-        except (config.ConfigException, TypeError, ValueError, KeyError, AttributeError, OSError) as error:
-            # a file that the kubeconfig names, such as a tokenFile
-            named = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-            raise ConfigError(f"{file}: {named}{_clean(error)}; fix this field or choose another --context") from error
-        user = getattr(loader, "_user", None)
-        if user is not None and "exec" in user and not configuration.api_key and not configuration.cert_file:
-            command = user["exec"].safe_get("command")
-            raise ConfigError(
-                f"{file}: users[].user.exec: {command!r} gave no credentials; run it by hand to see its error"
-            )
-        _check_server(file, configuration.host)
-        return _Loaded(configuration, loader, configuration.host.rstrip("/"), _tls(configuration, file))
+        if self._path is None and not os.environ.get("KUBECONFIG") and os.environ.get(IN_CLUSTER_HOST):
+            return _in_cluster()
+        paths = kubeconfig_paths(self._path)
+        chosen = choose(paths, self._context)
+        cluster, user = chosen.cluster, chosen.user
+        server = cluster.text("server").rstrip("/")
+        _check_url(cluster, "server", server, "https://10.0.0.1:6443")
+        if proxy := cluster.text("proxy-url"):
+            _check_url(cluster, "proxy-url", proxy, "http://proxy:3128")
+        credential, expiry = Credential(), None
+        if user is not None and "auth-provider" in user.fields:
+            bearer, expiry = await _by_the_library(paths, self._context, user), datetime.now(UTC)
+        elif user is not None and "exec" in user.fields:
+            credential = await credential_of(user)
+            bearer, expiry = _Bearer(f"Bearer {credential.token}" if credential.token else ""), credential.expiry
+        else:
+            bearer = _stated(user)
+        return _Loaded(
+            base_url=server,
+            tls=_tls(chosen, credential) if server.startswith("https") else None,
+            bearer=bearer,
+            proxy=proxy or None,
+            server_hostname=cluster.text("tls-server-name") or None,
+            cluster_name=chosen.cluster_name,
+            expiry=expiry,
+        )
 
 
-def _check_server(file: str, server: str) -> None:
+def _in_cluster() -> _Loaded:
+    """As the kubelet tells a pod."""
+    host, port = os.environ[IN_CLUSTER_HOST], os.environ.get(IN_CLUSTER_PORT, "")
+    remedy = "mount the service account token or set --kubeconfig"
+    if not port:
+        raise ConfigError(f"in-cluster configuration: {IN_CLUSTER_PORT} is not set; {remedy}")
     try:
-        url = urlsplit(server)
+        bearer = _Bearer(file=SERVICE_ACCOUNT / "token")
+        if not bearer.headers():
+            raise ConfigError(f"in-cluster configuration: {SERVICE_ACCOUNT / 'token'} is empty; {remedy}")
+        context = ssl.create_default_context(cafile=str(SERVICE_ACCOUNT / "ca.crt"))
+    except (OSError, UnicodeDecodeError) as error:
+        named = getattr(error, "filename", None) or SERVICE_ACCOUNT
+        raise ConfigError(f"in-cluster configuration: {named}: {_clean(error)}; {remedy}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return _Loaded(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", context, bearer)
+
+
+def _stated(user: Entry | None) -> _Bearer:
+    """What the kubeconfig itself holds: a token, a token file, a name and a password, or nothing."""
+    if user is None:
+        return _Bearer()
+    if token := user.text("token"):
+        return _Bearer(f"Bearer {token.strip()}")
+    if user.text("tokenFile"):
+        try:
+            return _Bearer(file=user.path("tokenFile"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise user.error("tokenFile", f"{user.path('tokenFile')}: {_clean(error)}") from error
+    if user.text("username") and user.text("password"):
+        named = f"{user.text('username')}:{user.text('password')}"
+        return _Bearer(f"Basic {base64.b64encode(named.encode()).decode()}")
+    return _Bearer()
+
+
+async def _by_the_library(paths: str, context: str | None, user: Entry) -> _Bearer:
+    """The header of an ``auth-provider``, whose token the official client renews."""
+    try:
+        import kubernetes.aio
+    except ImportError as error:
+        raise user.error("auth-provider", "needs the package kubernetes; install it, or use exec") from error
+    config: Any = kubernetes.aio.config
+    configuration = kubernetes.aio.client.Configuration()
+    try:
+        await config.load_kube_config(
+            config_file=paths, context=context, client_configuration=configuration, persist_config=False
+        )
+        value: str | None = await configuration.get_api_key_with_prefix("BearerToken")
+    except (config.ConfigException, TypeError, ValueError, KeyError, AttributeError, OSError) as error:
+        raise user.error("auth-provider", _clean(error)) from error
+    return _Bearer((value or "").strip())
+
+
+def _check_url(cluster: Entry, field: str, text: str, example: str) -> None:
+    try:
+        url = urlsplit(text)
         usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
         usable = False
     if not usable:
-        raise ConfigError(
-            f"{file}: clusters[].cluster.server: {server[:128]!r} is no URL; give one such as https://10.0.0.1:6443"
-        )
+        file = cluster.where.split(": ", 1)[0]
+        raise ConfigError(f"{file}: clusters[].cluster.{field}: {text[:128]!r} is no URL; give one such as {example}")
 
 
-def _tls(configuration: Any, source: str) -> ssl.SSLContext | None:
-    if not configuration.host.startswith("https"):
-        return None
-    from kubernetes.aio.client.rest import RESTClientObject
-
+def _tls(chosen: Chosen, credential: Credential) -> ssl.SSLContext:
+    """CA and client certificate as the context and the plugin name them."""
+    cluster, user = chosen.cluster, chosen.user
+    authority = cluster.material("certificate-authority")
+    certificate, key = credential.client_certificate_data.encode(), credential.client_key_data.encode()
+    if not certificate and user is not None:
+        certificate, key = user.material("client-certificate") or b"", user.material("client-key") or b""
     try:
-        context: ssl.SSLContext = RESTClientObject(configuration).ssl_context
-    except (OSError, ssl.SSLError, ValueError) as error:
+        if authority is not None and b"-----BEGIN" not in authority:
+            raise ValueError("certificate-authority holds no certificate in PEM")
+        context = ssl.create_default_context(cadata=authority.decode("ascii", "ignore") if authority else None)
+        if certificate:
+            _show(context, certificate, key)
+    except (OSError, ValueError) as error:
+        file = cluster.where.split(": ", 1)[0]
         raise ConfigError(
-            f"{source}: CA, client certificate or key cannot be used ({_clean(error)}); renew the kubeconfig"
+            f"{file}: CA, client certificate or key cannot be used ({_clean(error)}); renew the kubeconfig"
         ) from error
+    if cluster.is_true("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
-def _kubeconfig_path(path: Path | None) -> str:
-    if path is not None:
-        return str(path)
-    return os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-
-
-def _check_file(paths: str, context: str | None) -> None:
-    """What a person gets wrong, told before the library wraps it: no file, no YAML, no such context."""
-    import yaml
-
-    files = [Path(part).expanduser() for part in paths.split(os.pathsep) if part]
-    contexts: list[str] = []
-    current = ""
-    found = False
-    for file in files:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            continue
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{file}: kubeconfig cannot be read ({_clean(error)}); check the file") from error
-        found = True
-        try:
-            data = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-            problem = getattr(error, "problem", None) or "it does not parse"
-            raise ConfigError(f"{file}: not valid YAML{where}: {problem}; fix the kubeconfig") from error
-        if not isinstance(data, dict):
-            raise ConfigError(f"{file}: not a kubeconfig (no mapping at the top); give another --kubeconfig")
-        for section in ("clusters", "contexts", "users"):
-            entries = data.get(section)
-            if not (entries is None or isinstance(entries, list)):
-                raise ConfigError(f"{file}: {section} is not a list; fix the kubeconfig")
-            for number, entry in enumerate(entries or ()):
-                if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-                    raise ConfigError(f"{file}: {section}[{number}] has no name; fix the kubeconfig")
-        contexts += [entry["name"] for entry in data.get("contexts") or ()]
-        current = current or str(data.get("current-context") or "")
-    if not found:
-        raise ConfigError(f"{paths}: kubeconfig does not exist; give the right path with --kubeconfig")
-    wanted = context or current
-    listed = ", ".join(contexts[:10]) or "none"
-    if not wanted:
-        raise ConfigError(f"{paths}: current-context is not set; choose one with --context (known: {listed})")
-    if wanted not in contexts:
-        raise ConfigError(f"{paths}: context {wanted!r} is not in contexts (known: {listed}); choose one of them")
+def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Show the certificate to servers. OpenSSL reads it from a file, which is ours alone and gone at once."""
+    with tempfile.TemporaryDirectory(prefix="conclave-") as folder:
+        file = Path(folder) / "pair.pem"
+        file.touch(mode=0o600)
+        file.write_bytes(certificate + b"\n" + key)
+        context.load_cert_chain(file, password="")  # a key that needs one is refused, not asked for
 
 
 def _clean(error: BaseException) -> str:

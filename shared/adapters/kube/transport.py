@@ -5,34 +5,29 @@
      |--429--> wait Retry-After while the deadline allows --> send
      |--other 4xx--> KubeRejected (410: KubeExpired)        |--5xx, timeout, broken connection--> KubeUnknown
 
-A 429 and a 401 had no effect, so they are repeated here, inside the caller's one deadline. It does not repeat
-anything whose outcome is unknown, follow redirects or log a body.
+A 429 and a 401 had no effect, so they are repeated here, inside the caller's one deadline; so is a read that met a
+connection which the server had closed while it was idle. It does not repeat anything whose outcome is unknown, follow
+redirects or log a body. Connections are ``pool``'s and ``connection``'s; a watch takes one of them out of the pool.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 from urllib.parse import urlencode
 
-import aiohttp
-import yarl
-
+from shared.adapters.http.answers import Head, NoAnswer
+from shared.adapters.http.connection import Connection
+from shared.adapters.http.dialing import DIAL_S, target_of
+from shared.adapters.http.pool import Pool
 from shared.adapters.peers.traffic import Traffic
 from shared.errors import KubeExpired, KubeRejected, KubeUnknown
 from shared.kube.decoding import ERROR_LIMIT, Status, status_of
 
-MAX_CONNECTIONS = 128
 USER_AGENT = "conclave/0.1"
-IDLE_S = 30.0
-"""An idle connection is not used again after so long: load balancers drop theirs silently from 60 s on."""
-
-KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000))
-"""A peer that is gone without a word is noticed by the kernel within 30 s, long before a watch's silence is."""
 
 DEFAULT_RETRY_AFTER_S = 1.0
 MIN_RETRY_AFTER_S = 0.05
@@ -73,21 +68,47 @@ class KubeAccess(Protocol):
         ...
 
 
+class Stream:
+    """The body of a watch. ``close`` it, wherever it was left."""
+
+    def __init__(self, connection: Connection, silence_s: float) -> None:
+        self._connection = connection
+        self._silence_s = silence_s
+
+    async def read(self) -> bytes:
+        """What came since the last call, at least one byte; nothing once the server has ended the stream.
+
+        ``TimeoutError``: no byte for ``silence_s``. Another ``OSError``: it broke off."""
+        return await self._connection.read(self._silence_s)
+
+    def close(self) -> None:
+        """The connection is not used again: the server may be in the middle of the stream."""
+        self._connection.abort()
+
+
 class KubeTransport:
-    """One session with one API server. Close it with ``close``."""
+    """All exchanges with one API server. Close it with ``close``."""
 
     def __init__(self, access: KubeAccess) -> None:
         self.traffic = Traffic()
         self._access = access
-        self._session: aiohttp.ClientSession | None = None
+        self._pool: Pool | None = None
+        self._reached_by: tuple[object, ...] = ()
+        """What the pool was made from; it changes when certificates or the kubeconfig do."""
+        self._headers: Mapping[str, str] = {}
+        self._fixed = ""
+        """The lines that stand in every request."""
+        self._streams: set[Connection] = set()
         self._closed = False
 
     async def close(self) -> None:
         """Close all connections; requests from now on are refused."""
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        for connection in self._streams:
+            connection.abort()
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
 
     async def request(
         self,
@@ -107,124 +128,145 @@ class KubeTransport:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        counters = self.traffic.route(route)
         received, outcome, renewed = 0, "kube_unknown", False
         try:
             for _ in range(MAX_RETRIES):
-                remaining = max(deadline - loop.time(), 0.001)
                 try:
-                    async with await self._send(method, path, query, body, content_type, remaining) as response:
-                        answer = await response.read()
-                        code, retry_after = response.status, response.headers.get("Retry-After")
-                except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+                    head, answer = await self._exchange(method, path, query, body, content_type, deadline)
+                except ssl.SSLError as error:
                     if not renewed and await self._access.renew():
                         renewed = True
                         continue
                     raise KubeUnknown(f"{route}: TLS handshake failed ({_brief(error)})") from error
                 except TimeoutError as error:
                     raise KubeUnknown(f"{route}: no answer within {timeout_s:g} s") from error
-                except (aiohttp.ClientError, OSError) as error:
+                except (OSError, ValueError) as error:
                     raise KubeUnknown(f"{route}: {_brief(error)}") from error
                 received += len(answer)
+                code = head.status
                 if code < 300:
                     outcome = "ok"
                     return answer
                 if code == 401 and not renewed and await self._access.renew():
                     renewed = True
                     continue
-                wait_s = retry_after_s(retry_after)
+                wait_s = retry_after_s(head.retry_after)
                 if code == 429 and wait_when_busy and loop.time() + wait_s < deadline:
                     await asyncio.sleep(wait_s)
                     continue
-                error_found = error_of(route, code, status_of(answer), wait_s if retry_after is not None else None)
+                error_found = error_of(route, code, status_of(answer), wait_s if head.retry_after is not None else None)
                 outcome = error_found.code
                 raise error_found
             raise KubeRejected(f"{route}: 429 after {MAX_RETRIES} tries", status=429, reason="TooManyRequests")
         finally:
-            counters.count(sent=len(body) if body is not None else 0, received=received, outcome=outcome)
+            self.traffic.route(route).count(
+                sent=len(body) if body is not None else 0, received=received, outcome=outcome
+            )
 
-    async def open_watch(self, path: str, query: Mapping[str, str], silence_s: float) -> aiohttp.ClientResponse:
+    async def open_watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Stream:
         """An open stream. Errors as in ``request``; 429 and 401 are for the caller's backoff, after one renewal."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=silence_s)
         for attempt in (1, 2):
             try:
-                response = await self._send("GET", path, query, None, "", timeout)
-            except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+                head, connection = await self._begin_stream(path, query, silence_s)
+            except ssl.SSLError as error:
                 if attempt == 1 and await self._access.renew():
                     continue
                 raise KubeUnknown(f"watch: TLS handshake failed ({_brief(error)})") from error
-            except (aiohttp.ClientError, OSError) as error:
+            except (OSError, ValueError) as error:
                 raise KubeUnknown(f"watch: {_brief(error)}") from error
-            if response.status == 200:
-                return response
+            if head.status == 200:
+                return Stream(connection, silence_s)
             try:
-                answer = await response.content.read(65_536)
-            except (aiohttp.ClientError, OSError) as error:
-                raise KubeUnknown(f"watch: {response.status}, {_brief(error)}") from error
+                answer = await connection.read(DIAL_S)
+            except OSError as error:
+                raise KubeUnknown(f"watch: {head.status}, {_brief(error)}") from error
             finally:
-                response.release()
-            if response.status == 401 and attempt == 1 and await self._access.renew():
+                connection.abort()
+            if head.status == 401 and attempt == 1 and await self._access.renew():
                 continue
-            retry_after = response.headers.get("Retry-After")
-            wait_s = retry_after_s(retry_after) if retry_after is not None else None
-            raise error_of("watch", response.status, status_of(answer), wait_s)
+            wait_s = retry_after_s(head.retry_after) if head.retry_after is not None else None
+            raise error_of("watch", head.status, status_of(answer), wait_s)
         raise KubeUnknown("watch: refused again after credentials were renewed")
 
-    async def _send(
+    async def _exchange(
         self,
         method: str,
         path: str,
         query: Mapping[str, str] | None,
         body: bytes | None,
         content_type: str,
-        timeout: float | aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        access = self._access
-        headers = dict(await access.headers())
-        if body is not None:
-            headers["Content-Type"] = content_type
-        if not isinstance(timeout, aiohttp.ClientTimeout):
-            timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(5.0, timeout))
-        url = f"{access.base_url}{path}?{urlencode(query)}" if query else f"{access.base_url}{path}"
-        tls = access.tls()
-        return await self._open().request(
-            method,
-            yarl.URL(url, encoded=True),
-            data=body,
-            headers=headers,
-            timeout=timeout,
-            allow_redirects=False,
-            proxy=access.proxy,
-            ssl=tls if tls is not None else True,
-            server_hostname=access.server_hostname,
-        )
+        deadline: float,
+    ) -> tuple[Head, bytes]:
+        """One request and its answer, whatever that says."""
+        clock = asyncio.get_running_loop().time
+        again = method == "GET"
+        while True:
+            pool = await self._prepare()
+            connection = await pool.take(deadline - clock())
+            try:
+                # nothing is awaited between here and the write: what is taken is usable
+                text = self._text(pool, method, path, query, body, content_type)
+                return await connection.ask(text, deadline - clock())
+            except NoAnswer:
+                if not again:
+                    raise
+                again = False
+            finally:
+                pool.give(connection)
 
-    def _open(self) -> aiohttp.ClientSession:
+    async def _begin_stream(self, path: str, query: Mapping[str, str], silence_s: float) -> tuple[Head, Connection]:
+        again = True
+        while True:
+            pool = await self._prepare()
+            connection = await pool.take(DIAL_S)
+            pool.part(connection)
+            self._streams.add(connection)
+            connection.ended.add_done_callback(partial(self._stream_ended, connection))
+            try:
+                return await connection.open(self._text(pool, "GET", path, query, None, ""), silence_s), connection
+            except NoAnswer:
+                if not again:
+                    raise
+                again = False
+
+    def _stream_ended(self, connection: Connection, _: asyncio.Future[None]) -> None:
+        self._streams.discard(connection)
+
+    def _text(
+        self,
+        pool: Pool,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        content_type: str,
+    ) -> bytes:
+        asked = f"?{urlencode(query)}" if query else ""
+        first = f"{method} {pool.target.prefix}{path}{asked} HTTP/1.1\r\n{self._fixed}"
+        if body is None:
+            return f"{first}\r\n".encode()
+        return f"{first}Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+    async def _prepare(self) -> Pool:
+        """The pool and the fixed lines as the credentials now ask for them."""
+        access = self._access
+        headers = await access.headers()
         if self._closed:
             raise KubeUnknown("the client is closed")
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=MAX_CONNECTIONS, keepalive_timeout=IDLE_S, socket_factory=watched_socket
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
-                skip_auto_headers=("Accept-Encoding",),
-                read_bufsize=1 << 18,
-            )
-        return self._session
-
-
-def watched_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket whose peer's death is noticed (``KEEPALIVE``); options that the platform lacks are left out."""
-    family, kind, protocol = address[:3]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEEPALIVE:
-        option = getattr(socket, name, None)
-        if option is not None:
-            made.setsockopt(socket.IPPROTO_TCP, option, value)
-    return made
+        reached_by = (access.base_url, access.proxy, access.server_hostname, access.tls())
+        if self._pool is None or reached_by != self._reached_by:
+            base_url, proxy, server_hostname, tls = reached_by
+            target = target_of(base_url, proxy=proxy, server_hostname=server_hostname, tls=tls)
+            if self._pool is not None:
+                self._pool.retire()
+            self._pool, self._reached_by, self._headers, self._fixed = Pool(target), reached_by, {}, ""
+        if not self._fixed or headers != self._headers:
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            if any("\r" in value or "\n" in value for value in headers.values()):
+                raise KubeUnknown("the credentials hold a line break, which no header may")
+            self._headers = headers
+            self._fixed = f"{self._pool.target.headers}User-Agent: {USER_AGENT}\r\nAccept: application/json\r\n{lines}"
+        return self._pool
 
 
 def error_of(route: str, code: int, status: Status, wait_s: float | None) -> KubeRejected | KubeUnknown | KubeExpired:
@@ -244,10 +286,5 @@ def retry_after_s(header: str | None) -> float:
     return DEFAULT_RETRY_AFTER_S
 
 
-_SSL_OBJECT = re.compile(r" ssl:<[^>]*>")
-"""How aiohttp names the TLS context of a failed connection: an address in memory, which tells nobody anything."""
-
-
 def _brief(error: BaseException) -> str:
-    told = _SSL_OBJECT.sub("", str(error)) or type(error).__name__
-    return told[:ERROR_LIMIT]
+    return (str(error) or type(error).__name__)[:ERROR_LIMIT]

@@ -20,9 +20,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import aiohttp
 import structlog
 
+from shared.adapters.kube.transport import Stream
 from shared.backoff import backoff_s
 from shared.errors import KubeExpired, KubeRejected, KubeUnknown
 from shared.kube.decoding import FrameDecoder, LineSplitter, StreamBroken
@@ -40,7 +40,7 @@ SPIN_GUARD_S = 5.0
 MAX_RETRY_AFTER_S = 30.0
 """A server that asks for an hour is asked again sooner: without a watch we are blind."""
 
-OpenWatch = Callable[[str, Mapping[str, str], float], Coroutine[Any, Any, aiohttp.ClientResponse]]
+OpenWatch = Callable[[str, Mapping[str, str], float], Coroutine[Any, Any, Stream]]
 """(path, query, silence_s) -> open stream; ``KubeRejected``, ``KubeUnknown`` or ``KubeExpired`` otherwise."""
 
 
@@ -110,7 +110,7 @@ async def watch_batches(
             failures += 1
             if error.retry_after_s is not None:
                 await asyncio.sleep(min(error.retry_after_s, MAX_RETRY_AFTER_S))
-        except (KubeUnknown, aiohttp.ClientError, OSError) as error:
+        except (KubeUnknown, OSError) as error:
             interrupted = True
             failures += 1
             log.info("watch_interrupted", resource=resource.plural, resource_version=position, error=error)
@@ -138,9 +138,9 @@ async def _stream(
         "timeoutSeconds": str(policy.rng.randint(policy.min_timeout_s, policy.max_timeout_s)),
     }
     decode, splitter = FrameDecoder(resource), LineSplitter(policy.max_line_bytes)
-    response = await open_watch(resource.path(), query, policy.silence_s)
+    stream = await open_watch(resource.path(), query, policy.silence_s)
     try:
-        while chunk := await response.content.readany():
+        while chunk := await stream.read():
             lines = splitter.feed(chunk)
             if not lines:
                 continue
@@ -155,7 +155,7 @@ async def _stream(
             position = _position(batch, position)
             yield batch, position
     finally:
-        response.close()  # not released: a stream we leave in the middle cannot be used again
+        stream.close()
 
 
 def _position(batch: list[WatchEvent[T]], position: str) -> str:

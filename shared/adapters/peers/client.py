@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
-import aiohttp
 import msgspec
 import structlog
-import yarl
 
+from shared.adapters.http.dialing import target_of
+from shared.adapters.http.pool import Pool
 from shared.adapters.peers.clock_skew import ClockSkew
 from shared.adapters.peers.identity import identity_of
 from shared.adapters.peers.traffic import Traffic
@@ -29,7 +30,8 @@ MEDIA_TYPE = "application/vnd.conclave.v1+msgpack"
 ERROR_TEXT_LIMIT = 256
 """Characters of a peer's error text that we keep: enough to understand, too little to carry secrets far."""
 
-URL_CACHE_LIMIT = 4096
+MOST_PEERS = 4096
+"""Peers whose connections are kept; of those beyond, the one called longest ago is left."""
 
 CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 """What every stable code looks like."""
@@ -63,7 +65,7 @@ class PeerClient:
         *,
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
-        connections_per_peer: int = 8,
+        connections_per_peer: int = 16,
         connect_timeout_s: float = 1.0,
         max_answer_bytes: int = 16 << 20,
         skew: ClockSkew | None = None,
@@ -75,8 +77,7 @@ class PeerClient:
         self._connect_timeout_s = connect_timeout_s
         self._max_answer_bytes = max_answer_bytes
         self._skew = skew
-        self._session: aiohttp.ClientSession | None = None
-        self._urls: dict[tuple[str, str], yarl.URL] = {}
+        self._pools: OrderedDict[tuple[str, str], Pool] = OrderedDict()
 
     async def call(
         self,
@@ -113,90 +114,74 @@ class PeerClient:
     ) -> bytes:
         if self._tls is not None and not base_url.startswith("https://"):
             raise _untrusted(base_url, service, "it is registered without TLS, which we do not speak")
-        headers = {"Content-Type": MEDIA_TYPE}
-        if self._credentials is not None:
-            headers["Authorization"] = self._credentials.authorization()
-        if extra:
-            headers.update(extra)
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(self._connect_timeout_s, timeout_s))
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_s
         try:
-            async with self._open().post(
-                self._url(base_url, route),
-                data=body,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-                server_hostname=identity_of(service) if service and self._tls is not None else None,
-            ) as response:
-                answer = await self._read(response)
-                status, retry_after = response.status, response.headers.get("Retry-After")
-                if self._skew is not None:
-                    self._skew.see(f"{service or 'peer'} {base_url}", response.headers.get("Date", ""))
-        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+            lines = self._lines(extra)
+            pool = self._pool(base_url, service)
+            connection = await pool.take(timeout_s)
+        except ssl.SSLError as error:
             raise _untrusted(base_url, service, _brief(error)) from error
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise PeerRejected(f"{base_url}: no connection ({_brief(error)})", code="peer_unreachable") from error
-        except ValueError as error:  # aiohttp.InvalidURL, yarl's own, and a host name that IDNA cannot encode
+        except ValueError as error:  # a port or a host name that cannot be one
             raise PeerRejected(f"{base_url[:ERROR_TEXT_LIMIT]}: not a URL", code="peer_unreachable") from error
+        except OSError as error:
+            raise PeerRejected(f"{base_url}: no connection ({_brief(error)})", code="peer_unreachable") from error
+        try:
+            # nothing is awaited between here and the write: what is taken is usable
+            first = f"POST {pool.target.prefix}{route} HTTP/1.1\r\n{pool.target.headers}{lines}"
+            text = f"{first}Content-Length: {len(body)}\r\n\r\n".encode(errors="surrogateescape") + body
+            head, answer = await connection.ask(text, max(0.0, deadline - clock()))
         except TimeoutError as error:
             raise PeerUnknown(f"{base_url}{route}: no answer within {timeout_s} s") from error
-        except (aiohttp.ClientError, OSError) as error:
+        except OSError as error:
             alert = _alert(error)
             if alert:
                 raise _untrusted(base_url, service, f"it refuses our certificate: {alert}") from error
             raise PeerUnknown(f"{base_url}{route}: {_brief(error)}") from error
+        finally:
+            pool.give(connection)
+        if self._skew is not None:
+            self._skew.see(f"{service or 'peer'} {base_url}", head.date)
+        status = head.status
         if status == 200:
             return answer
         told = _error_body(answer)
         message = f"{base_url}{route}: {status} {told.code} {told.message}"[: 2 * ERROR_TEXT_LIMIT]
         if 400 <= status < 500:
             code = told.code or f"http_{status}"
-            raise PeerRejected(message, code=code, status=status, retry_after_s=_seconds(retry_after))
+            raise PeerRejected(message, code=code, status=status, retry_after_s=_seconds(head.retry_after))
         raise PeerUnknown(message)
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        length = response.content_length
-        if length is not None and length > self._max_answer_bytes:
-            raise aiohttp.ClientPayloadError(f"answer of {length} bytes is over {self._max_answer_bytes}")
-        if length is not None:
-            return await response.read()
-        parts, total = [], 0
-        async for part in response.content.iter_any():
-            total += len(part)
-            if total > self._max_answer_bytes:
-                raise aiohttp.ClientPayloadError(f"answer is over {self._max_answer_bytes} bytes")
-            parts.append(part)
-        return b"".join(parts)
+    def _lines(self, extra: Mapping[str, str] | None) -> str:
+        """The headers that are ours. ``ValueError``: one that would end its line."""
+        lines = f"Content-Type: {MEDIA_TYPE}\r\n"
+        if self._credentials is not None:
+            lines += f"Authorization: {self._credentials.authorization()}\r\n"
+        for name, value in extra.items() if extra is not None else ():
+            if not (name + value).isprintable():
+                raise ValueError(f"header {name[:64]!r}")
+            lines += f"{name}: {value}\r\n"
+        return lines
 
-    def _url(self, base_url: str, route: str) -> yarl.URL:
-        url = self._urls.get((base_url, route))
-        if url is None:
-            if len(self._urls) >= URL_CACHE_LIMIT:
-                self._urls.clear()
-            url = self._urls[base_url, route] = yarl.URL(base_url.rstrip("/") + route)
-        return url
-
-    def _open(self) -> aiohttp.ClientSession:
-        # aiohttp wants a running loop to make a session; the composition root builds us before there is one
-        if self._session is None:
-            options: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls}
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=0, limit_per_host=self._connections_per_peer, keepalive_timeout=30.0, **options
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
-                read_bufsize=1 << 20,
-            )
-        return self._session
+    def _pool(self, base_url: str, service: str) -> Pool:
+        """The connections to a peer. ``OSError``, ``ValueError``: that is no URL."""
+        pool = self._pools.get((base_url, service))
+        if pool is None:
+            identity = identity_of(service) if service and self._tls is not None else None
+            pool = self._pools[base_url, service] = Pool(
+                target_of(base_url, server_hostname=identity, tls=self._tls),
+                most=self._connections_per_peer, connect_s=self._connect_timeout_s, most_bytes=self._max_answer_bytes,
+            )  # fmt: skip
+            if len(self._pools) > MOST_PEERS:
+                self._pools.popitem(last=False)[1].retire()
+        self._pools.move_to_end((base_url, service))
+        return pool
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            await asyncio.sleep(0)  # the transports close in the next turn of the loop
-            self._session = None
+        pools = list(self._pools.values())
+        self._pools.clear()
+        await asyncio.gather(*(pool.close() for pool in pools))
 
 
 def _untrusted(base_url: str, service: str, why: str) -> PeerRejected:

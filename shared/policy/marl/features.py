@@ -43,16 +43,17 @@ class Observer:
 
     def of(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> Features:
         """float32 [rows, len(FEATURES)]: what the agents of ``rows`` see of a pod of ``pod_class``."""
-        live = table.live_rows()
-        everybody = len(rows) == len(live)
+        told = self.store.cluster if self.store is not None else None
+        looked = table.live_rows() if told is None else rows
         pod = pod_view(pod_class, self.store)
-        view = node_view(table, live, self._slots_of(table)[live], pod, self.store)
-        shared_view = self.store.cluster if self.store is not None else None
-        seen = features(view, summary(view) if shared_view is None else shared_view, pod)
-        return seen if everybody else seen[np.searchsorted(live, rows)]
+        view = node_view(table, looked, self._slots_of(table)[looked], pod, self.store)
+        seen = features(view, summary(view) if told is None else told, pod)
+        return seen if len(seen) == len(rows) else seen[np.searchsorted(looked, rows)]
 
     def _slots_of(self, table: NodeTable) -> IntArray:
         nodes = self.store.nodes if self.store is not None else {}
+        if table.copied:
+            return np.array([nodes.get(name, -1) for name in table.names], np.int64)
         known = (id(table), table.static_stamp, self.store.changes if self.store is not None else 0)
         if known != self._known:
             self._slots = np.array([nodes.get(name, -1) for name in table.names], np.int64)

@@ -50,6 +50,12 @@ class MarlDqn:
         self.version = weights.card.version
         self.observer = Observer(store)
 
+    @property
+    def rows_apart(self) -> bool:
+        """Rows are compared with the cluster's means, which stand still where somebody tells them."""
+        store = self.observer.store
+        return store is not None and store.cluster is not None
+
     def supply(self, supplies: Supplies) -> None:
         """Read what nodes use from this store from now on."""
         self.observer.store = supplies.store

@@ -4,9 +4,10 @@
      ^                                        |
      +------ KubeExpired (410): diff ---------+        any other error: the same, after a backoff
 
-A consumer sees events only; a list after the first one yields the difference (``shared.kube.known``). Batches let it
-handle everything that one read brought in one turn of the loop. It refuses to keep objects and to drop events: the
-consumer's pace is the stream's pace (TCP pushes back on the API server).
+A consumer sees events only. The first list is told page by page, so that no more than a page of it is held as it came;
+a later one, or one after a list that broke off, yields the difference (``shared.kube.known``). Batches let it handle
+everything that one read brought in one turn of the loop. It refuses to keep objects and to drop events: the consumer's
+pace is the stream's pace (TCP pushes back on the API server).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import structlog
 from shared.backoff import backoff_s
 from shared.errors import KubeError, KubeExpired, KubeRejected
 from shared.kube.known import KnownObjects
-from shared.kube.resources import ObjectList, Resource, WatchEvent
+from shared.kube.resources import Malformed, ObjectList, Resource, Upserted, WatchEvent
 from shared.ports import Clock, KubeApi
 from shared.runtime.process.service import boottime
 
@@ -60,6 +61,7 @@ class Reflector(Generic[T]):
     that the server refuses or does not serve is told once and counts as empty. ``older``: earlier versions of the kind,
     the newest first, for a server that does not have it in ``resource``'s; asked for anew with every list, so that a
     server that was upgraded under us goes on where the old one was: what it has no more is deleted then, not before.
+    ``content``: what of an object is told at all (``KnownObjects``).
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Reflector(Generic[T]):
         optional: bool = False,
         older: Sequence[Resource[T]] = (),
         unserved_retry_s: float = UNSERVED_RETRY_S,
+        content: Callable[[T], int | None] | None = None,
     ) -> None:
         self.relists = 0
         self.synced = asyncio.Event()
@@ -82,7 +85,7 @@ class Reflector(Generic[T]):
         self._resource = self._served = resource
         self._versions = (resource, *older)
         self._unserved_retry_s = unserved_retry_s
-        self._known: KnownObjects[T] = KnownObjects(resource)
+        self._known: KnownObjects[T] = KnownObjects(resource, content)
         self._gate = relist_gate if relist_gate is not None else asyncio.Semaphore(1)
         self._clock = clock
         self._rng = rng if rng is not None else random.Random()
@@ -128,36 +131,51 @@ class Reflector(Generic[T]):
             deliver(batch)
 
     async def _list_then_watch(self) -> AsyncGenerator[Batch[T], None]:
-        async with self._gate:
-            listed = await self._list()
-        self.relists += 1
-        events = self._known.relist(listed)
-        for start in range(0, len(events), BATCH):
-            yield events[start : start + BATCH]
-            await asyncio.sleep(0)
+        revision, told_before = "", len(self._known) > 0
+        async with self._gate, contextlib.aclosing(self._lists(whole=told_before)) as lists:
+            async for listed in lists:
+                self.relists += not revision  # at its first page
+                revision = listed.resource_version
+                events = self._known.relist(listed) if told_before else self._known.apply(_upserts(listed))
+                for start in range(0, len(events), BATCH):
+                    yield events[start : start + BATCH]
+                    await asyncio.sleep(0)
+                del listed, events  # before the next page is read
         if not self.synced.is_set():
             self.synced.set()
-            yield [Synced(listed.resource_version)]
-        watch = self._api.watch_batches(self._served, resource_version=listed.resource_version)
-        del listed, events
+            yield [Synced(revision)]
+        watch = self._api.watch_batches(self._served, resource_version=revision)
         async with contextlib.aclosing(watch):
             async for batch in watch:
                 told = self._known.apply(batch)
                 if told:
                     yield told
 
-    async def _list(self) -> ObjectList[T]:
-        """The list of the newest version that is served."""
+    async def _lists(self, *, whole: bool) -> AsyncGenerator[ObjectList[T], None]:
+        """The list of the newest version that is served, ``whole`` or page by page."""
         for version in self._versions:
             try:
-                listed = await self._api.list(version, timeout_s=self._list_timeout_s)
+                async with contextlib.aclosing(self._pages(version, whole=whole)) as pages:
+                    async for page in pages:
+                        if version is not self._served:
+                            log.info("kind_served_as", resource=version.name, version=version.version)
+                            self._served = version
+                            self._known.doubt()
+                        yield page
             except KubeRejected as error:
                 if error.status != 404 or version is self._versions[-1]:
                     raise
             else:
-                if version is not self._served:
-                    log.info("kind_served_as", resource=version.name, version=version.version)
-                    self._served = version
-                    self._known.doubt()
-                return listed
-        raise AssertionError("there is at least one version")
+                return
+
+    async def _pages(self, version: Resource[T], *, whole: bool) -> AsyncGenerator[ObjectList[T], None]:
+        if whole:
+            yield await self._api.list(version, timeout_s=self._list_timeout_s)
+            return
+        async with contextlib.aclosing(self._api.pages(version, timeout_s=self._list_timeout_s)) as pages:
+            async for page in pages:
+                yield page
+
+
+def _upserts(listed: ObjectList[T]) -> list[WatchEvent[T]]:
+    return [*(Upserted(item) for item in listed.items), *(Malformed(bad) for bad in listed.malformed)]

@@ -12,6 +12,7 @@ import structlog
 from msgspec.structs import replace
 
 from shared.errors import ObjectError
+from shared.kube.contents import node_content, pod_content
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.convert_relations import node_images
 from shared.kube.resources import NODES, PODS, Deleted, Malformed, Upserted
@@ -35,13 +36,13 @@ Post = Callable[[list[ClusterEvent]], None]
 
 
 async def follow_pods(api: KubeApi, post: Post, *, job_groups: bool = True) -> None:
-    """Every pod; eternal. See ``pod_events``."""
-    await Reflector(api, PODS).run(lambda batch: post(pod_events(batch, job_groups=job_groups)))
+    """Every pod; eternal. See ``pod_events``. Changes that nothing is made of are left out."""
+    await Reflector(api, PODS, content=pod_content).run(lambda batch: post(pod_events(batch, job_groups=job_groups)))
 
 
 async def follow_nodes(api: KubeApi, post: Post, *, images: bool = False, drop_malformed: bool = False) -> None:
-    """Every node; eternal. See ``node_events``."""
-    await Reflector(api, NODES).run(
+    """Every node; eternal. See ``node_events``. Changes that nothing is made of are left out."""
+    await Reflector(api, NODES, content=node_content).run(
         lambda batch: post(node_events(batch, images=images, drop_malformed=drop_malformed))
     )
 

@@ -42,10 +42,11 @@ def within(table: NodeTable, pod_class: PodClass, row: int) -> bool:
     requested, allocatable = table.requested, table.allocatable
     if requested[PODS_COLUMN, row] > allocatable[PODS_COLUMN, row]:
         return False
-    return all(
-        requested[column, row] <= allocatable[column, row]
-        for column in (table.column_of[name] for name, amount in pod_class.requests if amount)
-    )
+    for name, amount in pod_class.requests:
+        column = table.column_of[name]
+        if amount and requested[column, row] > allocatable[column, row]:
+            return False
+    return True
 
 
 def check_placement(feasibility: FeasibilityCache, pod_class: PodClass, node_name: str) -> Rejection | None:

@@ -92,9 +92,13 @@ class FeasibilityCache:
                 entry.mask = _longer(entry.mask, table.rows)
             rows = table.changed_since(entry.seen)
             if len(rows):
-                entry.mask[rows] = entry.static.mask[rows] & self._dynamic(entry.filters, pod_class, rows)
+                entry.mask[rows] = entry.static.mask[rows] & _passing(entry.filters, table, pod_class, rows)
             entry.seen = table.clock
         return entry
+
+    def of_copies(self, table: NodeTable, pod_class: PodClass) -> BoolArray:
+        """``[rows]`` of a table ``with_copies`` of feasible rows: which of them take one more of the class."""
+        return _passing(self.of(pod_class).filters, table, pod_class, slice(None))
 
     def static_verdict(self, pod_class: PodClass) -> StaticVerdict:
         """The static filters' verdict as of now, without bringing the rest up to date; the same object for all classes
@@ -151,7 +155,7 @@ class FeasibilityCache:
         table = self.table
         static = self._static(static_half(pod_class))
         dynamic = tuple(rule for rule in self.filters if not rule.static and rule.applies(table, pod_class))
-        mask = static.mask & self._dynamic(dynamic, pod_class, slice(None))
+        mask = static.mask & _passing(dynamic, table, pod_class, slice(None))
         return Feasibility(pod_class, static, mask, table.clock, dynamic)
 
     def _static(self, half: PodClass) -> StaticVerdict:
@@ -181,12 +185,13 @@ class FeasibilityCache:
         mask[rows] = passing
         static.mask, static.seen = mask, table.clock
 
-    def _dynamic(self, filters: tuple[Filter, ...], pod_class: PodClass, rows: Rows) -> BoolArray:
-        passing: BoolArray | None = None
-        for rule in filters:
-            mask = rule.mask(self.table, pod_class, rows)
-            passing = mask if passing is None else passing & mask
-        return np.ones(self.table.rows, np.bool_)[rows] if passing is None else passing
+
+def _passing(filters: tuple[Filter, ...], table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
+    passing: BoolArray | None = None
+    for rule in filters:
+        mask = rule.mask(table, pod_class, rows)
+        passing = mask if passing is None else passing & mask
+    return np.ones(table.rows, np.bool_)[rows] if passing is None else passing
 
 
 def static_half(pod_class: PodClass) -> PodClass:

@@ -1,22 +1,33 @@
-"""How many pods of a class all nodes together have room for: at most, where more than amounts decides."""
+"""How many pods of a class nodes have room for by what is accounted there: at most, where more than amounts decides."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from shared.model.constraints import PodClass
-from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, NodeTable
+from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
 
 
-def room_for(table: NodeTable, pod_class: PodClass, mask: BoolArray) -> int:
-    """Places on the rows of ``mask``, each of which takes at least one."""
-    rows = np.flatnonzero(mask)
-    count = table.allocatable[PODS_COLUMN, rows] - table.requested[PODS_COLUMN, rows]
+def places(table: NodeTable, pod_class: PodClass, rows: IntArray, *, singly: bool = False) -> IntArray:
+    """``[len(rows)]``: how many pods of the class each of the rows, which take one, takes by what is accounted there.
+
+    Of shares of a device at most so many. ``singly``: never more than one.
+    """
+    count: IntArray = table.allocatable[PODS_COLUMN, rows] - table.requested[PODS_COLUMN, rows]
     for name, amount in pod_class.requests:
         column = table.column_of.get(name)
         if column is None:
-            return 0
+            return np.zeros(len(rows), np.int64)
         np.minimum(count, (table.allocatable[column, rows] - table.requested[column, rows]) // amount, out=count)
-    if pod_class.host_ports:
+        if name == GPU_MILLI and amount >= MILLI_PER_DEVICE:
+            np.minimum(count, table.device_whole[rows] // (amount // MILLI_PER_DEVICE), out=count)
+    if pod_class.host_ports or singly:
         np.minimum(count, 1, out=count)
-    return int(np.maximum(count, 0).sum())
+    np.maximum(count, 0, out=count)
+    return count
+
+
+def room_for(table: NodeTable, pod_class: PodClass, mask: BoolArray) -> int:
+    """Places on the rows of ``mask``, each of which takes at least one, together."""
+    return int(places(table, pod_class, np.flatnonzero(mask)).sum())

@@ -17,6 +17,8 @@ from shared.model.pod_group import PodGroup
 from shared.model.resources import PODS, amount_text
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache, failure_message
 from shared.scheduling.explain.words import CHANGES
+from shared.scheduling.filters import FILTERS
+from shared.scheduling.filters.accounted import GpuDevices, ResourceFit
 from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.placing import Attempt, explore, runs
 from shared.scheduling.groups.preemption import GroupPreemption, search_group
@@ -26,6 +28,9 @@ from shared.scheduling.state.cluster_state import ClusterState
 
 KINDS_SHOWN, MEMBERS_SHOWN, NODES_SHOWN, VICTIMS_SHOWN, DOMAINS_SHOWN = 8, 8, 3, 20, 8
 DOMAINS_TRIED = 64
+
+OF_NEAR_NODES = {ResourceFit.name, GpuDevices.name, OUTSIDE, *(rule.name for rule in FILTERS if rule.static)}
+"""Rules that refuse for amounts, or refuse other nodes than the nearest: where there is one, amounts help."""
 
 WORK_OF_PREEMPTION = 1_000_000
 """Nodes looked at for the question whom to evict: some tens of milliseconds."""
@@ -40,7 +45,8 @@ class NearNode(Struct, frozen=True):
 
 class FailedMembers(Struct, frozen=True):
     """Members that are judged alike and fit nowhere beside the others: ``count`` of them, the first by name. ``why``
-    counts nodes by reason; ``change``: what would help one of them; ``nearest``: where the least is lacking."""
+    counts nodes by reason; ``change``: what would help one; ``nearest``: where the least is lacking, of nodes that are
+    large enough."""
 
     pods: tuple[str, ...]
     count: int
@@ -140,19 +146,22 @@ def _failed(trial: Trial, attempt: Attempt, pending: Sequence[Pod]) -> tuple[Fai
                 failure_message(diagnosis),
                 tuple(sorted(diagnosis.plugins)),
                 near,
-                _member_change(diagnosis, near),
+                _member_change(pods[0], diagnosis, near),
             )
         )
     return tuple(shown)
 
 
-def _member_change(diagnosis: Diagnosis, near: Sequence[NearNode]) -> str:
+def _member_change(pod: Pod, diagnosis: Diagnosis, near: Sequence[NearNode]) -> str:
     """What would help one member."""
-    if near and diagnosis.plugins <= {"NodeResourcesFit", OUTSIDE, "ConclaveGpuDevices"}:
+    if near and diagnosis.plugins <= OF_NEAR_NODES:
         lacks = ", ".join(
             f"{amount} {name}" if name != PODS else "room for a pod" for name, amount in near[0].lacks.items()
         )
         return f"free {lacks} on {near[0].node}, add a node that has it, or ask for less"
+    if ResourceFit.name in diagnosis.plugins and diagnosis.plugins <= OF_NEAR_NODES:
+        asked = ", ".join(f"{amount_text(name, amount)} {name}" for name, amount in pod.pod_class.requests)
+        return f"add a node with {asked}, or ask for less: no node that is open to it is so large"
     known = [CHANGES[plugin] for plugin in sorted(diagnosis.plugins) if plugin in CHANGES]
     return "; or ".join(known) or "see conclave explain of the pod, which says what each rule asks for"
 

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from shared.model.pod import Pod
+from shared.model.queue import QUEUE_LABEL
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import Filtered, rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import Prefiltered, prefilter
@@ -24,7 +25,7 @@ from shared.scheduling.cycle.scoring import score_nodes
 from shared.scheduling.framework import Rejection
 from shared.scheduling.gates import entry_rejection
 from shared.scheduling.groups.placing import try_group
-from shared.scheduling.groups.quorum import quorum_rejection
+from shared.scheduling.groups.quorum import Roll, quorum_rejection
 from shared.scheduling.preemption.preemption import plan_preemption
 from shared.scheduling.state.cluster_state import ClusterState
 
@@ -47,12 +48,13 @@ def what_if_units(state: ClusterState, pods: Sequence[Pod], cycles: int) -> Unit
     for pod in pods:
         if pod.group:
             members.setdefault(pod.group, []).append(pod)
+    totals = state.table.totals()
+    kept_out = {key: quorum_rejection(key, state.pod_groups.get(key), _roll(of), totals) for key, of in members.items()}
     queued = []
     for pod in pods:
         if pod.node_name or pod.terminating:
             continue
-        group = state.pod_groups.get(pod.group)
-        gated = entry_rejection(pod) or quorum_rejection(pod, group, len(members.get(pod.group, ())))
+        gated = entry_rejection(pod) or kept_out.get(pod.group)
         if gated is None:
             queued.append(pod)
         else:
@@ -82,6 +84,16 @@ def what_if_units(state: ClusterState, pods: Sequence[Pod], cycles: int) -> Unit
         else:
             outcome.bound |= cycle.placed
     return outcome
+
+
+def _roll(members: Sequence[Pod]) -> Roll:
+    """Whoever names one scheduler is taken for ours; of several, nobody knows which is."""
+    return Roll(
+        there=len(members),
+        bound=sum(1 for pod in members if pod.node_name),
+        mixed=len({pod.scheduler_name for pod in members}) > 1,
+        queues={pod.labels.get(QUEUE_LABEL, "") for pod in members if not pod.node_name},
+    )
 
 
 class _Cycle:

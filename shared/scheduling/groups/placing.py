@@ -23,7 +23,7 @@ from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.groups.crew import Crew, Template
-from shared.scheduling.groups.topology import Domains, domains, worth
+from shared.scheduling.groups.topology import Domains, domain_rows, domains, worth
 from shared.scheduling.groups.trial import Trial
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
@@ -110,8 +110,7 @@ def allowed_rows(cluster: ClusterState, group: PodGroup, domain: str) -> BoolArr
     """``[rows]``: the nodes of the domain that an attempt chose for the group; None: any."""
     if group.topology is None or not domain:
         return None
-    offered = domains(cluster, group.topology.key)
-    return offered.mask(offered.values.index(domain) if domain in offered.values else len(offered.values))
+    return domain_rows(cluster.table, group.topology.key, domain)
 
 
 def capacity(

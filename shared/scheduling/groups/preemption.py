@@ -46,6 +46,9 @@ FEWEST_ROWS = 128
 
 DOMAINS_TRIED = 8
 
+ABOVE_ALL = 2**31
+"""Above every priority."""
+
 NOMINATED_PRICE = -1.0
 """Of nodes that members are nominated to already: below all others, so that a new leader goes on where one ended."""
 
@@ -89,31 +92,15 @@ def search_group(
     *,
     may_evict: Callable[[Pod], bool] = lambda pod: pod.preemptible,
     strict: bool = False,
+    patient: bool = False,
 ) -> Generator[int, None, GroupPreemption]:
     """The search; nothing is changed. It yields its work after each part, and reads the cluster as it is then: what it
-    returns is to be checked again (``still_helps``). ``strict``: no budget may be broken."""
-    hunt = _Hunt(cluster, feasibility, group, members, bound)
-    hunt.may_evict, hunt.strict = lambda pod: pod.group != group.key and may_evict(pod), strict
+    returns is to be checked again (``still_helps``). ``strict``: no budget may be broken. ``patient``: nobody will be
+    asked to leave: whoever ends by itself is waited for, also those as important as the group."""
+    hunt = _Hunt(cluster, feasibility, group, members, bound, patient)
+    hunt.may_evict = lambda pod: pod.group != group.key and may_evict(pod) and (pod.ends or not patient)
+    hunt.strict = strict and not patient
     return hunt.search()
-
-
-def preempt_group(
-    cluster: ClusterState,
-    feasibility: FeasibilityCache,
-    group: PodGroup,
-    members: Sequence[Pod],
-    bound: Sequence[Pod] = (),
-    *,
-    strict: bool = False,
-) -> GroupPreemption:
-    """The same in one go."""
-    search = search_group(cluster, feasibility, group, members, bound, strict=strict)
-    while True:
-        try:
-            next(search)
-        except StopIteration as end:
-            found: GroupPreemption = end.value
-            return found
 
 
 def still_helps(
@@ -122,19 +109,21 @@ def still_helps(
     group: PodGroup,
     members: Sequence[Pod],
     found: GroupPreemption,
+    *,
+    patient: bool = False,
 ) -> bool:
     """Whether, once the victims that still stand are gone, every member still fits where it is to go; and whether they
-    are still less important than the group."""
+    are still less important than the group (``patient``: or as important)."""
     there = [pod for pod in members if pod.uid in found.nodes]
     if len(there) < len(found.nodes):
         return False
     crew = Crew(cluster, there)
     trial = Trial.of(crew, feasibility)
-    below = preempting_priority(group, members)
+    below = preempting_priority(group, members) + patient
     for victim in found.victims:
         pod = cluster.index.get(victim.uid)
         if pod is not None:
-            if pod.priority >= below or not pod.preemptible:
+            if pod.priority >= below or not pod.preemptible or (patient and not pod.ends):
                 return False
             trial.leave(_standing(cluster, (pod,)))
     for pod in there:
@@ -144,6 +133,20 @@ def still_helps(
             return False
         trial.put(pod, row)
     return True
+
+
+def places_to_empty(
+    cluster: ClusterState,
+    feasibility: FeasibilityCache,
+    group: PodGroup,
+    members: Sequence[Pod],
+    bound: Sequence[Pod] = (),
+) -> list[BoolArray | None]:
+    """``[rows]`` each: nodes among which all members could be, whoever would have to leave there, the most promising
+    first; None: all nodes."""
+    hunt = _Hunt(cluster, feasibility, group, members, bound, patient=False)
+    hunt.below = ABOVE_ALL
+    return list(hunt.places(Trial.of(Crew(cluster, members), feasibility)))
 
 
 class _Hunt:
@@ -156,6 +159,7 @@ class _Hunt:
         group: PodGroup,
         members: Sequence[Pod],
         bound: Sequence[Pod],
+        patient: bool,
     ) -> None:
         self.cluster = cluster
         self.feasibility = feasibility
@@ -163,13 +167,15 @@ class _Hunt:
         self.members = members
         self.bound = bound
         self.needed = max(1, group.min_count - len(bound))
-        self.below = preempting_priority(group, members)
+        self.below = preempting_priority(group, members) + patient
+        self.patient = patient
         self.may_evict: Callable[[Pod], bool] = lambda pod: pod.preemptible
         self.strict = False
 
     def search(self) -> Generator[int, None, GroupPreemption]:
         """The whole search."""
-        if self.group.never_preempts or all(pod.never_preempts for pod in self.members):
+        never = self.group.never_preempts or all(pod.never_preempts for pod in self.members)
+        if never and not self.patient:
             return GroupPreemption(reason=NEVER)
         least = min(self.cluster.index.priorities, default=self.below)
         if least >= self.below or len(self.members) < self.needed:
@@ -177,7 +183,7 @@ class _Hunt:
         crew = Crew(self.cluster, self.members)
         base = Trial.of(crew, self.feasibility)
         yield base.work
-        for allowed in self._places(base):
+        for allowed in self.places(base):
             found = yield from self._within(base, allowed)
             if found is not None:
                 return found
@@ -185,7 +191,7 @@ class _Hunt:
 
     # --- where --------------------------------------------------------------------------------------------------
 
-    def _places(self, base: Trial) -> Iterable[BoolArray | None]:
+    def places(self, base: Trial) -> Iterable[BoolArray | None]:
         """The nodes among which all members are to be, the most promising first; None: all."""
         topology = self.group.topology
         if topology is None:

@@ -48,11 +48,19 @@ def domains(cluster: ClusterState, key: str, occupied: Iterable[str] = ()) -> Do
     wanted = {int(codes[row]) for row in (table.row_of.get(name) for name in occupied) if row is not None}
     if len(wanted) > 1 or ABSENT in wanted:
         return Domains(key, (), np.full(table.rows, ABSENT, np.int64))
-    there = wanted or set(np.unique(codes).tolist()) - {ABSENT}
+    there = wanted or set(np.flatnonzero(np.bincount(codes[codes != ABSENT])).tolist())
     named = sorted((value, code) for value, code in table.label_values.get(key, {}).items() if code in there)
     numbers = np.full(len(table.label_values.get(key, ())) + 1, ABSENT, np.int64)  # the last answers for ABSENT
     numbers[[code for _, code in named]] = np.arange(len(named))
     return Domains(key, tuple(value for value, _ in named), numbers[codes])
+
+
+def domain_rows(table: NodeTable, key: str, value: str) -> BoolArray:
+    """``[rows]``: True on the nodes whose label ``key`` has this value."""
+    code = table.label_values.get(key, {}).get(value)
+    codes = codes_or_absent(table, key)
+    rows: BoolArray = table.present[: table.rows] & (codes == code if code is not None else False)
+    return rows
 
 
 def worth(table: NodeTable, offered: Domains, asked: Sequence[tuple[PodClass, IntArray]], members: int) -> FloatArray:

@@ -16,9 +16,10 @@ import numpy as np
 
 from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.pod import Pod
-from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, PODS
+from shared.model.resources import MILLI_PER_DEVICE, PODS
 from shared.scheduling.cycle.conflicts import fits
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
+from shared.scheduling.cycle.room import places
 from shared.scheduling.filters.accounted import conflicts
 from shared.scheduling.framework import ClusterRule
 from shared.scheduling.groups.crew import Crew, Template
@@ -28,8 +29,8 @@ from shared.scheduling.state.removable import FloatArray
 OUTSIDE = "PodGroupTopology"
 OUTSIDE_REASON = "node(s) were outside the topology domain of the pod group"
 
-LEAVING, RETURNING = 5, 50
-"""Work of one pod that leaves in thought, or stays after all."""
+LEAVING, RETURNING, YIELDED_TO = 5, 50, 100
+"""Work of one pod that leaves in thought, of one that stays after all, and of one nominated that members yield to."""
 
 Standing = tuple[Pod, int, Sequence[int]]
 """A pod that stands: on which row, with which devices."""
@@ -59,6 +60,7 @@ class Trial:
         table = crew.cluster.table.fork()
         classes = {template.pod.pod_class for template in crew.templates}
         trial = cls(crew, table, feasibility.fork(table, classes))
+        trial.work += YIELDED_TO * len(crew.held)
         alike: dict[PodClass, list[int]] = {}
         for pod, row in crew.held:
             if pod.pod_class.host_ports or gpu_milli_of(pod.pod_class) or crew.ruled:
@@ -209,19 +211,24 @@ class Trial:
         self, template: Template, count: int, allowed: BoolArray | None = None
     ) -> list[tuple[str, dict[str, int]]]:
         """The nodes that lack least for one more of the template, and how much of what; only those that nothing but
-        amounts keeps from it."""
+        amounts keeps from it, and that would have enough were they empty."""
         table, pod_class = self._table, template.pod.pod_class
+        offered = [(PODS, 1, PODS_COLUMN)]
+        for name, amount in pod_class.requests:
+            if (column := table.column_of.get(name)) is None:
+                return []  # no node has any of it
+            offered.append((name, amount, column))
         mask = self._feasibility.static_verdict(pod_class).mask & table.present[: table.rows]
-        rows = np.flatnonzero(mask if allowed is None else mask & allowed)
+        mask = mask if allowed is None else mask & allowed
+        for _, amount, column in offered:
+            mask = mask & (table.allocatable[column, : table.rows] >= amount)
+        rows = np.flatnonzero(mask)
         lacks: dict[str, IntArray] = {}
-        for name, amount in ((PODS, 1), *pod_class.requests):
-            column = PODS_COLUMN if name == PODS else table.column_of.get(name)
-            free = table.allocatable[column, rows] - table.requested[column, rows] if column is not None else 0
-            lacks[name] = np.maximum(0, amount - free) + np.zeros(len(rows), np.int64)
-        amounts = {PODS: 1, **dict(pod_class.requests)}
         lacking: FloatArray = np.zeros(len(rows))
-        for name, short in lacks.items():
-            lacking += short / amounts[name]
+        for name, amount, column in offered:
+            free = table.allocatable[column, rows] - table.requested[column, rows]
+            lacks[name] = np.maximum(0, amount - free)
+            lacking += lacks[name] / amount
         near = [at for at in np.argsort(lacking, kind="stable").tolist() if lacking[at] > 0][:count]
         return [
             (table.names[int(rows[at])], {name: int(short[at]) for name, short in lacks.items() if short[at]})
@@ -339,25 +346,6 @@ class Trial:
         if self._price is None:
             return rows[np.argsort(room, kind="stable")]
         return rows[np.lexsort((room, self._price[rows]))]
-
-
-def places(table: NodeTable, pod_class: PodClass, rows: IntArray, *, singly: bool = False) -> IntArray:
-    """``[len(rows)]``: how many pods of the class each of the rows, which take one, takes by what is accounted there.
-
-    Of shares of a device at most so many. ``singly``: never more than one.
-    """
-    count: IntArray = table.allocatable[PODS_COLUMN, rows] - table.requested[PODS_COLUMN, rows]
-    for name, amount in pod_class.requests:
-        column = table.column_of.get(name)
-        if column is None:
-            return np.zeros(len(rows), np.int64)
-        np.minimum(count, (table.allocatable[column, rows] - table.requested[column, rows]) // amount, out=count)
-        if name == GPU_MILLI and amount >= MILLI_PER_DEVICE:
-            np.minimum(count, table.device_whole[rows] // (amount // MILLI_PER_DEVICE), out=count)
-    if pod_class.host_ports or singly:
-        np.minimum(count, 1, out=count)
-    np.maximum(count, 0, out=count)
-    return count
 
 
 def _shares(table: NodeTable, milli: int, rows: IntArray, most: IntArray, wanted: int) -> IntArray:

@@ -95,7 +95,5 @@ def _field_mask(table: NodeTable, requirement: Requirement) -> BoolArray:
         return np.zeros(table.rows, np.bool_)
     passing = np.zeros(table.rows, np.bool_)
     for name in requirement.values:
-        row = table.row_of.get(name)
-        if row is not None:
-            passing[row] = True
+        passing[table.rows_named(name)] = True
     return ~passing if requirement.operator == "NotIn" else passing

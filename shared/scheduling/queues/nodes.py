@@ -58,6 +58,11 @@ class Blocked:
         """Whether it can never go as things are written: it alone asks for more than the limit."""
         return bool(self.resource) and self.asked > self.limit
 
+    @property
+    def why(self) -> tuple[str, str, str, str, bool, bool]:
+        """What of it is the reason; the rest is figures."""
+        return self.queue, self.resource, self.kind, self.problem, self.never, bool(self.reserved)
+
     def text(self) -> str:
         """For people: what is used of what, what the unit asks for, and what would help."""
         if self.problem:
@@ -173,7 +178,7 @@ class Contender:
 class Shape:
     """Units of one line that ask for the same amounts."""
 
-    __slots__ = ("_heap", "amounts", "line", "units", "untold")
+    __slots__ = ("_heap", "amounts", "line", "said", "said_at", "units", "untold")
 
     def __init__(self, line: Line, amounts: Amounts) -> None:
         self.line = line
@@ -181,6 +186,9 @@ class Shape:
         self.units: dict[str, Waiting] = {}
         self.untold: dict[str, None] = {}
         """Units that nobody was told about yet, should they be held back."""
+        self.said: Blocked | None = None
+        self.said_at = 0.0
+        """What its units were told last, and when: none of them yet where it is None."""
         self._heap: list[tuple[OrderKey, str]] = []
 
     def push(self, unit: Waiting) -> None:
@@ -209,7 +217,7 @@ class Shape:
 class Line(Contender):
     """The units of one queue itself, in its order; and the pods of it that count."""
 
-    __slots__ = ("_ready", "_serial", "charges", "held", "order", "shapes", "units")
+    __slots__ = ("_ready", "_serial", "charges", "held", "order", "shapes", "units", "untold")
 
     def __init__(self, name: str) -> None:
         super().__init__(name, Fraction(1), {})
@@ -219,6 +227,8 @@ class Line(Contender):
         self.shapes: dict[Amounts, Shape] = {}
         self.held: dict[Shape, Blocked] = {}
         """Shapes that a quota holds back, with the reason."""
+        self.untold: dict[Shape, None] = {}
+        """Shapes with units that nobody was told about yet."""
         self._ready: list[tuple[OrderKey, int, Shape]] = []
         self._serial = 0
 
@@ -233,6 +243,7 @@ class Line(Contender):
         unit.shape = shape
         self.units[unit.key] = unit
         shape.push(unit)
+        self.untold[shape] = None
         self.offer(shape)
 
     def remove(self, unit: Waiting) -> None:
@@ -244,6 +255,7 @@ class Line(Contender):
             self.offer(shape)
             return
         del self.shapes[shape.amounts]
+        self.untold.pop(shape, None)
         if (blocked := self.held.pop(shape, None)) is not None:
             self._leave(blocked)
 
@@ -269,9 +281,17 @@ class Line(Contender):
         """A quota holds the shape back."""
         before = self.held.get(shape)
         self.held[shape] = blocked
-        blocked.node.lines[self] = None
-        if before is not None and before.node is not blocked.node:
-            self._leave(before)
+        if before is None or before.node is not blocked.node:
+            blocked.node.lines[self] = blocked.node.lines.get(self, 0) + 1
+            if before is not None:
+                self._leave(before)
+
+    def reason(self, shape: Shape) -> Blocked | None:
+        """What holds the shape back, as last found; behind the first of a FIFO line that is what holds the first."""
+        found = self.held.get(shape)
+        if found is None and self.order is Order.FIFO and (first := self.fifo_head()) is not None:
+            found = self.held.get(first)
+        return found
 
     def free(self, shape: Shape) -> None:
         """It is not known to be held back any more."""
@@ -300,8 +320,11 @@ class Line(Contender):
         return None
 
     def _leave(self, blocked: Blocked) -> None:
-        if all(other.node is not blocked.node for other in self.held.values()):
-            blocked.node.lines.pop(self, None)
+        """One shape fewer waits for that queue's limits."""
+        waiting = blocked.node.lines
+        waiting[self] -= 1
+        if not waiting[self]:
+            del waiting[self]
 
     def fifo_head(self) -> Shape | None:
         """Of a FIFO line: the shape that comes first, held back or not."""
@@ -329,20 +352,20 @@ class Node(Contender):
         self.limits: dict[str, Limit] = {}
         self.slack: dict[str, int] = {}
         """What queues below keep: how much less than it asks for a unit may need here."""
-        self.lines: dict[Line, None] = {}
-        """Lines with units that this queue's limits hold back."""
+        self.lines: dict[Line, int] = {}
+        """Lines with units that this queue's limits hold back: how many shapes of each."""
         self.pending = 0
         self.heap: list[tuple[Rank, int, Contender]] = []
         self.totals: dict[str, int] = {}
         """What shares of those in its order are taken of."""
 
-    def room(self, name: str) -> float:
-        """How much more of a resource its limits leave."""
+    def room(self, name: str, inner: int | None = None, used: int | None = None) -> float:
+        """How much more of a resource its limits leave. ``inner``, ``used``: by these sums in place of its own."""
         limit = self.limits.get(name)
         if limit is None:
             return NO_LIMIT
-        inner = self.inner.get(name, 0)
-        if self.parent is None and inner == self.used.get(name, 0):
+        inner = self.inner.get(name, 0) if inner is None else inner
+        if self.parent is None and inner == (self.used.get(name, 0) if used is None else used):
             return NO_LIMIT  # nobody keeps anything back: whether it fits is the nodes' to say
         return limit.amount - inner
 

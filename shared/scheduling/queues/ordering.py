@@ -96,11 +96,16 @@ class Ordering:
             return
         self._stamp += 1
         child.stamp = self._stamp
-        if (rank := child.rank(node.queue.strategy)) is not None:
-            heapq.heappush(node.heap, (rank, self._stamp, child))
-            if len(node.heap) > 4 * len(node.children) + 64:
-                node.heap = [item for item in node.heap if item[2].stamp == item[1]]
-                heapq.heapify(node.heap)
+        if (rank := child.rank(node.queue.strategy)) is None:
+            return
+        heap, item = node.heap, (rank, self._stamp, child)
+        if heap and heap[0][2] is child:
+            heapq.heapreplace(heap, item)  # the one that goes stands first, and now elsewhere
+            return
+        heapq.heappush(heap, item)
+        if len(heap) > 4 * len(node.children) + 64:
+            node.heap = [item for item in heap if item[2].stamp == item[1]]
+            heapq.heapify(node.heap)
 
     @staticmethod
     def _first(node: Node) -> Waiting | None:

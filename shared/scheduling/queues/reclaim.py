@@ -6,35 +6,52 @@
     S2-b  (FairShare) it was larger before, for one victim per queue
 Shares are compared between the two children of the queue that both sides have in common (Kueue KEP-1714).
 
-Within a queue the lowest priority goes first, then members that a gang can spare, then the newest; a gang whose minimum
-would be broken goes whole, and a second one only after it. Pods that have not run for the queue's minimum run time, opt
-out or are leaving already are no victims: the next is taken. Victims that turn out to be needless are put back.
+Within a queue they go in the order of ``victims.py``. Victims that turn out to be needless are put back.
 
 Why it ends: a queue that was above its guarantee before a victim cannot be within it with that victim again (S1); one
 whose share was no smaller than ours afterwards is larger than ours with it (S2-a). So nobody takes back what was taken.
+
+Victims are chosen by the queues' sums alone; nodes are asked (``Room``) about the first of them, then about twice as
+many, and about halves between, so rarely. Work comes in parts (``search`` yields what each was).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import heapq
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
-from shared.model.queue import ReclaimUpTo, Strategy
+from shared.model.queue import ReclaimUpTo
 from shared.scheduling.queues.nodes import Blocked, Charge, Contender, Line, Node, Waiting, lines_of
-from shared.scheduling.queues.share import borrowed_share, dominant_share
+from shared.scheduling.queues.outlook import Outlook
 from shared.scheduling.queues.tree import QueueTree
+from shared.scheduling.queues.victims import Item, Stack, Stock
 
-Enough = Callable[[frozenset[str]], bool]
-"""Whether there is room for the unit once these pods (uids) are gone, by what nodes have free."""
+WEIGHED = 100
+"""Work of one pod that is put in order, in nodes looked at."""
+
+
+class Room(Protocol):
+    """What the nodes say. ``work``: nodes looked at so far."""
+
+    work: int
+
+    def fits(self, gone: Sequence[Charge]) -> bool:
+        """Whether the unit finds room once these pods are gone, beside those that are leaving already."""
+
+    def spares(self, back: Sequence[Charge]) -> bool:
+        """Whether it still does though these, that the last question left out, stay: if so, they stay from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Pods to evict, in order; or, without any, why none are."""
+    """Pods to evict, in order; or, without any, why none are. ``fits``: none need to."""
 
     victims: tuple[Charge, ...] = ()
     reason: str = ""
+    fits: bool = False
 
     @property
     def uids(self) -> list[str]:
@@ -42,132 +59,37 @@ class Reclaim:
         return [pod.uid for pod in self.victims]
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """What goes at once: one pod, or (``breaks``) what is left of a gang."""
-
-    pods: tuple[Charge, ...]
-    line: Line
-    breaks: bool = False
-
-    @property
-    def unit(self) -> str:
-        """Whose pods these are."""
-        return self.pods[0].unit
-
-    @property
-    def amounts(self) -> dict[str, int]:
-        """Of all its pods."""
-        found: dict[str, int] = {}
-        for pod in self.pods:
-            for name, amount in pod.amounts:
-                found[name] = found.get(name, 0) + amount
-        return found
-
-
-@dataclass(slots=True)
-class _Trial:
-    """The tree's sums as they would be without the victims, and with the unit."""
-
-    tree: QueueTree
-    gone: dict[Contender, dict[str, int]] = field(default_factory=dict)
-    victims: list[Item] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, tree: QueueTree, coming: Iterable[Charge]) -> _Trial:
-        """With what is decided: as if those that are leaving had left, and those they leave for had come."""
-        trial = cls(tree)
-        for pod in tree.charges.values():
-            if pod.leaving:
-                trial._shift(pod.line, dict(pod.amounts), 1)
-        for pod in coming:
-            if pod.uid not in tree.charges:
-                trial._shift(tree.lines.get(tree.line_name(pod.label, pod.namespace)), dict(pod.amounts), -1)
-        return trial
-
-    def used(self, of: Contender) -> dict[str, int]:
-        less = self.gone.get(of, {})
-        return {name: amount - less.get(name, 0) for name, amount in of.used.items()}
-
-    def add(self, item: Item, sign: int = 1) -> None:
-        self._shift(item.line, item.amounts, sign)
-        if sign > 0:
-            self.victims.append(item)
-        else:
-            self.victims.remove(item)
-
-    def _shift(self, of: Contender | None, amounts: Mapping[str, int], sign: int) -> None:
-        while of is not None:
-            less = self.gone.setdefault(of, {})
-            for name, amount in amounts.items():
-                less[name] = less.get(name, 0) + sign * amount
-            of = of.parent
-
-    def uids(self) -> frozenset[str]:
-        return frozenset(pod.uid for item in self.victims for pod in item.pods)
-
-    def over(self, of: Contender, names: Mapping[str, int]) -> bool:
-        """Whether it uses more than it is guaranteed of one of these."""
-        used = self.used(of)
-        return any(used.get(name, 0) > of.guaranteed.get(name, 0) for name in names)
-
-    def share(
-        self, of: Contender, plus: Mapping[str, int] | None = None, minus: Mapping[str, int] | None = None
-    ) -> Fraction:
-        """Its share among its siblings, with and without these amounts."""
-        node = of.parent
-        assert node is not None
-        used = self.used(of)
-        for name, amount in (plus or {}).items():
-            used[name] = used.get(name, 0) + amount
-        for name, amount in (minus or {}).items():
-            used[name] = used.get(name, 0) - amount
-        totals = node.totals
-        if node.queue.strategy is Strategy.DRF:
-            return dominant_share(used, totals, of.weight)
-        return borrowed_share(used, of.guaranteed, totals, of.weight)
-
-
-def items_of(line: Line, now: float, *, protect: bool = True) -> list[Item]:
-    """What of a line may be evicted, in order. ``protect`` False: however short it has run."""
-    queue = line.parent.queue if line.parent is not None else None
-    least_s = queue.min_run_s if queue is not None and protect else 0.0
-    units: dict[str, list[Charge]] = {}
-    for pod in line.charges.values():
-        if not pod.leaving:
-            units.setdefault(pod.unit, []).append(pod)
-    found: list[tuple[tuple[int, int, float, str], Item]] = []
-    for pods in units.values():
-        pods.sort(key=lambda pod: (-(pod.since if pod.since is not None else now), pod.uid))
-        movable = [p for p in pods if p.evictable and p.since is not None and now - p.since >= least_s]
-        least = max(pod.least for pod in pods)
-        spare = max(0, len(pods) - least) if least > 1 else 0
-        surplus = movable[:spare]
-        found.extend((_order(pod, whole=False), Item((pod,), line)) for pod in surplus)
-        rest = [pod for pod in pods if pod not in surplus]
-        if rest and all(pod in movable for pod in rest):
-            found.append((_order(rest[0], whole=least > 1), Item(tuple(rest), line, least > 1)))
-    return [item for _, item in sorted(found, key=lambda entry: entry[0])]
-
-
-def _order(pod: Charge, *, whole: bool) -> tuple[int, int, float, str]:
-    return pod.priority, int(whole), -(pod.since or 0.0), pod.uid
-
-
 def reclaim(
     tree: QueueTree,
     unit: Waiting,
     now: float, *,
-    enough: Enough,
     waited_s: float,
+    room: Room | None = None,
     blocked: Blocked | None = None,
-    among: Callable[[Charge], bool] | None = None,
-    coming: Iterable[Charge] = (),
+    stock: Stock | None = None,
 ) -> Reclaim:  # fmt: skip
-    """Whom to evict for the unit. ``enough``: whether the nodes have room without these pods; ``waited_s``: for how
-    long nothing else has kept it; ``blocked``: the limit that holds it back, None where only the nodes do; ``among``:
-    pods that help (of those that go together one is enough); None: all do; ``coming``: pods for which room was made
-    already, and that have not taken it yet."""
+    """``search``, in one go."""
+    steps = search(tree, unit, now, waited_s=waited_s, room=room, blocked=blocked, stock=stock)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Reclaim = end.value
+            return found
+
+
+def search(
+    tree: QueueTree,
+    unit: Waiting,
+    now: float, *,
+    waited_s: float,
+    room: Room | None = None,
+    blocked: Blocked | None = None,
+    stock: Stock | None = None,
+) -> Generator[int, None, Reclaim]:  # fmt: skip
+    """Whom to evict for the unit. ``waited_s``: for how long nothing else has kept it; ``room``: what the nodes say;
+    None: only a limit keeps it; ``blocked``: that limit, None where only the nodes do; ``stock``: who may be evicted,
+    None: whoever may as of ``now``."""
     tree.structure  # noqa: B018 (brings the tree up to date)
     home = unit.line.parent
     assert home is not None
@@ -183,31 +105,90 @@ def reclaim(
     if waited_s < queue.reclaim_after_s and not within:
         return Reclaim(reason=f"queue {home.name}: reclaims after {queue.reclaim_after_s:g} s")
 
-    def done(trial: _Trial) -> bool:
-        if blocked is not None and not _admits(trial, unit):
-            return False
-        return enough(trial.uids())
-
-    trial = _Trial.of(tree, coming)
-    if done(trial):
-        return Reclaim(reason="there is room for it without")
-    asked = dict(unit.amounts)
-    found = _own(trial, unit, home, now, done) if within else _others(trial, unit, asked, now, done, blocked, among)
-    if not found:
+    outlook = Outlook(tree)
+    if _admits(outlook, unit, blocked) and (room is None or room.fits(())):
+        return Reclaim(reason="there is room for it without", fits=True)
+    if room is not None:
+        yield room.work
+    choices: Iterator[Item | int]
+    if within:
+        choices = _own(outlook, unit, home, Stock(tree, now, protect=False))
+    else:
+        choices = _Others(outlook, unit, blocked, stock or Stock(tree, now)).choices()
+    chosen = yield from _enough(outlook, unit, blocked, choices, room)
+    if not chosen:
         return Reclaim(reason=f"queue {home.name}: what others borrowed and may be evicted is not enough")
-    return _without_needless(trial, done)
+
+    def goes_without(item: Item) -> bool:
+        return _admits(outlook, unit, blocked) and (room is None or room.spares(item.pods))
+
+    _put_back(outlook, chosen, goes_without)
+    return Reclaim(tuple(pod for item in chosen for pod in item.pods))
 
 
-def _without_needless(trial: _Trial, done: Callable[[_Trial], bool]) -> Reclaim:
-    """Put back whoever is not needed, the last first; what a broken gang could spare goes with it."""
-    chosen = list(trial.victims)
-    for item in reversed(chosen):
-        if not item.breaks and any(other.breaks and other.unit == item.unit for other in trial.victims):
+def _admits(outlook: Outlook, unit: Waiting, blocked: Blocked | None) -> bool:
+    return blocked is None or outlook.admits(unit.line, unit.amounts)
+
+
+def _enough(
+    outlook: Outlook, unit: Waiting, blocked: Blocked | None, choices: Iterator[Item | int], room: Room | None
+) -> Generator[int, None, list[Item]]:
+    """As few of the choices, from the first on, as make room; empty where all of them do not."""
+    chosen: list[Item] = []
+    too_few, again = 0, 1
+    for item in choices:
+        if isinstance(item, int):
+            yield item
             continue
-        trial.add(item, -1)
-        if not done(trial):
-            trial.add(item)
-    return Reclaim(tuple(pod for item in chosen if item in trial.victims for pod in item.pods))
+        chosen.append(item)
+        if not _admits(outlook, unit, blocked):
+            too_few, again = len(chosen), len(chosen) + 1
+            continue
+        if room is None:
+            return chosen
+        if len(chosen) < again:
+            continue
+        before = room.work
+        fits = room.fits(_pods(chosen))
+        yield room.work - before
+        if fits:
+            break
+        too_few, again = len(chosen), 2 * len(chosen)
+    else:
+        if not chosen or len(chosen) == too_few or room is None or not room.fits(_pods(chosen)):
+            return []
+    enough, asked = len(chosen), len(chosen)
+    while enough - too_few > 1:
+        asked, before = (enough + too_few) // 2, room.work
+        if room.fits(_pods(chosen[:asked])):
+            enough = asked
+        else:
+            too_few = asked
+        yield room.work - before
+    if asked != enough:
+        room.fits(_pods(chosen[:enough]))
+    for item in chosen[enough:]:
+        outlook.shift(item.line, item.amounts, -1)
+    return chosen[:enough]
+
+
+def _pods(items: Iterable[Item]) -> list[Charge]:
+    return [pod for item in items for pod in item.pods]
+
+
+def _put_back(outlook: Outlook, chosen: list[Item], goes_without: Callable[[Item], bool]) -> None:
+    """Whoever is not needed stays, the last first; what a gang that is broken could spare goes with it."""
+    broken = {item.unit for item in chosen if item.breaks}
+    for item in reversed(list(chosen)):
+        if not item.breaks and item.unit in broken:
+            continue
+        outlook.shift(item.line, item.amounts, -1)
+        if goes_without(item):
+            chosen.remove(item)
+            if item.breaks:
+                broken.discard(item.unit)
+        else:
+            outlook.shift(item.line, item.amounts, 1)
 
 
 def _by_others(home: Node, blocked: Blocked) -> bool:
@@ -215,55 +196,149 @@ def _by_others(home: Node, blocked: Blocked) -> bool:
     return bool(home.children) and home.own.used.get(blocked.resource, 0) < home.used.get(blocked.resource, 0)
 
 
-def _own(trial: _Trial, unit: Waiting, home: Node, now: float, done: Callable[[_Trial], bool]) -> bool:
+def _own(outlook: Outlook, unit: Waiting, home: Node, stock: Stock) -> Iterator[Item | int]:
     """Pods of lower priority in the same queue make room."""
-    for item in items_of(home.own, now, protect=False):
-        if max(pod.priority for pod in item.pods) >= unit.priority:
-            continue
-        trial.add(item)
-        if done(trial):
-            return True
-    return False
+    stack = stock.of(home.own)
+    while (item := stack.first) is not None:
+        stack.pop()
+        if max(pod.priority for pod in item.pods) < unit.priority:
+            outlook.shift(item.line, item.amounts, 1)
+            yield item
 
 
-def _others(
-    trial: _Trial,
-    unit: Waiting,
-    asked: Mapping[str, int],
-    now: float,
-    done: Callable[[_Trial], bool],
-    blocked: Blocked | None,
-    among: Callable[[Charge], bool] | None,
-) -> bool:
-    chain = _chain(unit.line)
-    top = blocked.node if blocked is not None else chain[-1]
-    stacks = {line: items_of(line, now) for line in lines_of(top) if line is not unit.line}
-    if among is not None:
-        stacks = {line: [item for item in stack if any(map(among, item.pods))] for line, stack in stacks.items()}
-    short = {blocked.resource: 1} if blocked is not None else dict(asked)
-    initial = {line: _excess(trial, line, short) for line in stacks}
-    fair = unit.line.parent is not None and unit.line.parent.queue.reclaim_up_to is ReclaimUpTo.FAIR_SHARE
-    tests: list[_Test] = [_s1, _s2a, _s2b] if fair else [_s1]
-    for test in tests:
-        lines = {line for line, items in stacks.items() if items}
-        while lines:
-            allowed = [line for line in lines if test(trial, line, stacks[line][0], chain, asked, short)]
-            if not allowed:
-                break
-            proportional = test is _s1
-            line = max(
-                allowed, key=lambda line: _offence(trial, line, short, initial, chain, proportional=proportional)
-            )
-            item = stacks[line].pop(0)
-            trial.add(item)
-            if done(trial):
-                return True
-            if not stacks[line] or test is _s2b:
-                lines.discard(line)
-    return False
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Below the queue that both have in common: the victim's side and ours, from the line up. ``above``: how far above
+    our queue that is."""
+
+    theirs: tuple[Contender, ...]
+    ours: tuple[Contender, ...]
+    above: int
+
+    @classmethod
+    def of(cls, line: Line, chain: Sequence[Node]) -> _Sides:
+        theirs: list[Contender] = [line]
+        node = line.parent
+        while node is not None and node not in chain:
+            theirs.append(node)
+            node = node.parent
+        assert node is not None
+        above = chain.index(node)
+        return cls(tuple(theirs), tuple(chain[:above]), above)
 
 
-_Test = Callable[[_Trial, Line, Item, list[Node], Mapping[str, int], Mapping[str, int]], bool]
+_Test = Callable[[_Sides, "Item | None"], bool]
+"""Whether the item may be taken; None: whether any could be, that is as small and asks for everything."""
+
+_Key = tuple[Fraction, Fraction, int]
+
+
+class _Others:
+    """Who borrowed gives back, by one rule after the other."""
+
+    def __init__(self, outlook: Outlook, unit: Waiting, blocked: Blocked | None, stock: Stock) -> None:
+        chain = _chain(unit.line)
+        top = blocked.node if blocked is not None else chain[-1]
+        self._outlook = outlook
+        self._stock = stock
+        self._asked = dict(unit.amounts)
+        self._short = (blocked.resource,) if blocked is not None else tuple(self._asked)
+        self._home = chain[0]
+        self._sides = {
+            line: _Sides.of(line, chain) for line in lines_of(top) if line is not unit.line and stock.may_give(line)
+        }
+        self._initial = {line: self._excess(line) for line in self._sides}
+        last = sorted(self._sides, key=lambda line: line.name, reverse=True)
+        self._tie = {line: number for number, line in enumerate(last)}
+        self._stacks: dict[Line, Stack] = {}
+
+    def choices(self) -> Iterator[Item | int]:
+        """Victims in order, each left out before the next is chosen; between them the work of putting pods in order."""
+        yield from self._by(self._s1, proportional=True)
+        if self._home.queue.reclaim_up_to is ReclaimUpTo.FAIR_SHARE:
+            yield from self._by(self._s2a)
+            yield from self._by(self._s2b, once=True)
+
+    def allow(self, item: Item) -> bool:
+        """Whether the item may be taken by any of the rules."""
+        sides = self._sides.get(item.line)
+        if sides is None:
+            return False
+        fair = self._home.queue.reclaim_up_to is ReclaimUpTo.FAIR_SHARE
+        return self._s1(sides, item) or (fair and (self._s2a(sides, item) or self._s2b(sides, item)))
+
+    def _by(self, test: _Test, *, proportional: bool = False, once: bool = False) -> Iterator[Item | int]:
+        """The line that owes most gives first. What a line owes only falls, so an old key is put right at the top."""
+        heap = [(self._key(line, proportional=proportional), line) for line in self._sides]
+        heapq.heapify(heap)
+        refused: list[Line] = []
+        while heap:
+            known, line = heap[0]
+            key = self._key(line, proportional=proportional)
+            if key != known:
+                heapq.heapreplace(heap, (key, line))
+                continue
+            heapq.heappop(heap)
+            sides = self._sides[line]
+            before, may = self._stock.weighed, test(sides, None)
+            item = self._stack(line).first if may else None
+            if self._stock.weighed > before:
+                yield WEIGHED * (self._stock.weighed - before)
+            if item is None or not test(sides, item):
+                refused.append(line)
+                continue
+            self._stacks[line].pop()
+            self._outlook.shift(line, item.amounts, 1)
+            yield item
+            if not once:
+                heapq.heappush(heap, (self._key(line, proportional=proportional), line))
+            # what is above us and below the queue in common with those further away uses less now: they may give again
+            nearer = [one for one in refused if self._sides[one].above > sides.above]
+            if nearer:
+                refused = [one for one in refused if self._sides[one].above <= sides.above]
+                for one in nearer:
+                    heapq.heappush(heap, (self._key(one, proportional=proportional), one))
+
+    def _stack(self, line: Line) -> Stack:
+        if (stack := self._stacks.get(line)) is None:
+            stack = self._stacks[line] = self._stock.of(line)
+        return stack
+
+    def _key(self, line: Line, *, proportional: bool) -> _Key:
+        """Smaller gives first: in proportion to what was borrowed, then the worst offender."""
+        initial = self._initial[line]
+        left = self._excess(line) / initial if proportional and initial else Fraction(0)
+        return -left, -self._outlook.share(self._sides[line].theirs[-1]), self._tie[line]
+
+    def _excess(self, line: Line) -> Fraction:
+        return excess(self._outlook, line, self._short)
+
+    # --- the rules ----------------------------------------------------------------------------------------------
+
+    def _s1(self, sides: _Sides, item: Item | None) -> bool:
+        used = self._outlook.used
+        return any(
+            (item is None or name in item.amounts)
+            and any(name in ours.guaranteed for ours in sides.ours)
+            and all(used(theirs, name) > theirs.guaranteed.get(name, 0) for theirs in sides.theirs)
+            and all(used(ours, name) + self._asked.get(name, 0) <= ours.guaranteed.get(name, 0) for ours in sides.ours)
+            for name in self._short
+        )
+
+    def _s2a(self, sides: _Sides, item: Item | None) -> bool:
+        if item is not None and not any(name in item.amounts for name in self._short):
+            return False
+        without = self._outlook.share(sides.theirs[-1], minus=item.amounts if item is not None else {})
+        return without >= self._mine(sides)
+
+    def _s2b(self, sides: _Sides, item: Item | None) -> bool:
+        if item is not None and not any(name in item.amounts for name in self._short):
+            return False
+        return self._outlook.share(sides.theirs[-1]) > self._mine(sides)
+
+    def _mine(self, sides: _Sides) -> Fraction:
+        """Our share with the unit."""
+        return self._outlook.share(sides.ours[-1] if sides.ours else self._home.own, plus=self._asked)
 
 
 def _chain(line: Line) -> list[Node]:
@@ -274,122 +349,76 @@ def _chain(line: Line) -> list[Node]:
     return found
 
 
-def _sides(line: Line, chain: list[Node]) -> tuple[list[Contender], list[Contender]]:
-    """Below the queue that both have in common: (the victim's side, ours), from the line up."""
-    theirs: list[Contender] = [line]
-    node = line.parent
-    while node is not None and node not in chain:
-        theirs.append(node)
-        node = node.parent
+def excess(outlook: Outlook, line: Line, short: Iterable[str]) -> Fraction:
+    """What a line's queue uses beyond its guarantee of the resources that are short, over what there is."""
+    node, capacity = line.parent, outlook.tree.capacity
     assert node is not None
-    ours: list[Contender] = list(chain[: chain.index(node)])
-    return theirs, ours
-
-
-def _s1(
-    trial: _Trial, line: Line, item: Item, chain: list[Node], asked: Mapping[str, int], short: Mapping[str, int]
-) -> bool:
-    theirs, ours = _sides(line, chain)
-    if not ours or not short.keys() & item.amounts.keys():
-        return False
-    wanted = [name for name in short if name in item.amounts and any(name in side.guaranteed for side in ours)]
-    over = [n for n in wanted if all(trial.used(side).get(n, 0) > side.guaranteed.get(n, 0) for side in theirs)]
-    for side in ours:
-        used = trial.used(side)
-        over = [n for n in over if used.get(n, 0) + asked.get(n, 0) <= side.guaranteed.get(n, 0)]
-    return bool(over)
-
-
-def _s2a(
-    trial: _Trial, line: Line, item: Item, chain: list[Node], asked: Mapping[str, int], short: Mapping[str, int]
-) -> bool:
-    if not short.keys() & item.amounts.keys():
-        return False
-    theirs, ours = _sides(line, chain)
-    mine = trial.share(ours[-1] if ours else chain[0].own, plus=asked)
-    return trial.share(theirs[-1], minus=item.amounts) >= mine
-
-
-def _s2b(
-    trial: _Trial, line: Line, item: Item, chain: list[Node], asked: Mapping[str, int], short: Mapping[str, int]
-) -> bool:
-    if not short.keys() & item.amounts.keys():
-        return False
-    theirs, ours = _sides(line, chain)
-    return trial.share(theirs[-1]) > trial.share(ours[-1] if ours else chain[0].own, plus=asked)
-
-
-def _offence(
-    trial: _Trial, line: Line, short: Mapping[str, int], initial: Mapping[Line, Fraction], chain: list[Node], *,
-    proportional: bool,
-) -> tuple[Fraction, Fraction, str]:  # fmt: skip
-    """Larger gives first: in proportion to what was borrowed, then the worst offender."""
-    theirs, _ = _sides(line, chain)
-    share = trial.share(theirs[-1])
-    left = _excess(trial, line, short) / initial[line] if proportional and initial[line] else Fraction(0)
-    return left, share, line.name
-
-
-def _excess(trial: _Trial, line: Line, short: Mapping[str, int]) -> Fraction:
-    """What its queue uses beyond its guarantee of the resources that are short, over what there is."""
-    node = line.parent
-    assert node is not None
-    used, capacity = trial.used(line), trial.tree.capacity
     parts = [
-        Fraction(max(0, used.get(name, 0) - node.guaranteed.get(name, 0)), capacity[name])
+        Fraction(max(0, outlook.used(line, name) - node.guaranteed.get(name, 0)), capacity[name])
         for name in short
         if capacity.get(name, 0) > 0
     ]
     return max(parts, default=Fraction(0))
 
 
-def _admits(trial: _Trial, unit: Waiting) -> bool:
-    """Whether the limits let the unit go once the victims are gone."""
-    tree = trial.tree
-    pods = [pod for item in trial.victims for pod in item.pods]
-    tree.release(*(pod.uid for pod in pods))
-    try:
-        return tree.blocked(unit.line, unit.amounts) is None
-    finally:
-        tree.charge(*pods)
+def still_owed(tree: QueueTree, unit: Waiting, victims: Sequence[Charge]) -> bool:
+    """Whether each of the victims, which count still, is owed to the unit by one of the rules without the others."""
+    outlook = Outlook(tree)
+    rules = _Others(outlook, unit, None, Stock(tree, 0.0, among=[pod.uid for pod in victims]))
+    for pod in victims:
+        if pod.line is not None:
+            outlook.shift(pod.line, dict(pod.amounts), 1)
+    for pod in victims:
+        if pod.line is None:
+            continue
+        outlook.shift(pod.line, dict(pod.amounts), -1)
+        if not rules.allow(Item(pod.line, (pod,), dict(pod.amounts), breaks=False)):
+            return False
+        outlook.shift(pod.line, dict(pod.amounts), 1)
+    return True
 
 
-def over_limit(tree: QueueTree, name: str, now: float) -> Reclaim:
+def over_limit(tree: QueueTree, name: str, now: float, stock: Stock | None = None) -> Reclaim:
     """Whom to evict where a queue uses more than its limits since they were lowered: of the queue and those below it in
     proportion to what each has beyond its guarantee."""
     node = tree.structure.nodes[name]
     if not node.queue.reclaim:
         return Reclaim(reason=f"queue {name}: spec.reclaim is off")
     if all(node.used.get(resource, 0) <= limit.amount for resource, limit in node.limits.items()):
-        return Reclaim(reason=f"queue {name} is within its limits")
-    trial = _Trial(tree)
-    leaving: dict[str, int] = {}
-    for line in lines_of(node):
-        for pod in line.charges.values():
-            for resource, amount in pod.amounts if pod.leaving else ():
-                leaving[resource] = leaving.get(resource, 0) + amount
+        return Reclaim(reason=f"queue {name} is within its limits", fits=True)
+    outlook, stock = Outlook(tree, coming=False), stock or Stock(tree, now)
 
-    def too_much() -> dict[str, int]:
-        used = trial.used(node)
-        over = {r: used.get(r, 0) - leaving.get(r, 0) - limit.amount for r, limit in node.limits.items()}
-        return {resource: amount for resource, amount in over.items() if amount > 0}
+    def too_much() -> list[str]:
+        return [resource for resource, limit in node.limits.items() if outlook.used(node, resource) > limit.amount]
 
-    stacks = {line: items for line in lines_of(node) if (items := items_of(line, now))}
-    over = too_much()
-    initial = {line: _excess(trial, line, over) for line in stacks}
-    while over and stacks:
-        if not (allowed := [line for line, items in stacks.items() if over.keys() & items[0].amounts.keys()]):
-            break
-        line = max(
-            allowed,
-            key=lambda line: (
-                _excess(trial, line, over) / initial[line] if initial[line] else Fraction(-1),
-                _excess(trial, line, over), line.name,
-            ),
-        )  # fmt: skip
-        trial.add(stacks[line].pop(0))
-        if not stacks[line]:
-            del stacks[line]
+    over, chosen = too_much(), list[Item]()
+    lines = [line for line in lines_of(node) if line.charges] if over else []
+    initial = {line: excess(outlook, line, over) for line in lines}
+    tie = {line: number for number, line in enumerate(sorted(lines, key=lambda line: line.name, reverse=True))}
+
+    def key(line: Line) -> _Key:
+        beyond = excess(outlook, line, over)
+        return -(beyond / initial[line] if initial[line] else Fraction(-1)), -beyond, tie[line]
+
+    heap = [(key(line), line) for line in lines]
+    heapq.heapify(heap)
+    stacks: dict[Line, Stack] = {}
+    while over and heap:
+        known, line = heap[0]
+        if (owes := key(line)) != known:
+            heapq.heapreplace(heap, (owes, line))
+            continue
+        heapq.heappop(heap)
+        if line not in stacks:
+            stacks[line] = stock.of(line)
+        item = stacks[line].first
+        if item is None or not any(resource in item.amounts for resource in over):
+            continue
+        stacks[line].pop()
+        chosen.append(item)
+        outlook.shift(line, item.amounts, 1)
         over = too_much()
-    left = over.keys()
-    return _without_needless(trial, lambda _: not too_much().keys() - left)
+        heapq.heappush(heap, (key(line), line))
+    left = set(over)
+    _put_back(outlook, chosen, lambda _: left.issuperset(too_much()))
+    return Reclaim(tuple(_pods(chosen)))

@@ -102,9 +102,3 @@ def fair_shares(total: int, claims: Mapping[str, Claim]) -> dict[str, Fraction]:
             remaining -= given
         hungry = hungry - full if full else set()
     return shares
-
-
-def saturation(used: Amounts, fair: Mapping[str, Fraction]) -> Fraction:
-    """KAI's ratio: the largest used / fair share over the resources of which there is a fair share."""
-    parts = (Fraction(used.get(name, 0)) / share for name, share in fair.items() if share > 0)
-    return max(parts, default=NOTHING)

@@ -18,12 +18,14 @@ others; and within a line only older or more important units go before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from shared.model.queue import Queue, Strategy
 from shared.scheduling.queues.checks import broken
+from shared.scheduling.queues.decided import Decided
 from shared.scheduling.queues.history import History
 from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Line, Node, Shape, Waiting
+from shared.scheduling.queues.notices import Notices
 from shared.scheduling.queues.ordering import Ordering, blocked
 from shared.scheduling.queues.structure import Structure, bindings_of, build
 
@@ -41,6 +43,8 @@ class QueueTree(Ordering):
         self.history = History()
         self.units: dict[str, Waiting] = {}
         self.charges: dict[str, Charge] = {}
+        self.members: dict[str, dict[str, Charge]] = {}
+        """Those of them that are not alone, by unit."""
         self.lines: dict[str, Line] = {"": Line("")}
         self.more = False
         """The last question ended early: ask again."""
@@ -48,7 +52,8 @@ class QueueTree(Ordering):
         """Units that count already, while the pods that leave for them still do: nobody takes what is freed."""
         self.due: dict[str, None] = {}
         """Those of them that go next, before all others: nobody leaves for them any more."""
-        self._to_tell: dict[Line, None] = {}
+        self.decided = Decided()
+        self.notices = Notices()
         self.strategy = strategy
         self._last: dict[str, Queue] = {}
         self._namespaces: dict[str, dict[str, None]] = {}
@@ -94,9 +99,9 @@ class QueueTree(Ordering):
                 unit.line.remove(unit)
                 line.add(unit)
             if (charge := self.charges.get(key)) is not None and charge.line is not None:
-                self._count_line(charge, -1)
+                self._count_line(charge, charge.line, -1)
                 charge.line = self._line(charge.label, namespace)
-                self._count_line(charge, +1)
+                self._count_line(charge, charge.line, +1)
 
     @property
     def structure(self) -> Structure:
@@ -134,31 +139,9 @@ class QueueTree(Ordering):
                 node.pending += 1
             self._touch(line)
         blocked = self.held(unit.key)
-        if blocked is not None:
-            self._to_tell[line] = None
+        if blocked is not None and unit.shape is not None:
+            self.notices.add(unit.shape)
         return blocked
-
-    def newly_held(self, most: int) -> list[tuple[Waiting, Blocked]]:
-        """Units that are held back and were not told about before, each once while it waits; at most so many, the rest
-        the next time."""
-        found: list[tuple[Waiting, Blocked]] = []
-        while self._to_tell and len(found) < most:
-            line = next(iter(self._to_tell))
-            first = line.fifo_head()
-            for shape in list(line.held if first is None else line.shapes.values()):
-                blocked = line.held.get(shape) or (line.held.get(first) if first is not None else None)
-                while blocked is not None and shape.untold and len(found) < most:
-                    key = next(iter(shape.untold))
-                    del shape.untold[key]
-                    found.append((shape.units[key], blocked))
-            if len(found) < most:
-                del self._to_tell[line]
-        return found
-
-    @property
-    def telling(self) -> bool:
-        """Whether ``newly_held`` may have more to say."""
-        return bool(self._to_tell)
 
     def remove(self, key: str) -> Waiting | None:
         """The unit waits no longer; an unknown one is fine."""
@@ -166,17 +149,9 @@ class QueueTree(Ordering):
             self.due.pop(key, None)
             self.release(key)
             return unit
-        unit = self.units.pop(key, None)
-        if unit is None:
-            return None
-        line = unit.line
-        line.remove(unit)
-        self._forget_namespace(unit.namespace, key)
-        if self._structure is not None:
-            for node in _path(line):
-                node.pending -= 1
-            self._touch(line)
-            self._left(line)
+        unit = self._withdraw(key)
+        if unit is not None:
+            self._settle({unit.line: None}, 0)
         return unit
 
     def front(self) -> Waiting | None:
@@ -193,16 +168,21 @@ class QueueTree(Ordering):
                 return unit
             assert unit.shape is not None
             line.hold(unit.shape, blocked)
-            self._to_tell[line] = None
+            self.notices.held(unit.shape)
             self._touch(line)
         self.more = root.first is not None
         return None
 
     def take(self, unit: Waiting, *pods: Charge) -> None:
         """The unit goes: it waits no longer and counts from now on, as ``pods`` or, without any, as a whole."""
-        self.remove(unit.key)
+        changed: dict[Line, None] = {}
+        if unit.key in self.reserved:
+            self.remove(unit.key)
+        elif self._withdraw(unit.key) is not None:
+            changed[unit.line] = None
         whole = Charge(unit.key, unit.namespace, unit.label, unit.amounts, unit.key, unit.priority)
-        self.charge(*(pods or (whole,)))
+        self._admit(pods or (whole,), changed)
+        self._settle(changed, +1)
 
     def reserve(self, unit: Waiting) -> None:
         """The unit counts from now on, and goes (``due``) when those that leave for it are gone."""
@@ -230,13 +210,13 @@ class QueueTree(Ordering):
     def held(self, key: str) -> Blocked | None:
         """Why a waiting unit is held back, as last found; None: it is not known to be."""
         unit = self.units.get(key)
-        if unit is None or unit.shape is None:
-            return None
-        line = unit.line
-        found = line.held.get(unit.shape)
-        if found is None and (first := line.fifo_head()) is not None:
-            found = line.held.get(first)  # those behind the first of a FIFO queue wait for the same
-        return found
+        return None if unit is None or unit.shape is None else unit.line.reason(unit.shape)
+
+    def look_again(self, most: int, now: float, repeat_s: float) -> None:
+        """Ask anew what holds some units back, so many shapes of them, in turn: where it is something else, they are
+        told again; where only figures differ, no sooner than ``repeat_s`` after the last time."""
+        for line in self.notices.look_again(self.structure.nodes, most, now, repeat_s):
+            self._touch(line)
 
     def blocked(self, line: Line, amounts: Amounts) -> Blocked | None:
         """Which limit, of the line's queue or of one above, these amounts would exceed; None: they may go."""
@@ -246,68 +226,135 @@ class QueueTree(Ordering):
 
     def charge(self, *pods: Charge) -> None:
         """The pods count from now on; those that do already count as they are told now (another queue, amounts)."""
+        changed: dict[Line, None] = {}
+        self._admit(pods, changed)
+        self._settle(changed, +1)
+
+    def release(self, *uids: str) -> None:
+        """The pods are gone, or were given back; unknown ones are fine."""
+        changed: dict[Line, None] = {}
+        for uid in uids:
+            self._discharge(uid, changed)
+        self._settle(changed, -1)
+
+    def leave(self, uid: str, *, leaving: bool = True) -> None:
+        """The pod is being evicted: it counts until it has gone; False: it stays after all. Unknown ones are fine."""
+        if (pod := self.charges.get(uid)) is not None:
+            self.decided.leave(pod, leaving=leaving)
+
+    def expect(self, uid: str, pod: Charge | None) -> None:
+        """Room is made for the pod, that it has not taken yet; None: not any more."""
+        self.decided.expect(uid, pod, counts=uid in self.charges)
+
+    def validate(self) -> Iterator[str]:
+        """What is broken between sums, lines and charges; nothing while all is well. Costs as all units and pods."""
+        yield from broken(self.lines, self.units, self.charges, self.structure)
+        yield from self.decided.broken(self.charges)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _withdraw(self, key: str) -> Waiting | None:
+        """The unit stands in its line no longer; its line is to be settled."""
+        unit = self.units.pop(key, None)
+        if unit is None:
+            return None
+        line = unit.line
+        line.remove(unit)
+        if not unit.label:
+            self._forget_namespace(unit.namespace, key)
+        if self._structure is not None:
+            for node in _path(line):
+                node.pending -= 1
+        return unit
+
+    def _admit(self, pods: Iterable[Charge], changed: dict[Line, None]) -> None:
+        """The pods count; ``changed``: the lines that are to be settled."""
         for pod in pods:
             line, known = self._line(pod.label, pod.namespace), self.charges.get(pod.uid)
             if known is not None:
-                if known.line is line and known.amounts == pod.amounts:
-                    known.unit, known.priority, known.least = pod.unit, pod.priority, pod.least
-                    known.evictable, known.leaving = pod.evictable, known.leaving or pod.leaving
-                    known.since = known.since if pod.since is None else pod.since
+                if known.line is line and (known.label, known.amounts) == (pod.label, pod.amounts):
+                    if known.unit != pod.unit:
+                        self._leave_unit(known)
+                        known.unit = pod.unit
+                        self._join_unit(known)
+                    known.priority, known.least = pod.priority, pod.least
+                    known.evictable, known.since = pod.evictable, known.since if pod.since is None else pod.since
+                    self.decided.leave(known, leaving=known.leaving or pod.leaving)
                     continue
+                pod.leaving = pod.leaving or known.leaving
                 self.release(pod.uid)
             self.charges[pod.uid] = pod
             pod.line = line
             if not pod.label:
                 self._namespaces.setdefault(pod.namespace, {})[pod.uid] = None
-            self._count(pod, +1)
+            self._count(pod, line, +1)
+            self._join_unit(pod)
+            self.decided.begins(pod)
+            changed[line] = None
 
-    def release(self, *uids: str) -> None:
-        """The pods are gone, or were given back; unknown ones are fine."""
-        for uid in uids:
-            pod = self.charges.pop(uid, None)
-            if pod is not None:
+    def _discharge(self, uid: str, changed: dict[Line, None]) -> None:
+        """The pod counts no longer; ``changed``: the lines that are to be settled."""
+        pod = self.charges.pop(uid, None)
+        if pod is not None and pod.line is not None:
+            if not pod.label:
                 self._forget_namespace(pod.namespace, uid)
-                self._count(pod, -1)
+            self._count(pod, pod.line, -1)
+            self._leave_unit(pod)
+            self.decided.ends(pod)
+            changed[pod.line] = None
 
-    def _count_line(self, pod: Charge, sign: int) -> Line:
-        line = pod.line
-        assert line is not None
+    def _join_unit(self, pod: Charge) -> None:
+        if pod.unit != pod.uid:
+            self.members.setdefault(pod.unit, {})[pod.uid] = pod
+
+    def _leave_unit(self, pod: Charge) -> None:
+        if pod.unit != pod.uid:
+            there = self.members[pod.unit]
+            del there[pod.uid]
+            if not there:
+                del self.members[pod.unit]
+
+    def _count_line(self, pod: Charge, line: Line, sign: int) -> None:
+        used = line.used
         for name, amount in pod.amounts:
-            line.used[name] = line.used.get(name, 0) + sign * amount
+            used[name] = used.get(name, 0) + sign * amount
         if sign > 0:
             line.charges[pod.uid] = pod
         else:
             del line.charges[pod.uid]
-        return line
 
-    def _count(self, pod: Charge, sign: int) -> None:
-        line = self._count_line(pod, sign)
+    def _count(self, pod: Charge, line: Line, sign: int) -> None:
+        self._count_line(pod, line, sign)
         if self._structure is None:
             return
-        takes, path = dict(pod.amounts), list(_path(line))
-        for node in path:
-            above: dict[str, int] = {}
+        takes = pod.amounts
+        for node in _path(line):
+            used, inner, kept = node.used, node.inner, node.kept
+            above: list[tuple[str, int]] = []
             for name, amount in pod.amounts:
-                node.used[name] = node.used.get(name, 0) + sign * amount
-            for name, amount in takes.items():
-                kept, before = node.kept.get(name, 0), node.inner.get(name, 0)
-                after = node.inner[name] = before + sign * amount
-                if more := abs(max(kept, after) - max(kept, before)):
-                    above[name] = more
-            takes = above
-        self._touch(line)
-        for node in path if sign < 0 else path[-1:]:
-            for other in list(node.lines):
-                if other is not line:
-                    self._touch(other)
-        if sign < 0:
+                used[name] = used.get(name, 0) + sign * amount
+            for name, amount in takes:
+                before = inner.get(name, 0)
+                after = inner[name] = before + sign * amount
+                keeps = kept.get(name, 0) if kept else 0
+                if more := abs(max(keeps, after) - max(keeps, before)):
+                    above.append((name, more))
+            takes = tuple(above)
+
+    def _settle(self, changed: Iterable[Line], sign: int) -> None:
+        """Put right who goes first after these lines have changed. ``sign``: what counts in them has become more (1) or
+        less (-1), or is the same (0). Where it is less, those that wait for limits on the way are asked too; where it
+        is more, those that wait at the top: what queues keep there may have been used up."""
+        if self._structure is None:
+            return
+        for line in changed:
+            self._touch(line)
+            for node in _path(line) if sign else ():
+                if node.lines and (sign < 0 or node.parent is None):
+                    for other in list(node.lines):
+                        if other is not line:
+                            self._touch(other)
             self._left(line)
-
-    def validate(self) -> Iterator[str]:
-        """What is broken between sums, lines and charges; nothing while all is well. Costs as all units and pods."""
-        return broken(self.lines, self.units, self.charges, self.structure)
-
-    # --- inside -------------------------------------------------------------------------------------------------
 
     def _line(self, label: str, namespace: str) -> Line:
         name = self.line_name(label, namespace)
@@ -321,8 +368,9 @@ class QueueTree(Ordering):
         return line
 
     def _forget_namespace(self, namespace: str, key: str) -> None:
-        if key in self.units or key in self.charges:
-            return
+        for known in (self.units.get(key), self.charges.get(key)):
+            if known is not None and not known.label:
+                return
         keys = self._namespaces.get(namespace)
         if keys is not None:
             keys.pop(key, None)

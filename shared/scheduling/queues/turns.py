@@ -7,7 +7,7 @@ told by uid in ``dirty`` and looked up once per turn, by whoever knows the accou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from shared.model.pod import Pod
@@ -41,15 +41,27 @@ class Turns:
         self._least = least
         self.dirty: dict[str, None] = {}
         """Uids of pods that may have begun, or ceased, to count."""
+        self.nominated: dict[str, None] = {}
+        """Uids of pods that may have been nominated, or are not any more."""
         self.parked: dict[str, dict[str, float]] = {}
         """By queue: units that no node takes, in the order in which reclaim looks at them; since when."""
         self._parked_in: dict[str, str] = {}
+        self._wanted: dict[str, float] = {}
+        """By unit: since when it could have gone, but for what others borrowed."""
 
     # --- units that wait ----------------------------------------------------------------------------------------
 
     def add(self, unit: Entry | QueuedGroup) -> None:
         """The unit is ready to be taken."""
         self.tree.add(self.waiting(unit))
+
+    def update(self, unit: Entry | QueuedGroup) -> None:
+        """The unit's members changed: it stands where it is, unless it asks for something else by now."""
+        now, tree = self.waiting(unit), self.tree
+        known = tree.units.get(now.key) or tree.reserved.get(now.key)
+        asked = (now.amounts, now.priority, now.arrival, now.label)
+        if known is None or (known.amounts, known.priority, known.arrival, known.label) != asked:
+            tree.add(now)
 
     def waiting(self, unit: Entry | QueuedGroup) -> Waiting:
         """The unit as it waits; of a group, as many members as must go at once."""
@@ -65,6 +77,15 @@ class Turns:
         """The unit is not ready any more, or gone; an unknown one is fine."""
         if name in self.tree.units or name in self.tree.reserved:
             self.tree.remove(name)
+
+    def forget(self, name: str) -> None:
+        """The unit is not pending any more; an unknown one is fine."""
+        self.remove(name)
+        self._wanted.pop(name, None)
+
+    def waited_s(self, name: str, now: float) -> float:
+        """For how long the unit could have gone, but for what others borrowed: somebody found it so now."""
+        return now - self._wanted.setdefault(name, now)
 
     def front(self) -> Waiting | None:
         """The unit whose turn it is."""
@@ -105,6 +126,13 @@ class Turns:
             pod.preemptible,
             pod.terminating,
         )
+
+    def expect(self, nominated_to: Mapping[str, str], entries: Mapping[str, Entry]) -> None:
+        """Bring up to date for which pods room is made: those that wait and are nominated."""
+        for uid in self.nominated:
+            entry = entries.get(uid) if uid in nominated_to else None
+            self.tree.expect(uid, self.charge(entry.pod) if entry is not None else None)
+        self.nominated.clear()
 
     # --- pods that no node takes --------------------------------------------------------------------------------
 

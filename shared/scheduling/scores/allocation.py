@@ -6,12 +6,11 @@ Source: kube-scheduler 1.36 ``plugins/noderesources/{least_allocated,most_alloca
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
 from shared.scheduling.scores import MAX_SCORE
-from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, IntArray, NodeTable, Rows
+from shared.scheduling.state.node_table import MEMORY_COLUMN, BoolArray, IntArray, NodeTable, Rows
 
 
 def least_allocated(table: NodeTable, pod_class: PodClass, rows: Rows) -> IntArray:
@@ -35,40 +34,36 @@ def balanced_allocation(table: NodeTable, pod_class: PodClass, rows: Rows) -> In
             cpu = amount
         elif name == MEMORY:
             memory = amount
+    allocatable, requested = _both(table.allocatable, table, rows), _both(table.requested, table, rows)
     if not cpu and not memory:
-        return np.zeros(len(table.present[: table.rows][rows]), np.int64)
-    change = 50 + _balance(table, rows, cpu, memory) - _balance(table, rows, 0, 0)
+        return np.zeros(allocatable.shape[1], np.int64)
+    known: BoolArray = np.logical_and(allocatable[0] > 0, allocatable[1] > 0)
+    divisor = np.maximum(allocatable, 1)
+    change = 50 + _balance(requested + _column(cpu, memory), divisor, known) - _balance(requested, divisor, known)
     return 50 + np.trunc(change / 2).astype(np.int64)
 
 
 def _mean(table: NodeTable, pod_class: PodClass, rows: Rows, *, most: bool) -> IntArray:
-    total: IntArray | None = None
-    counted: IntArray | None = None
-    wanted = (pod_class.score_cpu_millis, pod_class.score_memory_bytes)
-    for column in (CPU_COLUMN, MEMORY_COLUMN):
-        allocatable = table.allocatable[column, : table.rows][rows]
-        used = table.score_requested[column, : table.rows][rows] + wanted[column]
-        has = allocatable > 0
-        divisor = np.maximum(allocatable, 1)
-        if most:
-            share = np.minimum(used, allocatable) * MAX_SCORE // divisor
-        else:
-            share = np.maximum(allocatable - used, 0) * MAX_SCORE // divisor
-        share *= has
-        total = share if total is None else total + share
-        counted = has.astype(np.int64) if counted is None else counted + has
-    assert total is not None
-    assert counted is not None
-    return total // np.maximum(counted, 1)
+    allocatable = _both(table.allocatable, table, rows)
+    used = _both(table.score_requested, table, rows) + _column(pod_class.score_cpu_millis, pod_class.score_memory_bytes)
+    counted = np.minimum(used, allocatable) if most else np.maximum(allocatable - used, 0)
+    shares = counted * MAX_SCORE // np.maximum(allocatable, 1)
+    mean: IntArray = (shares[0] + shares[1]) // np.maximum((allocatable > 0).sum(axis=0), 1)
+    return mean
 
 
-def _balance(table: NodeTable, rows: Rows, cpu: int, memory: int) -> IntArray:
-    shares: list[NDArray[np.float64]] = []
-    known = np.ones(len(table.present[: table.rows][rows]), np.bool_)
-    for column, amount in ((CPU_COLUMN, cpu), (MEMORY_COLUMN, memory)):
-        allocatable = table.allocatable[column, : table.rows][rows]
-        used = table.requested[column, : table.rows][rows] + amount
-        known &= allocatable > 0
-        shares.append(np.minimum(used / np.maximum(allocatable, 1), 1.0))
+def _balance(used: IntArray, allocatable: IntArray, known: BoolArray) -> IntArray:
+    shares = np.minimum(used / allocatable, 1.0)
     spread = np.where(known, np.abs(shares[0] - shares[1]) / 2, 0.0)
-    return ((1 - spread) * MAX_SCORE).astype(np.int64)
+    balance: IntArray = ((1 - spread) * MAX_SCORE).astype(np.int64)
+    return balance
+
+
+def _both(amounts: IntArray, table: NodeTable, rows: Rows) -> IntArray:
+    """``[2, rows]``: of cpu and memory."""
+    both = amounts[: MEMORY_COLUMN + 1, : table.rows]
+    return both[:, rows] if isinstance(rows, slice) else both.take(rows, axis=1)
+
+
+def _column(cpu: int, memory: int) -> IntArray:
+    return np.array(((cpu,), (memory,)), np.int64)

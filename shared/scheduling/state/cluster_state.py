@@ -88,6 +88,8 @@ class ClusterState:
         self.nominated_to: dict[str, str] = {}
         self.members: dict[str, set[str]] = {}
         self.given_up: set[str] = set()
+        self.renominated: dict[str, None] | None = None
+        """Uids of pods that were nominated, or are not any more, for whoever follows them; None: nobody does."""
 
     def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
         """A node appeared or changed. ``images``: bytes by name; None leaves them as they are."""
@@ -139,6 +141,8 @@ class ClusterState:
         self.withdraw_nomination(pod.uid, stays_on="" if pod.gates else pod.nominated_node)
         if pod.nominated_node and not pod.gates:
             self.objects_version += 1
+            if self.renominated is not None:
+                self.renominated[pod.uid] = None
             self.nominated.setdefault(pod.nominated_node, {})[pod.uid] = pod
             self.nominated_to[pod.uid] = pod.nominated_node
 
@@ -149,6 +153,8 @@ class ClusterState:
         if node_name is None:
             return
         self.objects_version += 1
+        if self.renominated is not None:
+            self.renominated[uid] = None
         if node_name != stays_on:
             self.given_up.add(node_name)
         there = self.nominated[node_name]

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model.constraints import HostPort, PodClass, Taint
+from shared.model.constraints import HostPort, PodClass, Taint, gpu_milli_of
 from shared.model.node import UNKNOWN_LATENCY, Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
 
@@ -71,6 +71,8 @@ class NodeTable:
         self.latency_us: IntArray = np.full(self.capacity, UNKNOWN_LATENCY, np.int64)
         self._free_rows: list[int] = []
         self._by_name: tuple[list[str], IntArray] | None = None
+        self.copied = False
+        """Made by ``with_copies``: nothing is to be remembered about it."""
 
     # --- nodes --------------------------------------------------------------------------------------------------
 
@@ -137,7 +139,7 @@ class NodeTable:
 
     def changed_since(self, stamp: int) -> IntArray:
         """Rows (also of removed nodes) that changed after the counter stood at ``stamp``."""
-        return np.flatnonzero(self.stamp[: self.rows] > stamp)
+        return (self.stamp[: self.rows] > stamp).nonzero()[0]  # not flatnonzero: it is eight calls of Python
 
     # --- accounting ---------------------------------------------------------------------------------------------
 
@@ -246,7 +248,42 @@ class NodeTable:
         self.clock += 1
         self.stamp[rows] = self.generation[rows] = self.clock
 
+    def with_copies(self, rows: IntArray, copies: IntArray, pod_class: PodClass) -> NodeTable:
+        """A table of these rows alone, in this order, with ``copies [len(rows)]`` pods of a class counted on top; for
+        reading. A row may stand there several times; what is not accounting is as here."""
+        picked, milli, other = rows.tolist(), gpu_milli_of(pod_class), copy(self)
+        other.rows = other.capacity = len(picked)
+        other.names = [self.names[row] for row in picked]
+        other.row_of, other.copied = {}, True
+        other.nodes = [self.nodes[row] for row in picked]
+        other.column_of, other.resource_names = dict(self.column_of), list(self.resource_names)
+        other.allocatable, other.requested = self.allocatable.take(rows, 1), self.requested.take(rows, 1)
+        other.score_requested = self.score_requested.take(rows, 1)
+        other.generation, other.stamp = self.generation[rows], self.stamp[rows]
+        other.present, other.unschedulable, other.drained = (
+            self.present[rows], self.unschedulable[rows], self.drained[rows],
+        )  # fmt: skip
+        other.taint_set, other.feature_set = self.taint_set[rows], self.feature_set[rows]
+        other.label_codes = {key: codes[rows] for key, codes in self.label_codes.items()}
+        other.ports, other.device_free = [self.ports[row] for row in picked], [self.device_free[row] for row in picked]
+        other.device_max_free, other.device_whole = self.device_max_free[rows], self.device_whole[rows]
+        other.latency_us = self.latency_us[rows]
+        if not milli and not pod_class.host_ports:
+            other.add_copies(np.arange(len(picked)), copies, pod_class)
+            return other
+        for row, count in enumerate(copies.tolist()):
+            for _ in range(count):
+                other.add_usage(row, pod_class, other.pick_devices(row, milli))
+        return other
+
     # --- labels -------------------------------------------------------------------------------------------------
+
+    def rows_named(self, name: str) -> list[int]:
+        """The node's row, if it is there; of a table ``with_copies`` all of its rows."""
+        if self.copied:
+            return [row for row, other in enumerate(self.names) if other == name]
+        row = self.row_of.get(name)
+        return [] if row is None else [row]
 
     def codes_of(self, key: str) -> IntArray | None:
         """Value codes of label ``key`` per row, ``ABSENT`` where a node lacks it; None when no node ever had it."""

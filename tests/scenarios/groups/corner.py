@@ -10,12 +10,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from tests.process.mesh import ROOT
 from tests.scenarios.invariants import node_of, phase_of
 from tests.scenarios.world import MERGE, PODS, Json, World
 
 Case = Callable[[Any], Awaitable[None]]
 TOGETHER_S = 20.0
 """Within so long a gang that fits is bound: a bound for a loaded machine, nothing that a case is about."""
+PLUGINS_KIND = ROOT / "k8s" / "components" / "plugins-pod-groups" / "pod-groups.yaml"
+PLUGINS = "scheduling.x-k8s.io/v1alpha1"
+MEMBER = "scheduling.x-k8s.io/pod-group"
 STILL_S = 1.5
 """So long nothing must happen."""
 
@@ -97,11 +101,15 @@ class Corner:
     async def pod(self, name: str, *, group: str = "", **pod: Any) -> str:
         """A pod of this corner, a member of ``group`` where that is given; its name in the cluster."""
         if group:
-            pod["schedulingGroup"] = {"podGroupName": self.full(group)}
+            self._join(group, pod)
         pod["nodeSelector"] = {"corner": self.name, **pod.get("nodeSelector", {})}
         pod.setdefault("cpu", "1")
         await self.cluster.add_pod(self.full(name), **pod)
         return self.full(name)
+
+    def _join(self, group: str, pod: Json) -> None:
+        """Make it a member."""
+        pod["schedulingGroup"] = {"podGroupName": self.full(group)}
 
     async def pods(self, prefix: str, count: int, *, first: int = 0, **pod: Any) -> list[str]:
         """So many alike, all at once."""
@@ -117,6 +125,11 @@ class Corner:
     async def delete(self, *names: str) -> None:
         """Pods, by their names in the cluster; at once."""
         await asyncio.gather(*(self.cluster.delete_pod_if_there(name) for name in names))
+
+    async def linger(self, *names: str) -> None:
+        """These pods stay, terminating, until they are released."""
+        patch = {"metadata": {"finalizers": ["conclave.test/linger"]}}
+        await asyncio.gather(*(self.cluster.call("PATCH", f"{PODS}/{name}", patch, MERGE) for name in names))
 
     # --- what is seen -----------------------------------------------------------------------------------------------
 
@@ -155,6 +168,11 @@ class Corner:
         names = list(names)
         await self.cluster.never(lambda _: bool(self.bound(names)), for_s=for_s, what=f"{self.name}: one was bound")
 
+    def leaving(self, name: str) -> bool:
+        """Whether the pod was asked to leave, or has left."""
+        pod = self.cluster.pods.get(name)
+        return pod is None or bool(pod["metadata"].get("deletionTimestamp"))
+
     async def all_told(self, names: Iterable[str], what: str = "each says why it waits") -> None:
         names = list(names)
         await self.until(lambda: all(self.told(name) for name in names), what)
@@ -162,6 +180,21 @@ class Corner:
     def domains(self, names: Iterable[str]) -> set[str]:
         """The nodes that pods hold."""
         return {self.cluster.node(name) for name in names}
+
+
+class Older(Corner):
+    """A corner whose groups are those of the scheduler plug-ins (``PLUGINS_KIND``)."""
+
+    async def group(self, name: str, minimum: int | None, **group: Any) -> None:
+        metadata = {key: group.pop(key) for key in ("annotations", "labels") if key in group}
+        group.pop("priorityClassName", None)  # such a group has none: its members' count
+        await self.cluster.create(
+            f"/apis/{PLUGINS}/namespaces/default/podgroups", "PodGroup", self.full(name), api=PLUGINS,
+            metadata=metadata, spec={"minMember": minimum, **group},
+        )  # fmt: skip
+
+    def _join(self, group: str, pod: Json) -> None:
+        pod["labels"] = {**pod.get("labels", {}), MEMBER: self.full(group)}
 
 
 async def priority_classes(cluster: World, **values: int) -> None:

@@ -1,6 +1,6 @@
 """What users of other schedulers complain of, each by name, with the issue; here none of it happens.
 
-Those about queues are in ``test_queue_complaints.py``. Each case has a corner of the cluster for itself.
+Those about queues are in ``tests/scenarios/queues``. Each case has a corner of the cluster for itself.
 """
 
 from __future__ import annotations
@@ -10,28 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.groups.corner import TOGETHER_S, Corner, all_of, priority_classes, release
+from tests.process.mesh import START_S
+from tests.scenarios.groups.corner import Corner, all_of, priority_classes, release
 from tests.scenarios.invariants import bound_not_ours, evicted, unjust_evictions
 from tests.scenarios.world import FULL, PODS, World, length, world
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
-LINGER = {"metadata": {"finalizers": ["conclave.test/linger"]}}
 LEAVE_S = [length(short=0.3, full=1), length(short=1.2, full=5), length(short=3, full=20)]
 """When the three victims are gone after they were asked to leave."""
 OTHERS_WAIT_S = 5.0
 """Longest time that anybody waits for a unit whose Binding is always refused."""
-
-
-async def lingering(corner: Corner, *names: str) -> None:
-    """These pods stay, terminating, until they are released."""
-    merge = {"Content-Type": "application/merge-patch+json"}
-    await asyncio.gather(*(corner.cluster.call("PATCH", f"{PODS}/{name}", LINGER, merge) for name in names))
-
-
-def leaving(corner: Corner, name: str) -> bool:
-    pod = corner.cluster.pods.get(name)
-    return pod is None or bool(pod["metadata"].get("deletionTimestamp"))
 
 
 async def nobody_steals_while_three_victims_leave_at_their_own_pace(corner: Corner) -> None:
@@ -39,9 +28,9 @@ async def nobody_steals_while_three_victims_leave_at_their_own_pace(corner: Corn
     await corner.nodes(3, cpu="1")
     lows = await corner.pods("low", 3, priorityClassName="low")
     await corner.all_bound(lows)
-    await lingering(corner, *lows)
+    await corner.linger(*lows)
     names = await corner.gang("g", 3, priorityClassName="high")
-    await corner.until(lambda: all(leaving(corner, low) for low in lows), "all three are asked to leave")
+    await corner.until(lambda: all(corner.leaving(low) for low in lows), "all three are asked to leave")
     rivals = [*await corner.pods("rival", 2, priorityClassName="middle"),
               *await corner.gang("rivals", 2, priorityClassName="middle")]  # fmt: skip
     began = asyncio.get_running_loop().time()
@@ -61,11 +50,11 @@ async def a_pod_that_terminates_for_hours_blocks_nobody(corner: Corner) -> None:
         "low", 1, priorityClassName="low", cpu="1", nodeSelector={"kubernetes.io/hostname": corner.full("n0")}
     )
     await corner.all_bound([low])
-    await lingering(corner, low)
+    await corner.linger(low)
     high = await corner.pod(
         "high", priorityClassName="high", nodeSelector={"kubernetes.io/hostname": corner.full("n0")}
     )
-    await corner.until(lambda: leaving(corner, low), "the victim is asked to leave")
+    await corner.until(lambda: corner.leaving(low), "the victim is asked to leave")
     others = [*await corner.gang("g", 3), await corner.pod("lone")]
     await corner.all_bound(others, "others go on", within_s=OTHERS_WAIT_S)
     await release(corner.cluster, low)
@@ -137,9 +126,9 @@ async def a_preemptor_is_woken_when_its_victims_are_gone(corner: Corner) -> None
     await corner.nodes(2, cpu="1")
     lows = await corner.pods("low", 2, priorityClassName="low")
     await corner.all_bound(lows)
-    await lingering(corner, *lows)
+    await corner.linger(*lows)
     names = await corner.gang("g", 2, priorityClassName="high")
-    await corner.until(lambda: all(leaving(corner, low) for low in lows), "the victims are asked to leave")
+    await corner.until(lambda: all(corner.leaving(low) for low in lows), "the victims are asked to leave")
     await corner.none_bound(names, for_s=1)
     for low in lows:
         await release(corner.cluster, low)
@@ -229,4 +218,4 @@ async def test_all_of_a_service_dead_takes_nothing_else_down(tmp_path: Path) -> 
             assert len(corner.bound(before)) == 3
             for running in services:
                 running.may_start.set()
-            await corner.all_bound(names, "the gang that came meanwhile runs", within_s=TOGETHER_S)
+            await corner.all_bound(names, "the gang that came meanwhile runs", within_s=START_S)

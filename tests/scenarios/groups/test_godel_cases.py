@@ -1,7 +1,8 @@
 """Gödel's end-to-end cases of units, on groups like its own, those of the scheduler plug-ins; and Indexed Jobs.
 
-Fewer members than the minimum and then enough, a group that comes after its pods, a timeout and then more pods, a
-member that is deleted just before its Binding. None of them may leave half a gang, or a group that waits in silence.
+Fewer members than the minimum and then enough, a group that comes after its pods, a timeout and then more pods, members
+beyond the minimum, a minimum that preempts, many groups at once, a member that is deleted just before its Binding.
+None of them may leave half a gang, or a group that waits in silence.
 """
 
 from __future__ import annotations
@@ -12,56 +13,47 @@ from typing import Any
 
 import pytest
 
-from tests.process.mesh import ROOT
-from tests.scenarios.groups.corner import Corner, all_of
+from tests.scenarios.groups.corner import PLUGINS_KIND, Older, all_of, priority_classes
+from tests.scenarios.groups.test_upstream_groups import (
+    a_group_preempts_pods_and_no_more_than_it_needs,
+    many_gangs_share_what_there_is_without_deadlock,
+    more_than_the_minimum_goes_along_and_the_rest_waits,
+)
 from tests.scenarios.world import length, world
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
-PLUGINS_KIND = ROOT / "k8s" / "components" / "plugins-pod-groups" / "pod-groups.yaml"
-PLUGINS = "scheduling.x-k8s.io/v1alpha1"
-MEMBER = "scheduling.x-k8s.io/pod-group"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
-
-
-class Older(Corner):
-    """A corner whose groups are those of the plug-ins."""
-
-    async def older_group(self, name: str, minimum: int, **spec: Any) -> None:
-        path = f"/apis/{PLUGINS}/namespaces/default/podgroups"
-        body = {"minMember": minimum, **spec}
-        await self.cluster.create(path, "PodGroup", self.full(name), api=PLUGINS, spec=body)
-
-    async def members(self, group: str, count: int, *, first: int = 0) -> list[str]:
-        return await self.pods(group, count, first=first, labels={MEMBER: self.full(group)})
 
 
 async def fewer_than_the_minimum_wait_and_go_when_there_are_enough(corner: Older) -> None:
     await corner.nodes(1)
-    await corner.older_group("g", 3)
-    names = await corner.members("g", 2)
+    await corner.group("g", 3)
+    names = await corner.pods("g", 2, group="g")
     await corner.all_told(names)
     assert not corner.bound(names)
-    await corner.all_bound([*names, *await corner.members("g", 2, first=2)], "the third came, and a fourth goes along")
+    await corner.all_bound(
+        [*names, *await corner.pods("g", 2, first=2, group="g")], "the third came, and a fourth goes along"
+    )
 
 
 async def a_group_that_comes_after_its_pods_takes_them(corner: Older) -> None:
     await corner.nodes(1)
-    names = await corner.members("g", 2)
+    names = await corner.pods("g", 2, group="g")
     await corner.all_told(names)
     assert not corner.bound(names)
-    await corner.older_group("g", 2)
+    await corner.group("g", 2)
     await corner.all_bound(names)
 
 
 async def a_group_whose_timeout_is_over_is_not_given_up(corner: Older) -> None:
     """There a group that timed out never schedules again, and does not say so."""
     await corner.nodes(1)
-    await corner.older_group("g", 2, scheduleTimeoutSeconds=1)
-    names = await corner.members("g", 1)
+    await corner.group("g", 2, scheduleTimeoutSeconds=1)
+    names = await corner.pods("g", 1, group="g")
     await corner.all_told(names)
     await corner.none_bound(names, for_s=2)
-    await corner.all_bound([*names, *await corner.members("g", 1, first=1)], "more pods came after the timeout")
+    await corner.all_bound([*names, *await corner.pods("g", 1, first=1, group="g")], "more pods came after the timeout")
 
 
 async def a_member_that_is_deleted_just_before_its_binding_leaves_no_half_gang(corner: Older) -> None:
@@ -107,12 +99,16 @@ async def an_indexed_job_that_asks_for_it_is_a_gang(corner: Older) -> None:
 
 async def test_units_as_godel_tests_them(tmp_path: Path) -> None:
     async with world(tmp_path, agents=2, kinds=[PLUGINS_KIND]) as cluster:
+        await priority_classes(cluster, low=10, high=1000)
         await all_of(
             cluster,
             fewer_than_the_minimum_wait_and_go_when_there_are_enough,
             a_group_that_comes_after_its_pods_takes_them,
             a_group_whose_timeout_is_over_is_not_given_up,
             a_member_that_is_deleted_just_before_its_binding_leaves_no_half_gang,
+            more_than_the_minimum_goes_along_and_the_rest_waits,
+            a_group_preempts_pods_and_no_more_than_it_needs,
+            many_gangs_share_what_there_is_without_deadlock,
             an_indexed_job_that_asks_for_it_is_a_gang,
             corner=Older,
         )

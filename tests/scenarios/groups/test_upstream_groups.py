@@ -155,6 +155,15 @@ async def a_group_preempts_pods_and_no_more_than_it_needs(corner: Corner) -> Non
     assert len(corner.bound(lows)) == 1
 
 
+async def a_group_preempts_no_more_members_of_a_group_than_it_needs(corner: Corner) -> None:
+    await corner.nodes(3, cpu="1")
+    lows = await corner.gang("low", 3, priorityClassName="low")
+    await corner.all_bound(lows)
+    names = await corner.gang("g", 2, priorityClassName="high")
+    await corner.all_bound(names, "the group has its places")
+    assert len(corner.bound(lows)) == 1
+
+
 async def a_group_preempts_a_whole_group(corner: Corner) -> None:
     await corner.nodes(3, cpu="1")
     await corner.group("low", 3, whole=True, priorityClassName="low")
@@ -206,6 +215,7 @@ async def test_groups_are_placed_and_preempt_as_upstreams_do(tmp_path: Path) -> 
             a_pod_preempts_one_member_of_a_group_whose_members_leave_one_by_one,
             a_pod_preempts_a_whole_group_though_one_member_would_do,
             a_group_preempts_pods_and_no_more_than_it_needs,
+            a_group_preempts_no_more_members_of_a_group_than_it_needs,
             a_group_preempts_a_whole_group,
             surplus_members_go_before_a_gang_is_broken,
             a_group_that_would_not_fit_after_all_evicts_nobody,

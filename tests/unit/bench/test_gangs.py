@@ -6,9 +6,10 @@ from random import Random
 
 import pytest
 
+from bench.gangs import core_run
 from bench.gangs.load import LARGEST, SHAPES, SMALLEST, Shape, group, members, node
 from bench.gangs.run import Parts
-from bench.saturation.cluster import Seen
+from bench.stand.cluster import Seen
 
 NAMES = {"a": ["a-0", "a-1"], "b": ["b-0", "b-1"]}
 
@@ -60,3 +61,25 @@ def test_spans_are_of_whole_gangs_and_racks_are_counted():
     assert parts.spans(seen) == [2.5]
     assert parts.scattered(seen, racks=50) == 1
     assert parts.scattered(seen, racks=1) == 0
+
+
+@pytest.fixture
+def untouched_garbage(monkeypatch):
+    """The collector of this process stays as it is."""
+    monkeypatch.setattr(core_run, "keep_pauses_short", lambda: None)
+
+
+@pytest.mark.usefixtures("untouched_garbage")
+def test_the_cores_alone_bind_every_gang_and_tell_what_their_turns_took():
+    options = core_run.parser().parse_args(["--nodes", "20", "--racks", "2", "--rate", "0"])
+    for racks in (False, True):
+        found = core_run.place(options, Shape("x", 2, 3, racks=racks))
+        assert (found["pods"], found["bound"], found["patches"]) == (6, 6, 0)
+        assert min(found[core]["turn_cpu_ms"]["max"] for core in ("coordinator", "binder")) > 0
+
+
+@pytest.mark.usefixtures("untouched_garbage")
+def test_the_cores_alone_evict_one_for_each_member_that_preempts():
+    options = core_run.parser().parse_args(["--gangs", "2", "--members", "4"])
+    found = core_run.preempt(options)
+    assert (found["nodes"], found["bound"], found["evicted"]) == (2, 8, 8)

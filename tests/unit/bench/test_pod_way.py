@@ -32,8 +32,8 @@ def test_a_lone_pod_passes_through_nothing_of_gangs_and_queues() -> None:
 def test_ablation_a_keeper_that_is_asked_in_every_turn_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     advance = Core._advance
 
-    def asking(core: Core) -> None:
-        advance(core)
+    def asking(core: Core, work: int) -> None:
+        advance(core, work)
         core.queues.step()
 
     monkeypatch.setattr(Core, "_advance", asking)

@@ -6,8 +6,8 @@ import argparse
 from collections import Counter
 
 from bench.saturation import core_run, load
-from bench.saturation.figures import lines, quantile
-from bench.saturation.processes import turn_figures
+from bench.stand.figures import lines, quantile
+from bench.stand.processes import turn_figures
 
 
 def options(*arguments: str) -> argparse.Namespace:

@@ -14,6 +14,7 @@ from shared.scheduling.queues.nodes import Charge, Waiting
 from shared.scheduling.queues.reclaim import reclaim
 from shared.scheduling.queues.share import Claim, borrowed_share, dominant_share, fair_shares
 from shared.scheduling.queues.tree import QueueTree
+from tests.unit.shared.scheduling.queues.queue_trees import Pool
 
 PAGE = (Path(__file__).parents[3] / "docs" / "fair-share.md").read_text()
 PAPER = {"cpu": 9, "memory": 18}
@@ -103,12 +104,8 @@ def test_s2(row: list[str]) -> None:
     unit = Waiting("w", "ns", "ours", 0, 1, (("cpu", int(asked)),))
     tree.add(unit)
 
-    def enough(gone: frozenset[str]) -> bool:
-        left = sum(amount for uid, pod in tree.charges.items() if uid not in gone for _, amount in pod.amounts)
-        return left + int(asked) <= 12
-
     blocked = tree.blocked(unit.line, unit.amounts) if tree.structure else None
-    found = reclaim(tree, unit, 1e6, enough=enough, waited_s=1e9, blocked=blocked)
+    found = reclaim(tree, unit, 1e6, room=Pool(tree, unit.amounts), waited_s=1e9, blocked=blocked)
     assert len(found.uids) == int(evicted)
 
 

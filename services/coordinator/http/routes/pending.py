@@ -11,6 +11,7 @@ import msgspec
 
 from services.coordinator.core.core import Core
 from services.coordinator.http.desk import Desk
+from services.coordinator.http.slices import in_slices
 from services.coordinator.inspect.pending import (
     ByNamespace,
     ByPriority,
@@ -23,9 +24,6 @@ from services.coordinator.inspect.pending import (
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, page
 from shared.runtime.http.routes import Ask, Page, row
-
-SLICE_S = 0.004
-"""After so long the loop turns."""
 
 FRESH_S = 1.0
 COST_SHARE = 0.1
@@ -88,18 +86,7 @@ class Painter:
         return await asyncio.shield(self._painting)
 
     async def _paint(self, desk: Desk, core: Core) -> Picture:
-        steps, spent_s = painted(core, desk.clock()), 0.0
-        while True:
-            began = desk.clock()
-            try:
-                while desk.clock() < began + SLICE_S:
-                    next(steps)
-            except StopIteration as done:
-                picture: Picture = done.value
-                break
-            finally:
-                spent_s += desk.clock() - began
-            await asyncio.sleep(0)
+        picture, spent_s = await in_slices(painted(core, desk.clock()), desk.clock)
         if core is self._core:
             self._picture = picture
             self._fresh_until = desk.clock() + min(MOST_AGE_S, max(FRESH_S, spent_s / COST_SHARE))

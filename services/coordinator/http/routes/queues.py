@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from services.coordinator.http.desk import Desk
+from services.coordinator.http.slices import in_slices
 from services.coordinator.inspect.queue_facts import capacity_of, queue_facts, queue_names, simulated, tree_of
 from services.coordinator.inspect.queues import QueueFacts, QueueShown, QueueWhole, shown, whole
 from services.coordinator.inspect.simulation import Job, Simulated, requests_of
@@ -73,7 +74,8 @@ async def one(desk: Desk, ask: Ask[Any, Any]) -> OneQueueAnswer:
 async def simulation(desk: Desk, ask: Ask[SimulateQuery, Any]) -> SimulateAnswer:
     """When the job would start. Refused: 404 ``queue_unknown``, 422 ``invalid_value``."""
     query, name = ask.query, ask.path["name"]
-    _facts(desk, name)
+    if name not in queue_names(desk.core):
+        raise _unknown(name)
     least = query.min_count or query.members
     if least > query.members:
         text = f"minCount: {least} of {query.members} members; ask for fewer, or for more members"
@@ -83,15 +85,19 @@ async def simulation(desk: Desk, ask: Ask[SimulateQuery, Any]) -> SimulateAnswer
     except ValueError as error:
         raise Refused(str(error), code="invalid_value") from None
     job = Job(name, query.namespace, query.members, least, requests, query.priority)
-    found = simulated(desk.core, job, desk.clock())
+    found, _ = await in_slices(simulated(desk.core, job, desk.clock()), desk.clock)
     return SimulateAnswer(**{name: getattr(found, name) for name in Simulated.__struct_fields__})
 
 
 def _facts(desk: Desk, name: str) -> QueueFacts:
     facts = queue_facts(desk.core, name, desk.clock(), units=True)
     if facts is None:
-        raise Refused(f"there is no Queue {name}; list the queues", code="queue_unknown")
+        raise _unknown(name)
     return facts
+
+
+def _unknown(name: str) -> Refused:
+    return Refused(f"there is no Queue {name}; list the queues", code="queue_unknown")
 
 
 ROUTES = (

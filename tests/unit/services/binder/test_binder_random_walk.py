@@ -166,7 +166,7 @@ def walk(
     check_tests: bool = True,
 ) -> Walk:  # fmt: skip
     """A whole walk and its rest. Raises ``Violation``."""
-    settings = settings or CoreSettings(validate=True, max_value_pods=2 + seed % 2 * 30)
+    settings = settings or CoreSettings(validate=True, max_value_pods=2 + seed % 2 * 30, units_per_turn=1 + seed % 3)
     walked = Walk(seed, settings=settings, check_preconditions=check_preconditions, check_tests=check_tests)
     for _ in range(steps):
         walked.step()

@@ -13,7 +13,7 @@ from services.binder.core.events import Tick
 from services.binder.core.gangs import GangStage, InFlightGang
 from services.binder.core.in_flight import Stage
 from services.binder.core.instructions import Commit
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import NEVER, CoreSettings
 from shared.errors import InvalidState
 from tests.builders import make_pod
 from tests.unit.services.binder.binder_world import World, make_world
@@ -65,6 +65,10 @@ def miscount_bindings(core: BinderCore, uid: str) -> None:
 
 def wait_for_nobody(core: BinderCore, uid: str) -> None:
     core.state.paused["nobody"] = 1.0
+
+
+def put_off_the_answer(core: BinderCore, uid: str) -> None:
+    core.state.agenda.plans = NEVER
 
 
 def close_no_plan(core: BinderCore, uid: str) -> None:
@@ -156,6 +160,7 @@ BROKEN: list[tuple[str, Callable[[BinderCore, str], None]]] = [
     ("bindings", miscount_bindings),
     ("waits", wait_for_nobody),
     ("plan-open", close_no_plan),
+    ("agenda", put_off_the_answer),
     ("inherited", inherit_for_nobody),
     ("accounts-sum", miscount_a_node),
     ("accounts-by-node", move_an_account),

@@ -17,7 +17,7 @@ from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.objects import Pod
 from shared.model.cluster_events import Listed
 from shared.wire.keys import Keys
-from shared.wire.messages import VERSION, Eviction, EvictionOutcome, EvictionResult, Plan
+from shared.wire.messages import VERSION, Eviction, EvictionOutcome, EvictionReason, EvictionResult, Plan
 from tests.builders import PodBuilder, make_pod
 
 
@@ -66,6 +66,31 @@ async def test_a_victim_is_marked_then_evicted_by_its_uid() -> None:
     api = Api()
     assert await run(api) is EvictionOutcome.EVICTED
     assert api.calls == [("patch", "uid-v"), ("evict", "uid-v")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (EvictionReason.PREEMPTION, "conclave: preempting to accommodate a higher priority pod"),
+        (EvictionReason.RECLAIM, "conclave: taking back what its queue has borrowed"),
+        (EvictionReason.BROKEN_GANG, "conclave: its pod group runs fewer members than its minCount"),
+        (15, "conclave: preempting to accommodate a higher priority pod"),
+    ],
+)
+async def test_a_victims_condition_says_why_it_leaves(reason: int, said: str) -> None:
+    told: list[str] = []
+
+    class Noting(Api):
+        async def patch(self, *_: Any, patch: Any, **__: Any) -> None:
+            told.extend(condition["message"] for condition in patch["status"]["conditions"])
+
+    async def may_act() -> bool:
+        return True
+
+    await evict(
+        Noting(), replace(victim(), reason=reason), scheduler_name="conclave", may_act=may_act  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert told == [said]
 
 
 async def test_a_budget_is_overridden_only_when_that_was_decided() -> None:

@@ -325,7 +325,7 @@ class Scene:
             candidates = [placement.node, *placement.alternatives]
             fitting = [n for n in candidates if check_placement(self.binder_checks, pod.pod_class, n) is None]
             if not fitting:
-                results.append(PlacementResult(placement.unit, Outcome.CONFLICT, reason="full"))
+                results.append(PlacementResult(placement.unit, Outcome.CONFLICT, candidates[0], "full"))
                 continue
             self.bindings.append((pod.uid, fitting[0]))
             self.change_pod(pod.uid, node_name=fitting[0])

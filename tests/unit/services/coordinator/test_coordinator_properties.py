@@ -34,7 +34,7 @@ CPUS = ("100m", "500m", "1", "2500m", "5")
 class CoordinatorMachine(RuleBasedStateMachine):
     """Everything a coordinator lives through, at a few nodes' size."""
 
-    core_settings = CoreSettings(batch_units=4)
+    core_settings = CoreSettings(batch_units=4, units_per_turn=3)
 
     @initialize(seed=st.integers(0, 3), agents=st.integers(0, 3), nodes=st.integers(0, 3))
     def begin(self, seed: int, agents: int, nodes: int) -> None:

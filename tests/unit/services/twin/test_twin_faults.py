@@ -67,7 +67,8 @@ def test_unusable_plan_names_the_field(body: Any, named: str) -> None:
         FaultPlan.parse(body)
 
 
-def test_a_forbidden_request_is_refused_with_403() -> None:
-    fault = plan({"kind": "forbid", "path": "/eviction$"}).decide("POST", "/pods/a/eviction", Random(1))
+@pytest.mark.parametrize(("kind", "code"), [("forbid", 403), ("conflict", 409)])
+def test_a_request_is_refused_with_the_code_of_the_kind(kind: str, code: int) -> None:
+    fault = plan({"kind": kind, "path": "/eviction$"}).decide("POST", "/pods/a/eviction", Random(1))
     assert fault is not None
-    assert fault.error().code == 403
+    assert fault.error().code == code

@@ -94,3 +94,54 @@ def test_members_of_a_broken_gang_that_asks_for_it_may_be_evicted_for_nobody():
     history = full(annotations={"conclave.io/gang-broken": "evict"})
     history.gone("Pod", "b").evicted("a")
     assert history.report().ok
+
+
+def two_gangs(*, minimum: int = 2, **spec) -> GroupHistory:
+    """Two gangs run, a member of each on two nodes; a gang of higher priority is nominated to both."""
+    history = GroupHistory()
+    history.node("n1", ROOM).node("n2", ROOM)
+    for name in "ab":
+        history.group(name, minimum).members(f"{name}1", f"{name}2", group=name, **spec)
+        history.bind(f"{name}1", "n1").bind(f"{name}2", "n2")
+    history.group("h", 2).members("h1", "h2", group="h", priority=5)
+    return history.nominated("h1", "n1").nominated("h2", "n2")
+
+
+def broken_for_nothing(history: GroupHistory, *victims: str) -> int:
+    for name in victims:
+        history.evicted(name)
+    history.bind("h1", "n1").bind("h2", "n2").wait(TOGETHER_S + 1)
+    report = history.pod("tick").report()
+    assert report.units.evictions_unjust == 0
+    return report.units.gangs_broken_needlessly
+
+
+def test_one_gang_is_broken_before_a_second():
+    assert broken_for_nothing(two_gangs(), "a1", "b2") == 1
+    assert broken_for_nothing(two_gangs(), "a1", "a2") == 0
+
+
+def test_two_gangs_may_be_broken_where_one_would_not_do():
+    assert broken_for_nothing(two_gangs(), "a1", "a2", "b1") == 0
+    assert broken_for_nothing(two_gangs(), "a1", "b1") == 0, "both leave one node"
+
+
+@pytest.mark.parametrize("why", ["spare", "budgets", "ports", "a lone pod"])
+def test_where_more_than_amounts_may_have_decided_nothing_is_held_against_anybody(why):
+    match why:
+        case "spare":
+            history = two_gangs(minimum=1)
+        case "budgets":
+            budget = {"metadata": {"name": "b", "namespace": "default"}, "spec": {}}
+            history = two_gangs().write("create", "PodDisruptionBudget", budget)
+        case "ports":
+            history = two_gangs(containers=[{"name": "c", "ports": [{"hostPort": 80, "containerPort": 80}]}])
+        case _:
+            history = two_gangs().pod("lone", priority=9).nominated("lone", "n1")
+    assert broken_for_nothing(history, "a1", "b2") == 0
+
+
+def test_a_member_that_may_not_leave_excuses_the_second_gang():
+    history = two_gangs()
+    history.changed("b1", lambda pod: pod["metadata"].update(annotations={"conclave.io/preemptible": "false"}))
+    assert broken_for_nothing(history, "a1", "b2") == 0

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from shared.audit.gangs import BINDING_S
 from shared.audit.ledger import ELIGIBILITY_GRACE_S
 from tests.unit.shared.audit.audit_history import History
 
 Json = dict[str, Any]
 ZONE, HOST = "zone", "host"
 LATER_S = ELIGIBILITY_GRACE_S + 1
+LANDED_S = BINDING_S + 1
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -158,3 +160,53 @@ def test_a_pod_that_other_pods_keep_pending_is_not_lost() -> None:
     report = history.report()
     assert (report.ok, report.pods_unschedulable) == (True, 1), report.examples
     assert history.gone("Pod", "p").report().lost == 1, "now a node fits it"
+
+
+def gang(*nodes: str, minimum: int = 4, **rule: Any) -> History:
+    """Members of one gang with a hard spread over two zones, bound in this order, at once."""
+    history = cluster("a", "b")
+    spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+    meta = {"name": "g", "namespace": "default"}
+    history._write("create", "PodGroup", {"apiVersion": "scheduling.k8s.io/v1beta1", "metadata": meta, "spec": spec})
+    for number in range(len(nodes)):
+        pod(history, f"m{number}", schedulingGroup={"podGroupName": "g"}, **even(**rule))
+    for number, node in enumerate(nodes):
+        history.bind(f"m{number}", node)
+    return history
+
+
+def test_members_of_a_gang_may_land_in_any_order() -> None:
+    """One order of the same Bindings is right: that it was another is nobody's fault."""
+    assert gang("n0", "n0", "n1", "n1").report().misplaced == 0
+    assert gang("n0", "n0", "n1", "n1", minimum=2).report().misplaced == 0, "those beyond the minimum too"
+    assert spread("n0", "n0", "n1", "n1").report().misplaced == 1, "lone pods may not"
+
+
+def test_a_gang_that_no_order_excuses_is_misplaced() -> None:
+    report = gang("n0", "n0", "n0", "n1").report()
+    assert report.misplaced == 1
+    assert "spread: 3 pods" in " ".join(report.examples) or "spread: 2 pods" in " ".join(report.examples)
+
+
+def test_a_gang_that_stays_uneven_is_misplaced_though_somebody_makes_up_for_it_later() -> None:
+    late = gang("n0", "n0", minimum=2).wait(LANDED_S)
+    assert pod(late, "q", "n1", **even()).report().misplaced == 1
+
+
+def test_members_near_a_member_that_lands_last_are_well_placed() -> None:
+    def workers(*names: str) -> History:
+        history = cluster("a", "b")
+        spec = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+        meta = {"name": "g", "namespace": "default"}
+        group = {"apiVersion": "scheduling.k8s.io/v1beta1", "metadata": meta, "spec": spec}
+        history._write("create", "PodGroup", group)
+        member = {"schedulingGroup": {"podGroupName": "g"}}
+        pod(history, "driver", app="driver", **member)
+        for name in ("w0", "w1"):
+            pod(history, name, **member, **near(term("driver", ZONE)))
+        for name in names:
+            history.bind(name, "n0")
+        return history
+
+    assert workers("w0", "w1", "driver").report().misplaced == 0
+    assert workers("w0", "w1").report().misplaced == 2

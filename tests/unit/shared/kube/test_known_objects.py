@@ -114,3 +114,38 @@ def test_any_mix_of_lists_and_events_leaves_the_consumer_with_the_last_state(ste
         truth = state
         assert consumer.state == {f"uid-{name}": str(version) for name, version in truth.items()}
         assert len(known) == len(truth)
+
+
+def labelled(version: int, label: str | None) -> Pod:
+    labels = {"is": label} if label is not None else None
+    return Pod(metadata=ObjectMeta(name="a", namespace="d", uid="uid-a", resource_version=str(version), labels=labels))
+
+
+def label_of(found: Pod) -> int | None:
+    return hash(found.metadata.labels["is"]) if found.metadata.labels is not None else None
+
+
+def test_a_change_that_leaves_the_content_as_it_was_is_noted_and_not_told() -> None:
+    known = KnownObjects(PODS, label_of)
+    first, same, other = labelled(1, "x"), labelled(2, "x"), labelled(3, "y")
+    assert known.apply([Upserted(first), Upserted(same), Upserted(other)]) == [Upserted(first), Upserted(other)]
+    assert known.relist(listed(labelled(4, "y"))) == []
+    assert known.apply([Upserted(labelled(4, "x"))]) == []  # the revision is known from the list: delivered again
+
+
+def test_without_a_content_every_change_is_told() -> None:
+    """Ablation of the test above, and what a pod on no node gets."""
+    first, same = labelled(1, "x"), labelled(2, "x")
+    assert KnownObjects(PODS).apply([Upserted(first), Upserted(same)]) == [Upserted(first), Upserted(same)]
+    bare = [Upserted(labelled(1, None)), Upserted(labelled(2, None))]
+    assert KnownObjects(PODS, label_of).apply(bare) == bare
+
+
+def test_content_is_told_again_after_doubt_and_after_the_object_was_unreadable_or_gone() -> None:
+    known = KnownObjects(PODS, label_of)
+    told = [Upserted(labelled(1, "x")), Malformed(bad("a", 2)), Upserted(labelled(3, "x")), Deleted(labelled(4, "x"))]
+    assert known.apply(told) == told
+    again = [Upserted(labelled(5, "x"))]
+    assert known.apply(again) == again
+    known.doubt()
+    assert known.relist(listed(labelled(5, "x"))) == again

@@ -44,6 +44,8 @@ class Policy:
             case "exception":
                 raise ZeroDivisionError
             case "slow":
+                self.clock.now += 0.12
+            case "late":
                 self.clock.now += 0.06
         return Verdicts(np.arange(count, dtype=float))
 
@@ -92,6 +94,19 @@ def test_a_slow_policy_is_not_asked_for_the_next_decision(seen):
     assert guard.decide(seen, Random(1))[1] is True
     assert guard.failures == {Failure.TIMEOUT: 1}
     assert policy.asked == 1
+
+
+def test_a_policy_that_is_late_once_is_asked_again_and_rests_when_it_is_late_in_a_row(seen):
+    clock = Clock()
+    policy = Policy(clock)
+    guard = Guard(policy, clock=clock, settings=SETTINGS)
+    for mode in ("late", "good", "late"):
+        policy.mode = mode
+        assert guard.decide(seen, Random(1))[1] is False
+    assert guard.decide(seen, Random(1))[1] is False
+    assert guard.decide(seen, Random(1))[1] is True
+    assert guard.failures == {Failure.TIMEOUT: 3}
+    assert policy.asked == 4
 
 
 def test_a_policy_that_keeps_failing_rests_and_is_tried_again(seen):

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from shared.model.pod import Pod
 from shared.model.pod_group import MAX_MEMBERS, PodGroup, Source, Topology, group_key
-from shared.scheduling.groups.quorum import TOO_FEW
+from shared.scheduling.groups.quorum import MIXED, TOO_FEW
 from shared.scheduling.places import ClusterEvent
-from shared.scheduling.pod_groups import MIXED, ON_THEIR_WAY, PodGroups, Standing
+from shared.scheduling.pod_groups import ON_THEIR_WAY, PodGroups, Standing
 from tests.builders import make_pod
 
 KEY = group_key(Source.NATIVE, "default", "train")

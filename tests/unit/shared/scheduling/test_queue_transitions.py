@@ -83,7 +83,7 @@ def forget_the_heap(queue: PodQueue) -> None:
 
 
 def forget_the_backoff(queue: PodQueue) -> None:
-    queue._backoff.clear()
+    queue.backing_off.clear()
 
 
 def forget_the_group(queue: PodQueue) -> None:

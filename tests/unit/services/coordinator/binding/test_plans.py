@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from services.coordinator.binding.plans import FEW_UNITS
 from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
 from services.coordinator.core.instructions import FetchPod, PatchCondition, SendPlan, StepDown
 from shared.scheduling.places import Place
@@ -96,10 +97,20 @@ def test_a_plan_refused_for_what_it_is_gives_its_units_back() -> None:
 def test_a_conflict_gives_back_at_once_and_avoids_the_refused_node() -> None:
     scene = planned()
     first = scene.held_plans[0].placements[0].node
-    scene.deliver(answer(scene, Outcome.CONFLICT, reason="full"))
+    scene.deliver(answer(scene, Outcome.CONFLICT, first, "full"))
     scene.run()
     assert len(scene.held_plans) == 2
     assert scene.held_plans[1].placements[0].node != first
+
+
+def test_a_conflict_that_names_no_node_holds_nothing_against_any() -> None:
+    """A gang is given back because others of it do not fit: nothing is wrong with this member's node."""
+    scene = planned()
+    first = scene.held_plans[0].placements[0].node
+    scene.deliver(answer(scene, Outcome.CONFLICT, reason="2 of at least 3 members fit"))
+    assert not scene.core.failures.conflicts.avoids("uid-a", first)
+    scene.run()
+    assert len(scene.held_plans) == 2
 
 
 def test_conflicts_in_a_row_end_in_backoff() -> None:
@@ -179,16 +190,26 @@ def test_an_answer_to_an_unknown_plan_changes_nothing() -> None:
 
 def test_a_full_binder_holds_rounds_back() -> None:
     scene = planned(nodes=8)
-    for number in range(8):
-        scene.add_pod(make_pod(f"p{number}").cpu("1").pod())
-        scene.run()
+    for number in range(3):
+        for member in range(FEW_UNITS // 2):
+            scene.add_pod(make_pod(f"p{number}-{member}").cpu("100m").pod())
+        scene.run(batch=100)
     assert len(scene.held_plans) == scene.core.state.settings.plans_in_flight
     assert scene.core.state.queue.count()[Place.ACTIVE] > 0
     scene.hold_plans = False
     for plan in scene.held_plans:
         scene.inbox.append(scene.bind(plan))
     scene.run()
-    assert len(scene.bindings) == 9
+    assert len(scene.bindings) == 1 + 3 * (FEW_UNITS // 2)
+
+
+def test_lone_pods_wait_for_no_plan_while_few_units_are_at_the_binder() -> None:
+    scene = planned(nodes=8)
+    for number in range(FEW_UNITS):
+        scene.add_pod(make_pod(f"p{number}").cpu("100m").pod())
+        scene.run()
+    assert len(scene.held_plans) == FEW_UNITS, "each went alone, the last waits"
+    assert scene.core.state.queue.count()[Place.ACTIVE] == 1
 
 
 def test_units_that_wait_at_the_binder_for_long_leave_room_for_others() -> None:

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from services.coordinator.core.instructions import EmitEvent, PatchCondition, SendOffer, SendPlan
+from services.coordinator.agents.registry import AgentRegistry
+from services.coordinator.binding.plans import Ledger
+from services.coordinator.core.core import LEAST_WORK, Core
+from services.coordinator.core.events import Tick
+from services.coordinator.core.instructions import EmitEvent, PatchCondition, SendOffer, SendPlan, SetTimer
+from services.coordinator.core.state import WORK_PER_TURN
+from services.coordinator.cycle.cycle import Cycle
+from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.preemption.groups import GroupPreemptor
+from services.coordinator.preemption.search import Preemptor
+from services.coordinator.status.reporter import StatusReporter
+from shared.model.cluster_events import PodUpserted
 from shared.scheduling.places import Place
+from shared.scheduling.queue import PodQueue
 from shared.scheduling.state.cache import recount
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
@@ -247,3 +260,75 @@ def test_latency_does_not_count_the_time_in_which_no_node_took_the_pod() -> None
     assert latency_s < 10
     (_, first_seen_s) = scene.core.state.stats.scheduled_s[-1]
     assert first_seen_s >= 100, "kube-scheduler's own figure counts from the first sight"
+
+
+def test_on_a_lone_pods_way_nobody_is_stepped_that_has_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = cluster()
+
+    def step(_: object) -> None:
+        raise AssertionError("it was not due")
+
+    for part, name in (
+        (Ledger, "step"), (AgentRegistry, "push_views"), (Requeuer, "step"), (StatusReporter, "step")
+    ):  # fmt: skip
+        monkeypatch.setattr(part, name, step)
+    scene.add_pod(make_pod("a").cpu("1").pod())
+    scene.run()
+    assert [uid for uid, _ in scene.bindings] == ["uid-a"]
+
+
+def greedy(core: Core, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Every step that draws from the turn's work has something to do, and takes all that it may; what each may take."""
+    shares: dict[str, int] = {}
+
+    def drawing(name: str) -> object:
+        def draw(_: object) -> bool:
+            shares[name], core.state.work = core.state.work, 0
+            return False
+
+        return draw
+
+    for part, name in ((Requeuer, "step"), (Cycle, "start"), (Preemptor, "step"), (GroupPreemptor, "step")):
+        monkeypatch.setattr(part, name, drawing(part.__name__))
+    monkeypatch.setattr(PodQueue, "has_active", lambda _: True)
+    core.preemptor.searches["a"] = core.group_preemptor.searches["b"] = None  # type: ignore[assignment]
+    core.group_preemptor.begun, core.state.agenda.rousing = 1, 0.0
+    return shares
+
+
+def test_of_a_full_turn_each_step_gets_an_equal_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = cluster()
+    shares = greedy(scene.core, monkeypatch)
+    scene.core.handle([Tick()], scene.now)
+    assert shares == dict.fromkeys(("Requeuer", "Cycle", "Preemptor", "GroupPreemptor"), WORK_PER_TURN // 4)
+
+
+def test_what_a_step_leaves_is_for_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = cluster()
+    shares = greedy(scene.core, monkeypatch)
+    monkeypatch.setattr(Requeuer, "step", lambda _: None)
+    monkeypatch.setattr(Cycle, "start", lambda _: False)
+    scene.core.handle([Tick()], scene.now)
+    assert shares == dict.fromkeys(("Preemptor", "GroupPreemptor"), WORK_PER_TURN // 2)
+
+
+def test_many_events_leave_less_work_to_the_steps_but_never_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = cluster()
+    shares = greedy(scene.core, monkeypatch)
+    scene.core.handle([Tick()] * 100, scene.now)
+    assert sum(shares.values()) == WORK_PER_TURN - 50
+    scene.core.state.agenda.rousing = 0.0
+    scene.core.handle([Tick()] * 500, scene.now)
+    assert sum(shares.values()) == LEAST_WORK
+
+
+def test_where_there_is_no_node_all_pods_are_parked_though_nothing_else_happens() -> None:
+    scene = cluster(0)
+    pods = [make_pod(f"p{number}").cpu("1").pod() for number in range(3 * WORK_PER_TURN)]
+    core = scene.core
+    out = core.handle([PodUpserted(pod) for pod in pods], scene.now)
+    for _ in range(4):
+        if not any(isinstance(timer, SetTimer) and timer.at <= scene.now for timer in out):
+            break
+        out = core.handle([Tick()], scene.now)
+    assert core.state.queue.count()[Place.UNSCHEDULABLE] == len(pods)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from services.coordinator.core import core as turning
 from services.coordinator.core.events import ControlSeen, IntentsListed
 from services.coordinator.core.instructions import PatchCondition, SendOffer, SendPlan, SetTimer
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain
-from services.coordinator.preemption import search as preempting
 from shared.model.cluster_events import Listed, NodeDeleted
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.places import Place
@@ -133,7 +133,8 @@ def evictions(scene: Scene) -> list[Eviction]:
 
 
 def test_nobody_is_chosen_for_eviction_while_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preempting, "DRY_RUNS_PER_TURN", 1)
+    monkeypatch.setattr(turning, "LEAST_WORK", 1)
+    monkeypatch.setattr(turning, "WORK_PER_TURN", 1)
     scene = begun("n0", "n1", "n2")
     for number in range(3):
         scene.add_pod(make_pod(f"low{number}").cpu("4").priority(0).on(f"n{number}").pod())

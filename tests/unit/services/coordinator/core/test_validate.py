@@ -9,10 +9,10 @@ import pytest
 
 from services.coordinator.core.core import Core
 from services.coordinator.core.events import Tick
-from services.coordinator.core.state import CoreSettings
+from services.coordinator.core.state import NEVER, CoreSettings
 from shared.errors import InvalidState
 from shared.model.pod import Pod
-from shared.scheduling.places import OwnEvent, Place
+from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
@@ -106,6 +106,21 @@ def count_a_ghost(core: Core) -> None:
     core.state.cluster.members["podgroup:d/g"] = {"uid-nobody"}
 
 
+def put_off_the_plans(core: Core) -> None:
+    core.state.agenda.ledger = NEVER
+
+
+def put_off_an_agent(core: Core) -> None:
+    core.registry.views["agent-0"].request = None
+    core.registry.views["agent-0"].suspect = True
+    core.state.agenda.views = NEVER
+
+
+def put_off_a_change(core: Core) -> None:
+    core.requeuer.node_changed("n0", ClusterEvent.NODE_LABELS)
+    core.state.agenda.rousing = NEVER
+
+
 BROKEN: list[tuple[str, Callable[[Core], None]]] = [
     ("one-place", forget_the_cycle),
     ("one-place", activate_what_is_planned),
@@ -125,6 +140,9 @@ BROKEN: list[tuple[str, Callable[[Core], None]]] = [
     ("queue-count", miscount_the_queue),
     ("nominations", nominate_at_random),
     ("members", count_a_ghost),
+    ("agenda", put_off_the_plans),
+    ("agenda", put_off_an_agent),
+    ("agenda", put_off_a_change),
 ]
 
 

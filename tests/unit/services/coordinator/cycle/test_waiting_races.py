@@ -9,7 +9,7 @@ from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import NodeUpserted, ObjectChanged, PodUpserted
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
-from shared.scheduling.parked_groups import Group
+from shared.scheduling.parked_groups import ParkedGroup
 from shared.scheduling.places import Place
 from shared.wire.records import Paused
 from tests.builders import make_pod
@@ -138,7 +138,7 @@ def test_a_search_that_began_before_its_pods_were_tried_again_does_not_go_on() -
     assert scene.bindings == [("uid-high", first)]
 
 
-class Passes(dict[int, Group]):
+class Passes(dict[int, ParkedGroup]):
     """Counts how often somebody went over all groups."""
 
     count = 0

@@ -15,8 +15,8 @@ from shared.model.cluster_events import ObjectChanged
 from shared.model.labels import selector_of_labels
 from shared.model.pod_group import Broken, PodGroup, Source, Topology, group_key
 from shared.model.relations import Relations, SpreadConstraint
-from shared.scheduling.groups.quorum import TOO_FEW
-from shared.scheduling.pod_groups import MIXED, ON_THEIR_WAY, PodGroups, Standing
+from shared.scheduling.groups.quorum import MIXED, TOO_FEW
+from shared.scheduling.pod_groups import ON_THEIR_WAY, PodGroups, Standing
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene

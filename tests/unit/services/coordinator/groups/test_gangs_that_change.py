@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from services.coordinator.core.events import ControlSeen
-from services.coordinator.core.instructions import PatchCondition
+from services.coordinator.core.instructions import EmitEvent, PatchCondition
+from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import Broken
 from shared.model.queue import Queue
 from shared.scheduling.places import Place
+from shared.wire.messages import EvictionReason
 from shared.wire.records import Paused
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.groups.test_gangs import (
+    KEY,
     add_members,
+    place_of,
     refused,
     scene_with,
     tell_group,
@@ -117,3 +121,40 @@ def test_queues_that_go_and_come_again_know_how_large_the_cluster_is() -> None:
     put_queue(scene, 3)
     scene.run(batch=100)
     assert scene.core.state.queues.capacity["cpu"] == 4000
+
+
+def test_nobody_is_evicted_while_scheduling_is_paused_and_the_time_begins_anew() -> None:
+    scene = scene_with(nodes=1)
+    tell_group(scene, 2, broken=Broken.EVICT, timeout_s=10.0)
+    add_members(scene, 2)
+    break_gang(scene, "m0", "m1")
+    scene.inbox.append(ControlSeen(Paused(by="operator:anna", reason="works", since="2026-11-22T02:00:00.000Z")))
+    scene.run(batch=100, until_s=60.0)
+    assert scene.evicted == []
+    scene.inbox.append(ControlSeen())
+    scene.run(batch=100, until_s=9.0)
+    assert scene.evicted == []
+    scene.run(batch=100, until_s=2.0)
+    assert scene.evicted == ["uid-m0"]
+
+
+def test_members_of_a_broken_gang_are_told_why_they_leave() -> None:
+    scene = scene_with(nodes=1)
+    tell_group(scene, 2, broken=Broken.EVICT, timeout_s=10.0)
+    add_members(scene, 2)
+    break_gang(scene, "m0", "m1")
+    scene.run(batch=100, until_s=15.0)
+    [eviction] = [eviction for plan in scene.plans for eviction in plan.evictions]
+    assert (eviction.reason, eviction.preemptor) == (EvictionReason.BROKEN_GANG, KEY)
+    [event] = [event for event in scene.of(EmitEvent) if event.reason == "GangBroken"]
+    assert event.uid == "uid-m0"
+
+
+def test_a_gang_whose_repeats_are_not_spaced_does_not_hold_up_the_loop() -> None:
+    """Settings may say that notices are repeated at once."""
+    scene = Scene(settings=CoreSettings(validate=True, notice_repeat_s=0.0))
+    scene.begin()
+    tell_group(scene, 2)
+    add_members(scene, 1)
+    scene.run(batch=100, until_s=30.0)
+    assert place_of(scene, "m0") == ["gated"]

@@ -14,6 +14,7 @@ from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import PodGroup, Source, Topology, group_key
 from shared.model.queue import QUEUE_LABEL, Order, Queue
 from shared.scheduling.queues.nodes import Charge, Waiting
+from shared.scheduling.queues.simulate import in_one_go
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
@@ -103,6 +104,19 @@ def test_a_broken_gang_is_told_as_broken() -> None:
     assert facts is not None
     assert phase_of(facts) == "broken"
     assert phases(scene.core) == UnitCounts(broken=1)
+
+
+def test_a_gang_whose_members_finish_one_by_one_runs_until_the_last_and_has_ended_then() -> None:
+    scene = scene_with(2)
+    tell_group(scene, 3)
+    add_members(scene, 3)
+    scene.run(batch=100)
+    for number, phase in enumerate(("running", "running", "ended")):
+        scene.change_pod(f"uid-m{number}", phase="Succeeded")
+        scene.run(batch=100)
+        facts = group_facts(scene.core, KEY)
+        assert facts is not None
+        assert (phase_of(facts), phases(scene.core)) == (phase, UnitCounts(**{phase: 1}))
 
 
 def test_pods_of_a_job_that_is_no_gang_are_lone_pods() -> None:
@@ -198,10 +212,10 @@ def test_the_queue_of_a_pod_is_its_label_or_its_namespaces() -> None:
 def test_a_simulation_changes_nothing_and_says_what_the_nodes_take() -> None:
     scene = with_queues()
     before = dict(tree_of(scene.core).units)
-    found = simulated(scene.core, Job("speech", "lab", 4, 2, (("cpu", 1000),)), scene.now)
+    found = in_one_go(simulated(scene.core, Job("speech", "lab", 4, 2, (("cpu", 1000),)), scene.now))
     assert (found.queue, found.starts_in_s, found.fits) == ("speech", 0.0, 4)
     assert found.summary.startswith("it would start at once")
-    never = simulated(scene.core, Job("vision", "lab", 4, 4, (("cpu", 1000),)), scene.now)
+    never = in_one_go(simulated(scene.core, Job("vision", "lab", 4, 4, (("cpu", 1000),)), scene.now))
     assert never.starts_in_s is None
     assert "never fits" in never.summary
     assert tree_of(scene.core).units == before

@@ -11,6 +11,9 @@ from shared.model.queue import Queue
 from shared.runtime.observe.metrics import Metrics
 from shared.scheduling.queues.nodes import Charge, Waiting
 from tests.unit.services.coordinator.inspect.test_group_facts import add_members, scene_with, tell_group
+from tests.unit.services.coordinator.preemption.test_group_preemption import add_members as add_preemptors
+from tests.unit.services.coordinator.preemption.test_group_preemption import full
+from tests.unit.services.coordinator.preemption.test_group_preemption import tell_group as tell_preemptor
 from tests.unit.services.coordinator.scene import Scene
 
 RESULT = 'scheduler_podgroup_schedule_attempts_total{{profile="conclave",result="{}"}}'
@@ -47,6 +50,20 @@ def test_a_gang_without_room_counts_as_unschedulable_and_stands_in_its_place() -
     assert series[RESULT.format("unschedulable")] >= 1
     assert series['conclave_pod_groups_queued{place="unschedulable"}'] == 1
     assert series["scheduler_podgroup_preemption_attempts_total"] >= 1
+
+
+def test_a_preemption_by_a_group_counts_apart_from_those_by_pods() -> None:
+    scene = full()
+    tell_preemptor(scene, 2)
+    add_preemptors(scene, 2)
+    scene.run(batch=100, until_s=20)
+    assert len(scene.evicted) == 2
+    series = shown(scene)
+    assert series["scheduler_podgroup_preemption_attempts_total"] == 1
+    assert series["scheduler_podgroup_preemption_attempt_duration_seconds_count"] == 1
+    victims = "scheduler_podgroup_preemption_victims"
+    assert (series[f"{victims}_count"], series[f"{victims}_sum"]) == (1, 2)
+    assert series["scheduler_preemption_attempts_total"] == series["scheduler_preemption_victims_count"] == 0
 
 
 def test_queues_are_shown_with_their_limits_and_who_is_held() -> None:

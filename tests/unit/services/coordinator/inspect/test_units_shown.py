@@ -64,6 +64,13 @@ def test_a_group_that_ran_and_has_no_member_left_has_ended() -> None:
     assert phase_of(facts("gated", of=ran)) == "waiting"
 
 
+def test_members_that_have_succeeded_have_run() -> None:
+    finishing = facts("bound", "bound", done=1)
+    assert (phase_of(finishing), why(finishing), whole(finishing, 100.0, wall_of).missing) == ("running", ("", ""), 0)
+    assert (phase_of(facts(done=3)), why(facts(done=3))) == ("ended", ("", ""))
+    assert phase_of(facts("gated", done=2)) == "waiting"
+
+
 def test_a_group_without_a_minimum_is_never_broken() -> None:
     assert phase_of(facts("bound", "unschedulable", of=group(gang=False, min_count=1))) == "running"
 

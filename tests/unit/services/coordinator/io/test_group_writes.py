@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from services.coordinator.core.instructions import EmitEvent, TellPodGroup
 from services.coordinator.io import group_writes
 from services.coordinator.io.group_writes import CONTESTED_TRIES, IN_FLIGHT, GroupWrites, patch_of
 from shared.errors import KubeRejected, KubeUnknown
+from shared.kube import pod_groups as kube
 from shared.model.pod_group import PodGroup, Source, group_key
 
 WAITS = ("False", "Unschedulable", "0/3 nodes are available")
@@ -34,6 +37,7 @@ class Server:
     def __init__(self) -> None:
         self.patches: list[tuple[str, str, str, dict[str, Any]]] = []
         self.errors: list[Exception] = []
+        self.found: kube.NativePodGroup | None = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.at_once = self.most_at_once = 0
@@ -48,6 +52,9 @@ class Server:
         if self.errors:
             raise self.errors.pop(0)
         self.patches.append((resource.api_version, name, strategy, patch))
+
+    async def get(self, resource: Any, *, namespace: str, name: str) -> kube.NativePodGroup | None:
+        return self.found
 
 
 class Desk:
@@ -224,6 +231,49 @@ async def test_a_refusal_is_the_end_of_it_and_others_go_on() -> None:
     await desk.tell(group(name="h"), WAITS)
     assert [name for _, name, _, _ in desk.server.patches] == ["h"]
     assert desk.writes.waiting == 0
+
+
+def shown(uid: str = "uid-g", status: str = "") -> kube.NativePodGroup:
+    """The group as the API server has it."""
+    said = [{"type": "PodGroupInitiallyScheduled", "status": status, "reason": "x", "message": "y"}] if status else []
+    meta = {"name": "g", "namespace": "d", "uid": uid, "generation": 3}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"conditions": said}}, kube.PodGroupV1beta1)
+
+
+async def test_a_conflict_is_read_and_written_again() -> None:
+    desk = Desk()
+    desk.server.errors, desk.server.found = [KubeRejected("changed", status=409)], shown(status="False")
+    await desk.tell(group(), WAITS)
+    assert desk.server.patches == []
+    await desk.wait()
+    [condition] = desk.server.patches[0][3]["status"]["conditions"]
+    assert (condition["message"], condition["observedGeneration"]) == (WAITS[2], 3)
+    assert "lastTransitionTime" not in condition  # it says False already
+
+
+@pytest.mark.parametrize("found", [None, shown(uid="uid-anew"), shown(status="True")])
+async def test_a_conflict_with_what_is_gone_made_anew_or_done_is_the_end_of_it(
+    found: kube.NativePodGroup | None,
+) -> None:
+    desk = Desk()
+    desk.server.errors, desk.server.found = [KubeRejected("changed", status=409)], found
+    await desk.tell(group(), WAITS)
+    assert (desk.server.patches, desk.writes.waiting) == ([], 0)
+
+
+async def test_what_is_forbidden_is_tried_again_slowly_and_said_once() -> None:
+    desk = Desk()
+    desk.server.errors = [KubeRejected("no right", status=403)] * 4
+    with capture_logs() as lines:
+        await desk.tell(group(), WAITS)
+        await desk.tell(group(name="h"), WAITS)
+        assert desk.timer is not None
+        assert desk.timer[0] == pytest.approx(1000.0 + group_writes.FORBIDDEN_S)
+        await desk.wait()
+        await desk.wait()
+    assert [line["event"] for line in lines] == ["pod_group_status_forbidden"]
+    assert sorted(name for _, name, _, _ in desk.server.patches) == ["g", "h"]
 
 
 async def rounds_against_another_writer(desk: Desk) -> int:

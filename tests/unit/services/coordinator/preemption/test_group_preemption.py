@@ -5,11 +5,20 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.core.instructions import PatchCondition, SendPlan
+from services.coordinator.core import core as turning
+from services.coordinator.core.events import Tick
+from services.coordinator.core.instructions import Log, PatchCondition, SendPlan
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.cycle import constraints
+from services.coordinator.cycle.assign import GuidedSeats
 from services.coordinator.preemption import groups as group_preemption
 from shared.model.cluster_events import ObjectChanged
+from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.queue import QUEUE_LABEL, Queue
+from shared.model.unit import Unit
+from shared.scheduling.cycle.constraints import Guidance
+from shared.wire.messages import EvictionReason
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places
 
@@ -56,6 +65,35 @@ def test_members_are_nominated_before_anybody_is_evicted_and_bound_together_when
     assert all(scene.trace.index(one) < scene.trace.index(first) for one in nominations)
     assert not check_overcommit(scene)
     assert not check_places(scene)
+
+
+def test_a_member_that_has_its_node_is_judged_there_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On all nodes it would cost a dry run for each one that somebody is nominated to."""
+    scene = full()
+    scene.keep_victims = True
+    tell_group(scene, 2)
+    add_members(scene, 2)
+    scene.run(batch=100, until_s=10)
+    nominated = dict(scene.core.state.cluster.nominated_to)
+    assert len(nominated) == 2
+    placed = list[str]()
+    take = GuidedSeats.take
+
+    def watched(seats: GuidedSeats, unit: Unit, only: str = "") -> bool:
+        def on_all_nodes(cluster: object, feasibility: object, pod: Pod) -> Guidance:
+            raise AssertionError(f"{pod.name} was judged on all nodes")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(constraints, "guidance_for", on_all_nodes)
+            placed.append(only)
+            return take(seats, unit, only)
+
+    monkeypatch.setattr(GuidedSeats, "take", watched)
+    for uid in scene.evicted:
+        scene.delete_pod(uid)
+    scene.run(batch=100, until_s=20)
+    assert sorted(placed) == sorted(nominated.values())
+    assert len(scene.bindings) == 2
 
 
 def test_nobody_is_evicted_while_one_nomination_is_not_stored() -> None:
@@ -146,7 +184,9 @@ def test_members_of_different_priority_may_be_nominated_to_one_node() -> None:
 
 
 def test_a_search_that_is_cut_into_many_turns_comes_to_the_same_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_preemption, "WORK_PER_TURN", 1)
+    monkeypatch.setattr(group_preemption, "NODES_PER_WORK", 1)
+    monkeypatch.setattr(turning, "LEAST_WORK", 1)
+    monkeypatch.setattr(turning, "WORK_PER_TURN", 1)
     scene = full(4)
     for name in ("train", "other"):
         key = tell_group(scene, 2, name)
@@ -297,3 +337,76 @@ def test_without_the_reservation_a_rival_steals_the_room(monkeypatch: pytest.Mon
     scene.add_pod(make_pod("rival").cpu("3").priority(50).pod())
     scene.run(batch=100, until_s=10)
     assert [uid for uid, _ in scene.bindings] == ["uid-rival"]
+
+
+def test_while_victims_leave_room_for_some_of_the_members_has_nobody_tried() -> None:
+    """Each attempt of a gang looks at all nodes: what comes free for one member helps nobody."""
+    scene = full(4)
+    scene.keep_victims = True
+    tell_group(scene, 2)
+    add_members(scene, 2)
+    scene.run(batch=100, until_s=10)
+    scene.core.state.queue.rouse("uid-m0", scene.now)
+    scene.deliver(Tick())
+    scene.run(batch=100, until_s=15)  # tried and parked once more, each member for itself
+    tried = scene.core.state.stats.gangs_refused
+    scene.delete_pod(next(f"uid-low{number}" for number in range(4) if f"uid-low{number}" not in scene.evicted))
+    scene.run(batch=100, until_s=15)
+    assert (scene.core.state.stats.gangs_refused, scene.bindings) == (tried, [])
+
+
+def test_while_victims_leave_room_for_all_members_elsewhere_is_taken() -> None:
+    scene = full(4)
+    scene.keep_victims = True
+    tell_group(scene, 2)
+    add_members(scene, 2)
+    scene.run(batch=100, until_s=10)
+    for number in range(2):
+        scene.add_node(make_node(f"new{number}").node())
+    scene.run(batch=100, until_s=10)
+    assert {node for _, node in scene.bindings} == {"new0", "new1"}
+
+
+def given_up(scene: Scene) -> int:
+    return sum(1 for line in scene.of(Log) if line.event == "group_preemption_over")
+
+
+def test_nominations_that_a_leader_before_made_end_with_the_groups_time_too() -> None:
+    scene = full(2)
+    scene.keep_victims = True
+    tell_group(scene, 2, timeout_s=10.0)
+    add_members(scene, 2)
+    scene.run(batch=100, until_s=5)
+    group = scene.core.state.cluster.pod_groups[KEY]
+    scene.replace_leader(set())
+    scene.inbox.appendleft(ObjectChanged("podgroups", "default/train", replace(group)))
+    scene.run(batch=100, until_s=9)
+    assert given_up(scene) == 0
+    assert len(scene.core.state.cluster.nominated_to) == 2
+    scene.run(batch=100, until_s=2)
+    assert given_up(scene) == 1
+
+
+def test_room_that_a_queue_takes_back_for_a_gang_is_given_up_with_its_time() -> None:
+    """Nobody else ends it: the gang would count as on its way for ever, and its queue would ask for nothing else."""
+    scene = Scene()
+    for number in range(2):
+        scene.add_node(make_node(f"n{number}").node())
+    for queue in (Queue("a", guaranteed={"cpu": 6000}, reclaim=True), Queue("b")):
+        scene.inbox.append(ObjectChanged("queues", queue.name, replace(queue, generation=1)))
+    scene.begin()
+    for number in range(2):
+        pod = make_pod(f"b{number}").cpu("3").pod()
+        scene.add_pod(replace(pod, labels={QUEUE_LABEL: "b"}))
+    scene.run(batch=100, until_s=3)
+    scene.keep_victims = True
+    tell_group(scene, 2, timeout_s=10.0, labels={QUEUE_LABEL: "a"})
+    add_members(scene, 2, priority=0)
+    scene.run(batch=100, until_s=8)
+    assert sorted(scene.evicted) == ["uid-b0", "uid-b1"]
+    [making] = {id(one): one for one in scene.core.nominations.made.values()}.values()
+    reasons = {eviction.reason for plan in scene.plans for eviction in plan.evictions}
+    assert reasons == {EvictionReason.RECLAIM}
+    scene.run(batch=100, until_s=12)
+    assert given_up(scene) == 1
+    assert making not in scene.core.nominations.made.values()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.events import ConditionFailed
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
-from services.coordinator.core.state import CoreSettings, State
+from services.coordinator.core.state import NEVER, CoreSettings, State
 from services.coordinator.status.reporter import (
     MAX_BACKOFF_S,
     NOMINATION_TRIES,
@@ -262,7 +262,7 @@ def test_a_patch_that_fails_for_ever_is_tried_ever_more_rarely_and_never_given_u
     assert pauses == sorted(pauses)
     assert pauses[-1] == MAX_BACKOFF_S
     desk.all_written()
-    assert desk.notices.wake_at() is None
+    assert desk.notices.wake_at() == NEVER
 
 
 def test_a_throttled_api_server_is_asked_less_at_a_time_and_more_again_when_it_answers() -> None:
@@ -341,7 +341,7 @@ def test_of_a_pod_that_is_bound_or_gone_nothing_is_left() -> None:
     desk.notices.forget(pod.uid)
     desk.failed(pod.uid, throttled=True)
     assert desk.step() == []
-    assert desk.notices.wake_at() is None
+    assert desk.notices.wake_at() == NEVER
     assert desk.notices.waiting == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 import sys
@@ -17,6 +18,8 @@ from shared.adapters.kube.config import KubeConfig
 from shared.errors import ConfigError
 from tests.certificates import TestCa
 from tests.faults.scripted_api import ScriptedApi, answer, failure
+
+ROOT = Path(__file__).resolve().parents[5]
 
 
 @pytest.fixture(autouse=True)
@@ -171,8 +174,6 @@ async def test_renewal_runs_the_plugin_again_and_keeps_the_old_when_it_fails(tmp
 
 
 async def test_renewals_in_a_storm_run_the_plugin_once(tmp_path: Path):
-    import asyncio
-
     access = await KubeConfig.load(written(tmp_path, plugin(tmp_path, credential({"token": "t"}))))
     await asyncio.gather(*(access.renew() for _ in range(50)))
     assert not await access.renew()
@@ -187,18 +188,20 @@ async def test_a_plugins_credentials_are_renewed_before_they_expire(tmp_path: Pa
 
 
 async def test_in_cluster_follows_the_token_file_and_drops_its_newline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from kubernetes.aio.config import incluster_config
-
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("projected\n")
     TestCa().write(ca)
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
+    monkeypatch.setattr(kube_config, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(kube_config, "CHECK_S", 0.0)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     access = await KubeConfig.load()
     assert access.base_url == "https://10.0.0.1:443"
-    assert await access.headers() == {"Authorization": "bearer projected"}
+    assert await access.headers() == {"Authorization": "Bearer projected"}
+    token.write_text("rotated\n")
+    assert await access.headers() == {"Authorization": "Bearer rotated"}
+    token.unlink()
+    assert await access.headers() == {"Authorization": "Bearer rotated"}
     context = access.tls()
     assert context is not None
     assert context.verify_mode is ssl.CERT_REQUIRED
@@ -209,6 +212,80 @@ async def test_in_cluster_without_a_token_says_what_to_mount(monkeypatch: pytest
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(ConfigError, match=r"in-cluster configuration: .*mount the service account token"):
         await KubeConfig.load()
+
+
+async def test_a_token_file_is_read_again_and_kept_when_it_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    access = await KubeConfig.load(written(tmp_path, config(users=[{"name": "u", "user": {"tokenFile": "token"}}])))
+    assert await access.headers() is await access.headers()
+    token.write_text("second\n")
+    assert await access.headers() == {"Authorization": "Bearer first"}
+    monkeypatch.setattr(kube_config, "CHECK_S", 0.0)
+    assert await access.headers() == {"Authorization": "Bearer second"}
+    token.unlink()
+    assert await access.headers() == {"Authorization": "Bearer second"}
+
+
+async def test_name_and_password_are_basic_authentication(tmp_path: Path):
+    users = [{"name": "u", "user": {"username": "me", "password": "word"}}]
+    access = await KubeConfig.load(written(tmp_path, config(users=users)))
+    assert await access.headers() == {"Authorization": "Basic bWU6d29yZA=="}
+
+
+async def test_a_proxy_that_is_no_url_is_named_with_its_field(tmp_path: Path):
+    clusters = [{"name": "c", "cluster": {"server": "http://h", "proxy-url": "socks5://p"}}]
+    assert "clusters[].cluster.proxy-url" in await refused(tmp_path, config(clusters=clusters))
+
+
+async def test_an_empty_ca_file_does_not_mean_to_trust_everybody(tmp_path: Path):
+    (tmp_path / "ca.pem").touch()
+    cluster = {"server": "https://h", "certificate-authority": "ca.pem"}
+    message = await refused(tmp_path, config(clusters=[{"name": "c", "cluster": cluster}]))
+    assert "certificate-authority holds no certificate" in message
+
+
+async def test_a_plugins_certificate_proves_who_we_are_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ca = TestCa()
+    ca_file = ca.write(tmp_path / "ca.pem")
+    serving, _ = ca.contexts(tmp_path, "localhost")
+    serving.verify_mode = ssl.CERT_REQUIRED
+    serving.load_verify_locations(str(ca_file))
+    cert, key = ca.issue(tmp_path, "conclave")
+    status = {"clientCertificateData": cert.read_text(), "clientKeyData": key.read_text()}
+    (tmp_path / "made").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "made"))
+    async with ScriptedApi(tls=serving).on("GET", "/version", answer(200, {"gitVersion": "v1.36.0"})) as api:
+        cluster = {"server": api.url, "certificate-authority": "ca.pem"}
+        content = plugin(tmp_path, credential(status)) | {"clusters": [{"name": "c", "cluster": cluster}]}
+        client = KubeClient(await KubeConfig.load(written(tmp_path, content)))
+        assert await client.check() == "v1.36.0"
+        await client.close()
+    assert list((tmp_path / "made").iterdir()) == []
+
+
+async def test_only_an_auth_provider_brings_the_official_client(tmp_path: Path):
+    """It costs half a second and 30 MB in each process that imports it."""
+    file = written(tmp_path, config())
+    code = (
+        "import asyncio, sys; from pathlib import Path; from shared.adapters.kube.config import KubeConfig;"
+        f"asyncio.run(KubeConfig.load(Path({str(file)!r}))); assert 'kubernetes' not in sys.modules"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=ROOT)
+    assert await process.wait() == 0
+    provider = {"name": "oidc", "config": {"id-token": "a.e30.c"}}
+    access = await KubeConfig.load(
+        written(tmp_path, config(users=[{"name": "u", "user": {"auth-provider": provider}}]))
+    )
+    assert await access.headers() == {"Authorization": "Bearer a.e30.c"}
+    assert access._expires_soon()
+
+
+async def test_an_auth_provider_that_gives_nothing_is_named(tmp_path: Path):
+    message = await refused(tmp_path, config(users=[{"name": "u", "user": {"auth-provider": {"name": "oidc"}}}]))
+    assert "users[u].user.auth-provider" in message
 
 
 async def test_client_certificates_of_a_kubeconfig_prove_who_we_are(tmp_path: Path):
@@ -244,8 +321,6 @@ async def test_a_token_that_was_revoked_is_replaced_from_the_file(tmp_path: Path
 async def test_keep_fresh_renews_what_expires_and_outlives_a_failing_plugin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    import asyncio
-
     body = credential({"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"})
     access = await KubeConfig.load(written(tmp_path, plugin(tmp_path, body)))
     monkeypatch.setattr(kube_config, "CHECK_S", 0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -14,10 +15,12 @@ from shared.policy.marl.features import FEATURES, Observer
 from shared.policy.marl.policy import MarlDqn
 from shared.policy.marl.single_dqn import SingleDqn, feature_names
 from shared.policy.networks import mlp_shapes
-from shared.policy.observation import Observation
+from shared.policy.observation import Observation, rows_apart
+from shared.policy.ranking import Ranker
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import node_view, pod_view, summary
 from shared.policy.weights import Card, WeightsFile
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.state.node_table import NodeTable
 
 POD = PodClass(requests=(("cpu", 100), ("memory", 64 << 20)), workload="w")
@@ -198,3 +201,26 @@ def test_the_single_dqn_is_for_one_number_of_nodes() -> None:
         policy.decide(Observation(bigger, POD, bigger.live_rows()), RNG)
     with pytest.raises(ConfigError, match="do not fit"):
         SingleDqn(weights([7, 8, 4], "single-dqn"))
+
+
+def test_with_the_clusters_means_told_many_units_at_once_are_the_same_greedy_as_one_after_the_other() -> None:
+    class OneByOne(MarlDqn):
+        rows_apart = False
+
+    store = store_of(12)
+    everywhere = store.nodes
+    table = table_of(12)
+    slots = np.array([everywhere[name] for name in table.names])
+    store.cluster = summary(node_view(table, table.live_rows(), slots, pod_view(POD, store), store))
+    file = weights([len(FEATURES), 16, 2], "marl-dqn")
+    at_once, one_by_one = MarlDqn(file, store), OneByOne(file, store)
+    assert rows_apart(at_once)
+    assert not rows_apart(MarlDqn(file, store_of(12)))
+    mine, theirs = (
+        Ranker(table, FeasibilityCache(table), policy, Random(1)).slots(POD, 30, extra=2)
+        for policy in (at_once, one_by_one)
+    )
+    assert len(mine) == 32
+    assert [slot.row for slot in mine] == [slot.row for slot in theirs]
+    assert [slot.accept for slot in mine] == [slot.accept for slot in theirs]
+    assert [slot.score for slot in mine] == pytest.approx([slot.score for slot in theirs], abs=1e-5)

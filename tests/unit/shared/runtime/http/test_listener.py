@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from pathlib import Path
 
 import aiohttp
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 
 from shared.adapters.peers.client import MEDIA_TYPE
+from shared.adapters.peers.clock_skew import ClockSkew
 from shared.errors import ConfigError, KubeUnknown, PeerRejected, PeerUnknown, StoreRejected, StoreUnknown, WireError
 from shared.runtime.http.callers import Authenticator, Caller
 from shared.runtime.http.listener import listen
@@ -74,6 +76,45 @@ async def test_a_peer_that_is_not_there_has_certainly_done_nothing():
         with pytest.raises(PeerRejected) as caught:
             await client.call(url, "/v1/x", b"", timeout_s=10)
     assert caught.value.code == "peer_unreachable"
+
+
+async def test_a_peers_clock_is_read_from_its_answers():
+    skew = ClockSkew(wall=lambda: time.time() - 100)
+    async with serving(PeerRoute("/v1/x", echo)) as listener, calling(skew=skew) as client:
+        await client.call(listener.url, "/v1/x", b"", timeout_s=10)
+    ahead = skew.worst()
+    assert ahead is not None
+    assert 90 < ahead[1] < 110
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:1", "ftp://127.0.0.1", "http://", "http://127.0.0.1:99999", "http://a..b"])
+async def test_what_is_no_url_is_refused(url: str):
+    async with calling() as client:
+        with pytest.raises(PeerRejected) as caught:
+            await client.call(url, "/v1/x", b"", timeout_s=10)
+    assert caught.value.code == "peer_unreachable"
+
+
+async def test_a_header_that_would_end_its_line_is_refused():
+    async with serving(PeerRoute("/v1/x", echo)) as listener, calling() as client:
+        with pytest.raises(PeerRejected):
+            await client.call(listener.url, "/v1/x", b"", timeout_s=10, headers={"X-Told": "a\r\nX-More: b"})
+
+
+async def test_calls_beyond_the_connections_of_a_peer_wait_in_line():
+    together, most = 0, 0
+
+    async def slow(body: bytes, caller: Caller) -> bytes:
+        nonlocal together, most
+        together += 1
+        most = max(most, together)
+        await asyncio.sleep(0)
+        together -= 1
+        return body
+
+    async with serving(PeerRoute("/v1/x", slow)) as listener, calling(connections_per_peer=2) as client:
+        await asyncio.gather(*(client.call(listener.url, "/v1/x", b"", timeout_s=10) for _ in range(9)))
+    assert most <= 2
 
 
 async def test_no_answer_in_time_is_unknown_and_sent_once():

@@ -39,6 +39,16 @@ class ScriptedPort:
             raise answer
         return answer
 
+    async def pages(self, resource: Any, *, timeout_s: float = 60.0) -> AsyncGenerator[ObjectList[Any], None]:
+        """A list in ``lists``, or pages and errors in a list of their own."""
+        if not isinstance(self.lists[0], list):
+            yield await self.list(resource, timeout_s=timeout_s)
+            return
+        for step in self.lists.pop(0):
+            if isinstance(step, Exception):
+                raise step
+            yield step
+
     async def watch_batches(self, resource: Any, *, resource_version: str) -> AsyncGenerator[Sequence[Any], None]:
         self.positions.append(resource_version)
         try:
@@ -71,6 +81,24 @@ async def test_list_then_synced_then_events_from_the_lists_revision():
     port = ScriptedPort([ObjectList((a,), "10")], [[[Upserted(b)]]])
     assert await take(reflector_of(port), 3) == [[Upserted(a)], [Synced("10")], [Upserted(b)]]
     assert port.positions == ["10"]
+
+
+async def test_the_first_list_is_told_page_by_page_and_synced_after_the_last():
+    a, b = pod("a", 1), pod("b", 2)
+    port = ScriptedPort([[ObjectList((a,), "10"), ObjectList((), "10"), ObjectList((b,), "10")]], [])
+    assert await take(reflector_of(port), 3) == [[Upserted(a)], [Upserted(b)], [Synced("10")]]
+
+
+async def test_after_pages_that_broke_off_a_whole_list_tells_the_difference():
+    """What went between the two lists was told and must be taken back, before it was ever said to be all."""
+    a, b, c = pod("a", 1), pod("b", 2), pod("c", 3)
+    port = ScriptedPort([[ObjectList((a, b), "10"), KubeExpired("too old")], ObjectList((b, c), "20")], [])
+    told = await take(reflector_of(port), 3)
+    assert told[0] == [Upserted(a), Upserted(b)]
+    gone, new = told[1]
+    assert (gone.object.metadata.uid, new) == ("uid-a", Upserted(c))
+    assert told[2] == [Synced("20")]
+    assert port.positions == []
 
 
 async def test_an_empty_cluster_is_synced_too():
@@ -165,6 +193,9 @@ class VersionedPort:
                 self.refused_often.set()
             raise ABSENT
         return ObjectList(tuple(self.items), "10")
+
+    async def pages(self, resource: Any, *, timeout_s: float = 60.0) -> AsyncGenerator[ObjectList[Any], None]:
+        yield await self.list(resource, timeout_s=timeout_s)
 
     async def watch_batches(self, resource: Any, *, resource_version: str) -> AsyncGenerator[Sequence[Any], None]:
         await self.upgraded.wait()

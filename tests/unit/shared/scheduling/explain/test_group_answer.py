@@ -9,6 +9,7 @@ from shared.model.pod_group import PodGroup
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.group_answer import explain_group
 from shared.scheduling.state.cluster_state import ClusterState
+from tests.builders import make_node
 from tests.unit.shared.scheduling.groups.gangs import cluster, cpus, gang, member, members, stand
 
 
@@ -30,11 +31,28 @@ def test_the_member_that_fails_is_named_with_the_nearest_nodes_and_what_they_lac
     }  # fmt: skip
 
 
+def test_amounts_help_where_other_nodes_are_closed_to_the_members() -> None:
+    state = cpus(a=2500)
+    state.upsert_node(make_node("c").allocatable(cpu="8").taint("dedicated", "NoSchedule").node())
+    found = ask(state, gang(4), members(4, 1000))
+    assert "1 node(s) had untolerated taint" in found["failed"][0]["why"]
+    assert found["failed"][0]["change"] == "free 500m cpu on a, add a node that has it, or ask for less"
+
+
 def test_unequal_members_are_told_apart() -> None:
     found = ask(cpus(a=1000), gang(3), [member("s", 1000), member("l", 8000), member("x", 900)])
-    assert [(one["pods"], one["nearest"][0]["lacks"]) for one in found["failed"]] == [
-        (["d/l"], {"cpu": "8"}), (["d/x"], {"cpu": "900m"}),
+    assert [(one["pods"], one["nearest"]) for one in found["failed"]] == [
+        (["d/l"], []), (["d/x"], [{"node": "a", "lacks": {"cpu": "900m"}}]),
     ]  # fmt: skip
+
+
+def test_a_node_that_is_too_small_is_not_told_to_be_freed() -> None:
+    found = ask(cpus(a=1000, b=9000), gang(2), [member("l", 8000), member("x", 8000)])
+    assert [one["node"] for one in found["failed"][0]["nearest"]] == ["b"]
+    found = ask(cpus(a=1000), gang(1), [member("l", 8000)])
+    assert found["change"] == "add a node with 8 cpu, or ask for less: no node that is open to it is so large"
+    found = ask(cpus(a=1000), gang(1), [member("l", more={"nvidia.com/gpu": 2})])
+    assert found["change"].startswith("add a node with 2 nvidia.com/gpu, or ask for less")
 
 
 def test_victims_that_would_help_are_named() -> None:

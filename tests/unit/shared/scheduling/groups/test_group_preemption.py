@@ -15,7 +15,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.groups import preemption
-from shared.scheduling.groups.preemption import GroupPreemption, preempt_group, still_helps
+from shared.scheduling.groups.preemption import GroupPreemption, search_group, still_helps
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE, Preemption, plan_preemption
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.unit.shared.scheduling.groups.gangs import attempt, cluster, cpus, gang, member, members, stand
@@ -47,13 +47,27 @@ def lone(state: ClusterState, name: str, node: str, cpu: int = 1000, **fields: o
     return stand(state, member(name, cpu, group="", **fields), node)
 
 
+def whole_search(
+    state: ClusterState, group: PodGroup, pods: list[Pod], bound: list[Pod] | None = None, *, strict: bool = False,
+    patient: bool = False,
+) -> GroupPreemption:  # fmt: skip
+    """What the search comes to, in one go."""
+    feasibility = FeasibilityCache(state.table)
+    search = search_group(state, feasibility, group, pods, bound or (), strict=strict, patient=patient)
+    while True:
+        try:
+            next(search)
+        except StopIteration as end:
+            found: GroupPreemption = end.value
+            return found
+
+
 def ask(
     state: ClusterState, group: PodGroup, pods: list[Pod], bound: list[Pod] | None = None, *, strict: bool = False
 ) -> GroupPreemption:
-    feasibility = FeasibilityCache(state.table)
-    found = preempt_group(state, feasibility, group, pods, bound or (), strict=strict)
+    found = whole_search(state, group, pods, bound, strict=strict)
     if found.nodes:
-        assert still_helps(state, feasibility, group, pods, found)
+        assert still_helps(state, FeasibilityCache(state.table), group, pods, found)
     return found
 
 
@@ -290,12 +304,25 @@ def test_unequal_members_preempt_in_an_order_that_helps() -> None:
     assert set(found.nodes) == {"m0", "m1"}
 
 
+def test_who_waits_patiently_counts_on_its_equals_too_and_on_nobody_above() -> None:
+    state = cpus(a=1000, b=1000)
+    lone(state, "equal", "a", priority=5)
+    lone(state, "above", "b", priority=6)
+    group, pods = gang(1), members(1, 1000, priority=5, never_preempts=True)
+    assert whole_search(state, group, pods).reason == NEVER
+    found = whole_search(state, group, pods, patient=True)
+    assert (victims(found), list(found.nodes.values())) == (["equal"], ["a"])
+    assert still_helps(state, FeasibilityCache(state.table), group, pods, found, patient=True)
+    assert not still_helps(state, FeasibilityCache(state.table), group, pods, found)
+    assert whole_search(state, gang(2), members(2, 1000, priority=5), patient=True).reason == NO_CANDIDATE
+
+
 def test_what_has_changed_meanwhile_is_noticed() -> None:
     state = cpus(a=1000)
     old = lone(state, "old", "a")
     group, pods = gang(1), members(1, 1000, priority=9)
     feasibility = FeasibilityCache(state.table)
-    found = preempt_group(state, feasibility, group, pods)
+    found = whole_search(state, group, pods)
     state.forget(old.uid)
     assert still_helps(state, feasibility, group, pods, found)
     lone(state, "thief", "a")

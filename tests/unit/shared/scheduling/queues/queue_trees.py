@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
 from shared.model.queue import Queue
-from shared.scheduling.queues.nodes import Charge, Waiting
+from shared.scheduling.queues.nodes import Amounts, Charge, Waiting
 from shared.scheduling.queues.tree import QueueTree
 
 
@@ -81,6 +82,35 @@ class World:
 
     def problem(self, name: str) -> str:
         return self.tree.structure.nodes[name].problem
+
+
+class Pool:
+    """Nodes as one: room is what the cluster has beside the pods that count and neither leave nor are gone."""
+
+    work = 0
+
+    def __init__(self, tree: QueueTree, amounts: Amounts) -> None:
+        self._tree = tree
+        self._amounts = amounts
+        self._gone: set[str] = set()
+
+    def fits(self, gone: Iterable[Charge]) -> bool:
+        self._gone = {pod.uid for pod in gone}
+        return self._enough(self._gone)
+
+    def spares(self, back: Iterable[Charge]) -> bool:
+        left = self._gone - {pod.uid for pod in back}
+        if not self._enough(left):
+            return False
+        self._gone = left
+        return True
+
+    def _enough(self, gone: set[str]) -> bool:
+        stay = [pod for uid, pod in self._tree.charges.items() if uid not in gone and not pod.leaving]
+        return all(
+            amount + sum(dict(pod.amounts).get(name, 0) for pod in stay) <= self._tree.capacity[name]
+            for name, amount in self._amounts
+        )
 
 
 def named(amounts: dict[str, int]) -> dict[str, int]:

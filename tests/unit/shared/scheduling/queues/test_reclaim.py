@@ -8,7 +8,7 @@ import pytest
 
 from shared.model.queue import ReclaimUpTo, Strategy
 from shared.scheduling.queues.reclaim import Reclaim, over_limit, reclaim
-from tests.unit.shared.scheduling.queues.queue_trees import World, queue
+from tests.unit.shared.scheduling.queues.queue_trees import Pool, World, queue
 
 FAIR = {"reclaim": True, "reclaim_up_to": ReclaimUpTo.FAIR_SHARE}
 
@@ -18,16 +18,8 @@ def ask(world: World, key: str, *, waited_s: float = 1e9, now: float = 1e6) -> R
     tree = world.tree
     unit = tree.units[key]
     blocked = tree.blocked(unit.line, unit.amounts) if tree.structure else None
-
-    def enough(gone: frozenset[str]) -> bool:
-        used = dict(tree.structure.root.used)
-        leaving = {pod.uid for pod in tree.charges.values() if pod.leaving}
-        for uid in gone | leaving:
-            for name, amount in tree.charges[uid].amounts:
-                used[name] -= amount
-        return all(used.get(name, 0) + amount <= tree.capacity[name] for name, amount in unit.amounts)
-
-    return reclaim(tree, unit, now, enough=enough, waited_s=waited_s, blocked=blocked)
+    room = Pool(tree, unit.amounts)
+    return reclaim(tree, unit, now, room=room, waited_s=waited_s, blocked=blocked)
 
 
 def names(found: Reclaim) -> Counter[str]:
@@ -288,8 +280,8 @@ def test_complaint_4_preemption_is_issued_exactly_once():
     world.run("b", 10, cpu=1)
     [key] = world.wait("a", cpu=3)
     for pod in ask(world, key).victims:
-        pod.leaving = True
-    assert ask(world, key) == Reclaim(reason="there is room for it without")
+        world.tree.leave(pod.uid)
+    assert ask(world, key) == Reclaim(reason="there is room for it without", fits=True)
 
 
 def test_complaint_4_nobody_steals_quota_while_several_evictions_are_awaited():
@@ -355,5 +347,5 @@ def test_a_lowered_limit_takes_nothing_where_reclaim_is_off_or_twice():
     found = over_limit(world.tree, "a", 1e6)
     assert len(found.uids) == 2
     for pod in found.victims:
-        pod.leaving = True
+        world.tree.leave(pod.uid)
     assert over_limit(world.tree, "a", 1e6).uids == []

@@ -13,7 +13,6 @@ from shared.scheduling.queues.share import (
     borrowed_share,
     dominant_share,
     fair_shares,
-    saturation,
 )
 
 CLUSTER = {"cpu": 9, "memory": 18}
@@ -87,11 +86,6 @@ def test_fair_shares_are_the_guarantee_and_rounds_by_weight(total, claims, expec
 def test_a_maximum_caps_the_fair_share():
     claims = {"a": Claim(0, Fraction(1), 9, maximum=3), "b": Claim(0, Fraction(1), 9)}
     assert fair_shares(10, claims) == {"a": 3, "b": 7}
-
-
-def test_saturation_is_the_largest_ratio_of_used_to_fair():
-    assert saturation({"cpu": 3, "gpu": 1}, {"cpu": Fraction(4), "gpu": Fraction(4)}) == Fraction(3, 4)
-    assert saturation({"cpu": 3}, {}) == 0
 
 
 def test_scaled_shares_are_the_fractions_over_one_denominator():

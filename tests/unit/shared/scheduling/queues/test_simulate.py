@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.scheduling.queues.simulate import Question, copy_of, simulate
+from shared.scheduling.queues.simulate import Question, copied, in_one_go, simulate
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 
@@ -61,7 +61,7 @@ def test_the_state_itself_stays_as_it_is():
     world = World(queue("a", namespaces=("team",)), cpu=10)
     world.run("a", 2, cpu=2)
     world.wait("", namespace="team", cpu=1)
-    before = copy_of(world.tree)
+    before = in_one_go(copied(world.tree))
     simulate(world.tree, Question("team", "", 0, (("cpu", 8),)), now=0.0, ends_at={})
     assert world.tree.units.keys() == before.units.keys()
     assert world.tree.charges.keys() == before.charges.keys()

@@ -17,8 +17,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from bench.idle import cpu_s, descendants, rss_mb
-from bench.saturation.figures import quantile
+from bench.stand.figures import quantile
+from bench.stand.proc import cpu_s, descendants, rss_mb
 from services.cli.etcd import read_mesh
 from services.cli.local.mesh import free_ports
 from shared.adapters.etcd.channel import EtcdSettings
@@ -30,14 +30,14 @@ EVERY_S = 1.0
 CONCLAVE = [sys.executable, "-m", "services.cli"]
 
 
-def start_twin(folder: Path) -> tuple[subprocess.Popen[str], Path]:
+def start_twin(folder: Path, *flags: str) -> tuple[subprocess.Popen[str], Path]:
     """The twin's API server and its kubeconfig."""
     kubeconfig = folder / "kubeconfig"
     serve = [*CONCLAVE, "twin", "serve", "--token", "bench-token-0123456789", "--kubeconfig-out", str(kubeconfig)]
-    process = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*serve, *flags], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     if not process.stdout.readline():
-        sys.exit("bench.saturation: the twin did not start")
+        sys.exit("bench: the twin did not start")
     return process, kubeconfig
 
 
@@ -111,6 +111,14 @@ class Usage:
             total[self._names[pid].removeprefix("services.")] += last - self._first[pid]
         return dict(total)
 
+    def since_birth(self) -> dict[str, float]:
+        """CPU seconds of each process since it was started, by name; where ``begin`` was never called."""
+        self.sample()
+        total: defaultdict[str, float] = defaultdict(float)
+        for pid, last in self._last.items():
+            total[self._names[pid].removeprefix("services.")] += last
+        return dict(total)
+
     def pid_of(self, identity: str) -> int:
         """The process that runs under this name now."""
         self.sample()
@@ -130,23 +138,20 @@ class Usage:
 
 
 class Mesh:
-    """``conclave up``. ``ready_at``: when it said so."""
+    """``conclave up``. ``ready_at``: when it said so. ``checkout``: of another version, with its own ``.venv``."""
 
     title = "Conclave"
 
-    def __init__(self, kubeconfig: Path, folder: Path, agents: int) -> None:
-        up = [
-            *CONCLAVE,
-            "up",
-            "--kubeconfig",
-            str(kubeconfig),
-            "--keep",
-            str(folder / "state"),
-            "--agents",
-            str(agents),
-        ]
+    def __init__(
+        self, kubeconfig: Path, folder: Path, agents: int, *, coordinators: int = 2, binders: int = 2,
+        checkout: Path | None = None,
+    ) -> None:  # fmt: skip
+        counts = {"agents": agents, "coordinators": coordinators, "binders": binders}
+        own = checkout / ".venv" / "bin" / "python" if checkout is not None else Path(sys.executable)
+        up = [str(own), "-m", "services.cli", "up", "--kubeconfig", str(kubeconfig), "--keep", str(folder / "state")]
+        up += [word for name, count in counts.items() for word in (f"--{name}", str(count))]
         self.started_at = time.monotonic()
-        self.process = subprocess.Popen(up, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(up, stdout=subprocess.PIPE, text=True, cwd=checkout)
         self.usage = Usage(self.process.pid)
         self.ready_at = 0.0
         self.leader = ""
@@ -161,7 +166,7 @@ class Mesh:
         line = await asyncio.to_thread(self.process.stdout.readline)
         self.ready_at = time.monotonic()
         if not line.startswith("ready"):
-            sys.exit("bench.saturation: the mesh did not become ready")
+            sys.exit("bench: the mesh did not become ready")
         words = dict(word.split("=", 1) for word in line.split()[1:])
         self._admin, self._url = words["admin"], words["url"]
         self._headers = bearer(words["admin-token-file"])
@@ -243,17 +248,19 @@ class Mesh:
 
 
 class KubeScheduler:
-    """A kube-scheduler with its defaults, for the same pods. Ready is what its ``/readyz`` calls so."""
+    """A kube-scheduler with its defaults, for the same pods; ``qps``: of its client, for its 50. Ready is what its
+    ``/readyz`` calls so."""
 
     title = "kube-scheduler"
     leader = "kube-scheduler"
 
-    def __init__(self, binary: str, kubeconfig: Path, folder: Path, *, gates: str = "") -> None:
+    def __init__(self, binary: str, kubeconfig: Path, folder: Path, *, gates: str = "", qps: int = 0) -> None:
         self._port = free_ports(1)[0]
         config = folder / "scheduler.yaml"
+        rate = f", qps: {qps}, burst: {qps}" if qps else ""
         config.write_text(
             "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-            f"leaderElection: {{leaderElect: false}}\nclientConnection: {{kubeconfig: {kubeconfig}}}\n"
+            f"leaderElection: {{leaderElect: false}}\nclientConnection: {{kubeconfig: {kubeconfig}{rate}}}\n"
             "profiles: [{schedulerName: conclave}]\n"
         )
         command = [binary, "--config", str(config), "--bind-address", "127.0.0.1", "--secure-port", str(self._port),
@@ -276,7 +283,7 @@ class KubeScheduler:
                 except aiohttp.ClientError:
                     pass
                 await asyncio.sleep(0.05)
-        sys.exit(f"bench.saturation: the kube-scheduler did not become ready; see {self._log.name}")
+        sys.exit(f"bench: the kube-scheduler did not become ready; see {self._log.name}")
 
     async def stats(self) -> dict[str, Any]:
         return {}

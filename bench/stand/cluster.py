@@ -19,11 +19,12 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
-from bench.saturation.load import LOW, STANDING, URGENT
 from shared.adapters.kube.config import KubeConfig
 
 NAMESPACE = "conclave-bench"
 AT_ONCE = 32
+URGENT, STANDING, LOW = 1000, 0, -10
+"""Priorities."""
 CLASSES = {URGENT: "conclave-bench-urgent", LOW: "conclave-bench-low"}
 NODE_LABEL = "conclave.bench/node"
 MAX_LINE = 1 << 24
@@ -70,6 +71,8 @@ class Seen:
 
     created: dict[str, float] = field(default_factory=dict)
     """When it was sent."""
+    shown: dict[str, float] = field(default_factory=dict)
+    """When the watch showed it at all: what its server had taken by then."""
     told: dict[str, float] = field(default_factory=dict)
     """PodScheduled=False."""
     bound: dict[str, float] = field(default_factory=dict)
@@ -157,10 +160,19 @@ class Cluster:
 
     async def clear(self) -> None:
         """Everything that a load left here."""
+        await self.clear_pods()
+        await self._call("DELETE", f"/api/v1/nodes?labelSelector={NODE_LABEL}%3Dtrue", None)
+
+    async def clear_pods(self) -> None:
+        """The pods alone. What is seen from here on is noted anew, their going first."""
+        self.seen = Seen()
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
         await self._call("DELETE", f"{pods}?gracePeriodSeconds=0", None)
-        await self._call("DELETE", f"/api/v1/nodes?labelSelector={NODE_LABEL}%3Dtrue", None)
-        self.seen = Seen()
+
+    async def metrics(self) -> str:
+        """The server's own figures as Prometheus reads them; some other text where it shows none."""
+        text: bytes = await self._call("GET", "/metrics", None, also=(401, 403, 404))
+        return text.decode()
 
     async def until(self, holds: Any, most_s: float) -> bool:
         """Until ``holds()``, asked after every news; False after ``most_s``."""
@@ -209,7 +221,7 @@ class Cluster:
         async with self._session.request(method, self._access.base_url + path, data=data, headers=headers) as told:
             text = await told.read()
             if told.status >= 300 and told.status not in also:
-                sys.exit(f"bench.saturation: {method} {path}: {told.status} {text[:300]!r}")
+                sys.exit(f"bench: {method} {path}: {told.status} {text[:300]!r}")
             return text
 
     async def _prepare(self) -> None:
@@ -240,7 +252,7 @@ class Cluster:
                         revision = await self._relisted()
                         break
                     if event.type == "ERROR":
-                        sys.exit(f"bench.saturation: the watch fails: {line[:300]!r}")
+                        sys.exit(f"bench: the watch fails: {line[:300]!r}")
                     found = self._pods.decode(event.object)
                     revision = found.metadata.resourceVersion
                     if event.type != "BOOKMARK":
@@ -260,6 +272,7 @@ class Cluster:
 
     def _note(self, kind: str, pod: _Pod) -> None:
         seen, name, now = self.seen, pod.metadata.name, time.monotonic()
+        seen.shown.setdefault(name, now)
         if kind == "DELETED":
             seen.gone.setdefault(name, now)
         elif pod.metadata.deletionTimestamp is not None:

@@ -1,0 +1,153 @@
+"""Pods that come steadily: how long one takes from its creation to its node, and what it costs.
+
+    .venv/bin/python -m bench.arrival --rate 200 --nodes 5000 --seconds 60 [--kubeconfig FILE] [--kube-scheduler BINARY]
+
+Each contestant in turn is started, warmed up with a few seconds of the same load, then measured. Both moments are those
+at which the bench's own watch shows the pod, new and bound, so that what the watch takes is in neither; from the POST's
+sending to bound stands beside it. ``--busy N``: so many processes do nothing but compute meanwhile. CPU per pod is that
+of the whole process tree over the measured stretch. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.saturation.real_run import steadily
+from bench.stand.cluster import Cluster, Seen
+from bench.stand.contest import Contestant, Stand, Turn, add_arguments, conditions, contestants, opened, pods
+from bench.stand.figures import quantile, spread, table
+from bench.stand.writes import of_pods, per_pod
+
+WARM_S = 5.0
+BOUND_S = 120.0
+PERCENTS = (50, 90, 99, 100)
+Figures = dict[str, Any]
+
+
+async def run(options: argparse.Namespace) -> list[Figures]:
+    """Every round with everybody."""
+    found: list[Figures] = []
+    everybody = contestants(options, limit=False)
+    async with opened(options) as stand:
+        for nodes in options.nodes:
+            await stand.nodes(nodes)
+            for number in range(options.rounds):
+                for contestant in everybody if number % 2 == 0 else reversed(everybody):
+                    with busy(options.busy):
+                        one = await arrive(stand, contestant, options)
+                    found.append(one | {"nodes": nodes, "round": number})
+                    said = f"{nodes} nodes, round {number}, {contestant.name}"
+                    print(f"{said}: {one['bound']} of {one['pods']} bound, ms {one['ms']}", file=sys.stderr)
+    return found
+
+
+async def arrive(stand: Stand, contestant: Contestant, options: argparse.Namespace) -> Figures:
+    """One contestant; the pods are gone afterwards."""
+    cluster = stand.cluster
+    async with Turn(stand, contestant) as turn:
+        await turn.scheduler.ready()
+        await come(cluster, stand.name(), options.rate, WARM_S, options.shapes)
+        turn.scheduler.usage.begin()
+        writes, server = await stand.writes.so_far(), turn.server_cpu_s()
+        seen = await come(cluster, stand.name(), options.rate, options.seconds, options.shapes)
+        cpu, ended = turn.scheduler.usage.cpu_by_name(), turn.server_cpu_s()
+        rss = turn.scheduler.usage.rss()
+    written = per_pod(writes, await stand.writes.so_far(), len(seen.bound))
+    await cluster.clear_pods()
+    bound = max(1, len(seen.bound))
+    return {
+        "who": contestant.name, "pods": len(seen.created), "bound": len(seen.bound),
+        "ms": times_ms({name: at - seen.shown[name] for name, at in seen.bound.items()}),
+        "ms_from_post": times_ms({name: at - seen.created[name] for name, at in seen.bound.items()}),
+        "cpu_ms_per_pod": round(1000 * sum(cpu.values()) / bound, 3),
+        "cpu_s": {name: round(used, 2) for name, used in sorted(cpu.items())},
+        "server_cpu_ms_per_pod": round(1000 * (sum(ended.values()) - sum(server.values())) / bound, 3),
+        "rss_mb": round(sum(rss.values()), 1), "writes_per_pod": written, "writes_of_pods_per_pod": of_pods(written),
+        "load_before": turn.load_before, "calibration_ms": turn.calibration_ms,
+        "load_after": round(os.getloadavg()[0], 2),
+    }  # fmt: skip
+
+
+async def come(cluster: Cluster, prefix: str, rate: float, seconds: float, shapes: int) -> Seen:
+    """A stretch of the load; back when all of it is bound, with what was seen."""
+    cluster.seen = seen = Seen()
+    bodies = list(pods(prefix, round(rate * seconds), shapes))
+    await steadily(rate, seconds, lambda number: cluster.add_pod(bodies[number]))
+    await cluster.until(lambda: len(seen.bound) >= len(bodies), BOUND_S)
+    return seen
+
+
+def times_ms(times_s: dict[str, float]) -> dict[str, float]:
+    """Quantiles."""
+    ms = [1000 * taken for taken in times_s.values()]
+    return {f"p{percent}": round(quantile(ms, percent), 1) for percent in PERCENTS}
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes that compute."""
+    made = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in made:
+            process.kill()
+            process.wait()
+
+
+def report(found: list[Figures]) -> list[str]:
+    """A table per number of nodes: medians over the rounds."""
+    told: list[str] = []
+    for nodes in dict.fromkeys(one["nodes"] for one in found):
+        runs = [one for one in found if one["nodes"] == nodes]
+        of = {name: [one for one in runs if one["who"] == name] for name in dict.fromkeys(one["who"] for one in runs)}
+        told += ["", f"{nodes:,} nodes, {runs[0]['pods']:,} pods a round, {conditions(runs)}", ""]
+        head = ("who", *(f"p{percent} ms" for percent in PERCENTS), "from POST: p50", "p99", "CPU ms per pod",
+                "server's", "RSS MB", "pod writes per pod")  # fmt: skip
+        told += table(head, [row(name, ones) for name, ones in of.items()])
+        for name, ones in of.items():
+            shares = ", ".join(f"{process} {1000 * used / max(1, ones[-1]['bound']):.2f}"
+                               for process, used in ones[-1]["cpu_s"].items())  # fmt: skip
+            told.append(f"{name}: CPU ms per pod by process, last round: {shares}")
+    return told
+
+
+def row(name: str, runs: list[Figures]) -> list[str]:
+    """One contestant."""
+    unbound = sum(one["pods"] - one["bound"] for one in runs)
+    times = [spread([one["ms"][f"p{percent}"] for one in runs]) for percent in PERCENTS]
+    posted = [spread([one["ms_from_post"][part] for one in runs]) for part in ("p50", "p99")]
+    others = (("cpu_ms_per_pod", 2), ("server_cpu_ms_per_pod", 2), ("rss_mb", 0), ("writes_of_pods_per_pod", 3))
+    rest = [spread([one[column] for one in runs], digits) for column, digits in others]
+    return [f"{name} ({unbound} NOT BOUND)" if unbound else name, *times, *posted, *rest]
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.arrival", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    parser.add_argument("--rate", type=float, default=200.0, help="pods a second (200)")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="processes that compute meanwhile (0)")
+    options = parser.parse_args()
+    found = asyncio.run(run(options))
+    print("\n".join(report(found)))
+    if options.json:
+        whole = {"cpus": os.cpu_count(), "rate": options.rate, "busy": options.busy, "runs": found}
+        Path(options.json).write_text(json.dumps(whole, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""How many writes an API server has taken, by verb and kind: from the twin's audit file, or a server's own metrics.
+
+Both count what the server did, whoever asked; a bench takes two looks and knows what it wrote itself between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from bench.stand.cluster import Cluster
+
+FLUSHED_S = 0.5
+"""The twin flushes its audit file every 0.2 s."""
+OWN = frozenset({"create Pod", "delete Pod", "POST pods", "DELETE pods"})
+"""What the benches themselves do to pods."""
+_REQUEST = re.compile(r"apiserver_request_total\{(.*)\} (\S+)")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_WRITING = ("POST", "PUT", "PATCH", "APPLY", "DELETE")
+
+
+class Writes(Protocol):
+    """Who counts."""
+
+    async def so_far(self) -> Counter[str]:
+        """By ``VERB WHAT``, since the server was started."""
+        ...
+
+
+class _Line(msgspec.Struct):
+    verb: str
+    kind: str
+
+
+class AuditWrites:
+    """Of a twin's audit file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read = 0
+        self._rest = b""
+        self._counts: Counter[str] = Counter()
+        self._decoder = msgspec.json.Decoder(_Line)
+
+    async def so_far(self) -> Counter[str]:
+        """See ``Writes``."""
+        await asyncio.sleep(FLUSHED_S)
+        with self._file.open("rb") as lines:
+            lines.seek(self._read)
+            fresh = lines.read()
+        self._read += len(fresh)
+        *whole, self._rest = (self._rest + fresh).split(b"\n")
+        for line in whole:
+            found = self._decoder.decode(line)
+            self._counts[f"{found.verb} {found.kind}"] += 1
+        return self._counts.copy()
+
+
+class MetricsWrites:
+    """Of an API server's ``apiserver_request_total``: requests, those that were refused too."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def so_far(self) -> Counter[str]:
+        """See ``Writes``."""
+        return requests_in(await self._cluster.metrics())
+
+
+def requests_in(text: str) -> Counter[str]:
+    """Writing requests by verb and resource, of an API server's metrics."""
+    counts: Counter[str] = Counter()
+    for match in _REQUEST.finditer(text):
+        labels = dict(_LABEL.findall(match[1]))
+        if labels.get("verb") in _WRITING and not labels.get("dry_run"):
+            what = "/".join(part for part in (labels.get("resource"), labels.get("subresource")) if part)
+            counts[f"{labels['verb']} {what}"] += round(float(match[2]))
+    return counts
+
+
+def per_pod(before: Counter[str], after: Counter[str], pods: int) -> dict[str, float]:
+    """Writes between two looks, each over ``pods``; without what the bench itself did to pods."""
+    return {name: round(count / max(1, pods), 4) for name, count in sorted((after - before).items()) if name not in OWN}
+
+
+def of_pods(writes: Mapping[str, float]) -> float:
+    """Writes of pods among them: 1 per pod where each was bound by one call and by nothing else."""
+    return round(sum(count for name, count in writes.items() if name.split()[1].split("/")[0] in ("Pod", "pods")), 4)

@@ -1,0 +1,99 @@
+"""Whom a cycle asks about a class: everybody, or one agent that decides alone on the nodes it owns.
+
+    broadcast      every agent with nodes; the best of all answers wins
+    partition      one agent for each class of the cycle, in turn
+    least-loaded   one agent, that whose nodes are used least, what it was given in this cycle included
+    auto           least-loaded while more units wait than one offer takes, else broadcast
+
+One agent alone costs one ranking and one message, however many agents there are; better nodes of others are not seen.
+So it is asked only about plain lone pods, and while no candidate policy is compared with the active one. By the
+coordinator's own accounting it has plenty of nodes that take the class (``sole_nodes``), or all there are. A class for
+which it had too few all the same goes to everybody, until a cycle has placed all its units.
+
+Not its job: sending, and what becomes of units that nobody placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.coordinator.agents.views import AgentView
+from services.coordinator.core.state import State
+from services.coordinator.cycle.classes import OfferedClass
+from shared.model.resources import CPU, MEMORY
+from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, IntArray
+
+
+class Dispatch(StrEnum):
+    """The strategies, as settings name them."""
+
+    BROADCAST = "broadcast"
+    PARTITION = "partition"
+    LEAST_LOADED = "least-loaded"
+    AUTO = "auto"
+
+
+class Dispatcher:
+    """One term's."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._turn = 0
+        self._signature: tuple[tuple[str, int, int], ...] = ()
+        self._owner: IntArray = np.zeros(0, np.int64)
+
+    def deal(self, classes: dict[int, OfferedClass], agents: Sequence[AgentView], *, more: bool) -> None:
+        """Name the agent that is asked alone (``OfferedClass.sole``) about each class for which one is. ``more``: the
+        queue holds more units than this cycle takes."""
+        settings, feasibility = self._state.settings, self._state.feasibility
+        strategy = Dispatch(settings.dispatch)
+        if strategy is Dispatch.AUTO:
+            strategy = Dispatch.LEAST_LOADED if more else Dispatch.BROADCAST
+        if strategy is Dispatch.BROADCAST or len(agents) < 2:
+            return
+        owner, count = self._owners(agents), len(agents)
+        used, whole = self._use(owner, count) if strategy is Dispatch.LEAST_LOADED else (None, None)
+        for offered in classes.values():
+            if offered.guidance is not None or offered.known.for_all:
+                continue
+            takers = np.bincount(owner[feasibility.of(offered.pod_class).mask], minlength=count + 1)[:count]
+            able = (takers >= settings.sole_nodes) | ((takers > 0) & (takers == takers.sum()))
+            if not able.any():
+                continue
+            self._turn += 1
+            if used is None or whole is None:
+                order = (np.arange(count) + self._turn) % count
+                chosen = int(order[able[order]][0])
+            else:
+                chosen = int(np.where(able, (used / whole).max(axis=0), np.inf).argmin())
+                used[:, chosen] += len(offered.units) * _amounts(offered)
+            offered.sole = agents[chosen].record.id
+
+    def _owners(self, agents: Sequence[AgentView]) -> IntArray:
+        """``[rows]``: which of the agents has the row in its view; their number where none has."""
+        rows = self._state.cache.table.rows
+        signature = tuple((view.record.id, view.epoch, view.moves) for view in agents)
+        if signature != self._signature or len(self._owner) != rows:
+            self._signature, self._owner = signature, np.full(rows, len(agents), np.int64)
+            for number, view in enumerate(agents):
+                self._owner[list(view.slots)] = number
+        return self._owner
+
+    def _use(self, owner: IntArray, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """``[2, agents]``: cpu and memory requested on each one's nodes, and what they have."""
+        table = self._state.cache.table
+
+        def per_agent(amounts: IntArray) -> NDArray[np.float64]:
+            both = (np.bincount(owner, amounts[c, : table.rows], count + 1) for c in (CPU_COLUMN, MEMORY_COLUMN))
+            return np.array([sums[:count] for sums in both])
+
+        return per_agent(table.requested), np.maximum(per_agent(table.allocatable), 1.0)
+
+
+def _amounts(offered: OfferedClass) -> NDArray[np.float64]:
+    asked = dict(offered.pod_class.requests)
+    return np.array([asked.get(CPU, 0), asked.get(MEMORY, 0)], np.float64)

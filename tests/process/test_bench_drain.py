@@ -1,0 +1,38 @@
+"""The benches of a drain and of steady arrival in small, with real processes: they end, and their figures are there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.process, pytest.mark.etcd]
+
+
+def bench(name: str, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"bench.{name}", *arguments], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_every_pod_of_a_drain_is_bound_by_one_write(tmp_path):
+    out = tmp_path / "out.json"
+    bench("drain", "--nodes", "20", "--pods", "60", "--rounds", "1", "--json", str(out))
+    runs = {one["who"]: one for one in json.loads(out.read_text())["runs"]}
+    assert runs.keys() == {"bindings", "conclave"}
+    for one in runs.values():
+        assert (one["bound"], one["writes_of_pods_per_pod"]) == (60, 1.0)
+        assert one["first_bind_s"] > 0
+        assert one["cpu_ms_per_pod"] > 0
+    assert {name.split()[0] for name in runs["conclave"]["cpu_s"]} == {"up", "etcd", "coordinator", "agent", "binder"}
+
+
+def test_every_pod_of_a_steady_stream_is_bound_by_one_write(tmp_path):
+    out = tmp_path / "out.json"
+    bench("arrival", "--nodes", "20", "--rate", "20", "--seconds", "3", "--json", str(out))
+    [one] = json.loads(out.read_text())["runs"]
+    assert (one["pods"], one["bound"], one["writes_of_pods_per_pod"]) == (60, 60, 1.0)
+    assert 0 < one["ms"]["p50"] <= one["ms"]["p99"]

@@ -1,0 +1,65 @@
+"""What units that a limit holds back are told stays true, and costs few writes."""
+
+from __future__ import annotations
+
+from services.coordinator.core.instructions import PatchCondition
+from shared.model.queue import Queue
+from tests.unit.services.coordinator.queues.queue_scenes import add, cpus, gang, put, scene_with
+from tests.unit.services.coordinator.scene import Scene
+
+REPEAT_S = 60.0
+
+
+def writes(scene: Scene, name: str) -> list[str]:
+    return [patch.message for patch in scene.of(PatchCondition) if patch.uid == f"uid-{name}"]
+
+
+def held() -> Scene:
+    scene = scene_with(Queue("a", maximum=cpus(4)), nodes=4)
+    add(scene, "a", "p0", "p1", "p2", "p3")
+    add(scene, "a", "big", cpu="3")
+    scene.run(batch=100, until_s=5)
+    text = "queue a: cpu 4 of maximum 4 is used; it asks for 3 and waits until pods there end or the maximum is raised"
+    assert writes(scene, "big") == [text]
+    return scene
+
+
+def test_figures_that_changed_are_told_after_the_minimum_time() -> None:
+    scene = held()
+    scene.delete_pod("uid-p0")
+    scene.run(until_s=REPEAT_S - 10)
+    assert len(writes(scene, "big")) == 1
+    scene.run(until_s=2 * REPEAT_S)
+    assert writes(scene, "big")[1].startswith("queue a: cpu 3 of maximum 4 is used")
+    scene.run(until_s=10 * REPEAT_S)
+    assert len(writes(scene, "big")) == 2
+
+
+def test_another_reason_is_told_soon() -> None:
+    scene = held()
+    put(scene, Queue("a", maximum=cpus(2)))
+    scene.run(until_s=5)
+    assert "which never fits" in writes(scene, "big")[1]
+    put(scene, Queue("a", "gone", maximum=cpus(2)))
+    scene.run(until_s=5)
+    assert writes(scene, "big")[2].startswith("queue a: spec.parent: there is no Queue gone")
+    assert len(writes(scene, "big")) == 3
+
+
+def test_members_of_a_gang_are_told_too() -> None:
+    scene = scene_with(Queue("a", maximum=cpus(4)))
+    add(scene, "a", "p0", "p1", "p2", "p3")
+    gang(scene, "g", 3, label="a")
+    scene.run(batch=100, until_s=10)
+    assert "cpu 4 of maximum 4 is used; it asks for 3" in writes(scene, "g-1")[-1]
+    put(scene, Queue("a", maximum=cpus(2)))
+    scene.run(until_s=5)
+    assert "which never fits" in writes(scene, "g-1")[-1]
+
+
+def test_a_unit_that_is_not_held_any_more_is_told_no_more() -> None:
+    scene = held()
+    put(scene, Queue("a", maximum=cpus(7)))
+    scene.run(batch=100, until_s=REPEAT_S * 3)
+    assert len(writes(scene, "big")) == 1
+    assert ("uid-big") in dict(scene.bindings)
