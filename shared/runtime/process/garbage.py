@@ -2,29 +2,33 @@
 
 A full collection visits every container that lives: 0.3 s of CPU in a leader with 5,000 nodes and 10,000 waiting pods,
 in the middle of a turn. What has survived one lives long, so it is moved out of the collector's sight; the next visits
-only what came since. Reference counts free nearly all; a cycle that outlived one full collection waits for the
-``THAW``-th.
+only what came since. Reference counts free nearly all; a cycle that outlived one full collection waits until the
+process grew by half. Then all is visited once: some times while a leader learns its cluster, hardly ever after that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 from contextlib import suppress
 
-THAW = 200
-"""Every so many full collections all is visited again: they are minutes apart in a busy leader, hours in a calm one."""
+GROWTH = 1.5
+"""All is visited again when the most memory that was ever resident is so many times what it was the time before."""
 
 YOUNG, MIDDLE, OLD = 700, 10, 2
 """Thresholds: a full collection comes with every 23,000 containers more than were freed, and visits about as many."""
 
-_full = 0
+_thawed_at_kib = 0
+_thawing = False
 
 
 def keep_pauses_short() -> None:
     """From now on. What lives already is moved out of sight too. Calling it again does no more than that."""
+    global _thawed_at_kib  # noqa: PLW0603  one collector per process
     gc.collect()
     gc.freeze()
+    _thawed_at_kib = _most_resident_kib()
     gc.collect()  # of nothing: from now on a full one is not put off until a quarter as much came as lived before
     gc.set_threshold(YOUNG, MIDDLE, OLD)
     if _collected not in gc.callbacks:
@@ -32,17 +36,22 @@ def keep_pauses_short() -> None:
 
 
 def _collected(phase: str, info: dict[str, int]) -> None:
-    global _full  # noqa: PLW0603  one collector per process
+    global _thawed_at_kib, _thawing  # noqa: PLW0603  one collector per process
     if info["generation"] != 2:
         return
     if phase == "start":
-        _full += 1
-        if _full % THAW == 0:
+        most = _most_resident_kib()
+        if _thawing := most >= GROWTH * _thawed_at_kib:
+            _thawed_at_kib = most
             gc.unfreeze()
     else:
         gc.freeze()
-        if _full % THAW == 0:
+        if _thawing:
             _forget_how_much_lived()
+
+
+def _most_resident_kib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _forget_how_much_lived() -> None:

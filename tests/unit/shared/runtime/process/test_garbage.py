@@ -66,11 +66,11 @@ def test_the_first_full_collection_comes_before_much_has_gathered() -> None:
 
 
 async def test_after_a_thaw_the_next_full_collection_is_not_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "THAW", 1)
+    monkeypatch.setattr(garbage, "GROWTH", 0.0)
     before = [[n] for n in range(200_000)]
     garbage.keep_pauses_short()
     gc.collect()
-    monkeypatch.setattr(garbage, "THAW", 10**9)
+    monkeypatch.setattr(garbage, "GROWTH", 1e9)
     await asyncio.sleep(0)
     assert grown_until_full(40_000), "what the thaw visited put the next one off"
     del before
@@ -90,13 +90,22 @@ def test_a_young_cycle_is_collected_as_ever() -> None:
     assert left() is None
 
 
-def test_a_cycle_that_outlived_a_full_collection_goes_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "THAW", 3)
+def test_a_cycle_that_outlived_a_full_collection_goes_once_the_process_grew(monkeypatch: pytest.MonkeyPatch) -> None:
     garbage.keep_pauses_short()
     ring = Ring()
     gc.collect()
     left = weakref.ref(ring)
     del ring
-    for _ in range(3):
-        gc.collect()
+    gc.collect()
+    assert left() is not None
+    monkeypatch.setattr(garbage, "GROWTH", 0.0)  # as if the process had grown
+    gc.collect()
     assert left() is None
+
+
+def test_a_process_that_does_not_grow_visits_what_lives_no_second_time() -> None:
+    garbage.keep_pauses_short()
+    held = [[n] for n in range(1000)]
+    for _ in range(300):
+        gc.collect()
+        assert visited(held) == 0
