@@ -25,10 +25,10 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from services.agent.core import AgentCore
 from services.binder.core.core import BinderCore
 from services.binder.core.state import CoreSettings
 from services.coordinator.core.core import Core
+from shared.agent.core import AgentCore
 from shared.wire.codec import decode, encode
 from tests.builders import make_node, make_pod
 from tests.sim.mesh_world import MeshWorld

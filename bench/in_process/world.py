@@ -18,7 +18,6 @@ import structlog
 
 from bench.in_process.meters import ETCD, Meter
 from bench.in_process.server import NAMESPACE, Server
-from services.agent.core import AgentCore
 from services.binder.core import events as told
 from services.binder.core import instructions as to_do
 from services.binder.core.core import BinderCore
@@ -29,6 +28,7 @@ from services.coordinator.core import events as seen
 from services.coordinator.core import instructions as wanted
 from services.coordinator.core.core import EVENTS_PER_TURN, Core
 from services.coordinator.core.state import CoreSettings
+from shared.agent.core import AgentCore
 from shared.kube.decoding import FrameDecoder
 from shared.kube.resources import NODES, PODS
 from shared.model.cluster_events import Listed

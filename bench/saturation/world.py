@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from services.agent.core import AgentCore
 from services.coordinator.core import events as seen
 from services.coordinator.core import instructions as wanted
 from services.coordinator.core.core import EVENTS_PER_TURN, Core
+from shared.agent.core import AgentCore
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUpserted

@@ -65,11 +65,11 @@ class Contestant:
     make: Callable[[Path, Path], Scheduler]
 
 
-def numbers(text: str) -> list[int]:
+def numbers(text: str, *, least: int = 1) -> list[int]:
     """``1000,5000``."""
     found = [int(part) for part in text.split(",")]
-    if not found or min(found) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: give whole numbers above 0, such as 1000,5000")
+    if not found or min(found) < least:
+        raise argparse.ArgumentTypeError(f"{text}: give whole numbers from {least} on, such as 1000,5000")
     return found
 
 
@@ -77,7 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What every contest is asked."""
     parser.add_argument("--kubeconfig", type=Path, help="an API server to use; default: the twin's, started here")
     parser.add_argument("--nodes", type=numbers, default=[5000], help="5000; several, such as 1000,5000: one by one")
-    parser.add_argument("--agents", type=numbers, default=[1], help="of the mesh (1); several take turns")
+    parser.add_argument(
+        "--agents",
+        type=partial(numbers, least=0),
+        default=[1],
+        help="of the mesh (1); several take turns; 0: the leader decides",
+    )
     parser.add_argument("--binders", type=numbers, default=[1], help="of the mesh (1); several take turns")
     parser.add_argument("--coordinators", type=int, default=1, help="of the mesh, of which one leads (1)")
     parser.add_argument("--kube-scheduler", metavar="BINARY", help="measure this one too")

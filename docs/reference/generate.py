@@ -224,12 +224,12 @@ def metrics() -> str:
 
 def registries() -> dict[str, list[Any]]:
     """The collectors of each service, as its composition root registers them."""
-    from services.agent.core import AgentCore
     from services.agent.shell import AgentShell
     from services.binder.admin import Admin as BinderAdmin
     from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
     from services.coordinator.inspect.metrics import SchedulerMetrics
     from services.learner.shell import LearnerShell
+    from shared.agent.core import AgentCore
     from shared.policy.registry import make_policy
     from shared.runtime.observe.metrics import Metrics
 

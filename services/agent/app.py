@@ -10,27 +10,26 @@ import asyncio
 import random
 import time
 from collections.abc import Coroutine
-from contextlib import aclosing
 from typing import Any
 
-from services.agent.core import AgentCore
-from services.agent.experience import ExperienceSettings
-from services.agent.policies import PolicyLoader
-from services.agent.sender import Sender
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
+from shared.agent.core import AgentCore
+from shared.agent.experience import ExperienceSettings
 from shared.policy.guard import GuardSettings
 from shared.policy.registry import make_policy, ref_of
+from shared.runtime.agent.following import follow_learner, follow_policies
+from shared.runtime.agent.policies import PolicyLoader
+from shared.runtime.agent.sender import Sender
 from shared.runtime.lease.membership import serve_registered
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.runtime import Runtime, new_incarnation, opened
 from shared.runtime.process.service import Service
-from shared.runtime.records.policies import follow_pointer, get_weights
-from shared.runtime.records.prefix_watch import follow_prefix
-from shared.version import CONCLAVE_VERSION, compatible
+from shared.runtime.records.policies import get_weights
+from shared.version import CONCLAVE_VERSION
 from shared.wire.messages import VERSION
-from shared.wire.records import AgentRecord, LearnerRecord, decode_record
+from shared.wire.records import AgentRecord
 
 
 async def main(service: Service, settings: AgentSettings) -> None:
@@ -83,37 +82,21 @@ def _follow_policies(runtime: Runtime[AgentSettings], thread: LeaseThread, core:
         return await asyncio.wrap_future(thread.submit(get_weights(thread.store, keys, sha256)))
 
     loader = PolicyLoader(core.lanes, fetch)
-
-    async def watch() -> None:
-        async with aclosing(follow_pointer(thread.store, keys)) as pointers:
-            async for stored in pointers:
-                if stored.pointer is not None:
-                    main_loop.call_soon_threadsafe(loader.post, stored.pointer)
-
     runtime.service.spawn("policies", loader.run())
-    runtime.service.spawn("policy_pointer", _in_thread(thread, watch()))
+    watch = follow_policies(thread.store, keys, lambda pointer: main_loop.call_soon_threadsafe(loader.post, pointer))
+    runtime.service.spawn("policy_pointer", _in_thread(thread, watch))
 
 
 def _follow_learner(runtime: Runtime[AgentSettings], thread: LeaseThread, sender: Sender) -> None:
     """Send what is lived through to the learner that is registered, if any."""
-    prefix, main_loop = runtime.keys.members_prefix("learner"), asyncio.get_running_loop()
-
-    async def watch() -> None:
-        async with aclosing(follow_prefix(thread.store, prefix)) as views:
-            async for view in views:
-                records = [decode_record(kv.value, LearnerRecord) for kv in view.items.values()]
-                known = sorted((r for r in records if r is not None and _speaks(r)), key=lambda r: r.id)
-                main_loop.call_soon_threadsafe(sender.follow, known[0] if known else None)
-
-    runtime.service.spawn("learner", _in_thread(thread, watch()))
+    main_loop = asyncio.get_running_loop()
+    watch = follow_learner(
+        thread.store, runtime.keys, lambda learner: main_loop.call_soon_threadsafe(sender.follow, learner)
+    )
+    runtime.service.spawn("learner", _in_thread(thread, watch))
     runtime.service.spawn("transitions", sender.run())
 
 
 async def _in_thread(thread: LeaseThread, watch: Coroutine[Any, Any, None]) -> None:
     """An agent has one connection to etcd, the lease thread's."""
     await asyncio.wrap_future(thread.submit(watch))
-
-
-def _speaks(record: LearnerRecord) -> bool:
-    """Whether that learner understands us."""
-    return record.protocol == VERSION and compatible(record.version, CONCLAVE_VERSION)

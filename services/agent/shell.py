@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from services.agent.core import AgentCore
+from shared.agent.core import AgentCore
 from shared.errors import ConfigError, StoreError, WireError
 from shared.model.unit import cause_id
 from shared.runtime.http.callers import Caller

@@ -27,6 +27,7 @@ from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.io import control, queue_history
 from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.cluster_lease import ClusterLease, mesh_id
+from services.coordinator.io.embedded_agent import EmbeddedAgent
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Peers
 from services.coordinator.io.sources import follow_agents, follow_binder, follow_inherited_intents
@@ -42,6 +43,9 @@ from shared.kube.resources import NAMESPACES, Upserted
 from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, QUEUE_KIND, SCHEDULING_KINDS
 from shared.policy.observation import Need
 from shared.ports import Store
+from shared.runtime.agent.following import follow_learner, follow_policies
+from shared.runtime.agent.policies import PolicyLoader
+from shared.runtime.agent.sender import Sender
 from shared.runtime.kube.jobs import JobWatch
 from shared.runtime.kube.reflector import Batch
 from shared.runtime.kube.watches import Post, follow_nodes, follow_objects, follow_pods
@@ -56,6 +60,8 @@ from shared.runtime.process.process import identity, keys_of
 from shared.runtime.process.runtime import Runtime, opened
 from shared.runtime.process.service import Service, boottime
 from shared.runtime.records.control import rfc3339
+from shared.runtime.records.policies import get_weights
+from shared.wire.keys import Keys
 
 if TYPE_CHECKING:
     from services.coordinator.http.opening import AdminListener
@@ -188,6 +194,7 @@ async def lead(
         kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)],
     )
     store, api = outside.store, outside.api
+    embedded = EmbeddedAgent(settings, term=term, clock=boottime) if settings.embedded_agent else None
     shell = Shell(
         core,
         store=store,
@@ -204,6 +211,7 @@ async def lead(
         shell.post_one,
         timeout_s=lambda: core.state.settings.request_timeout_s,
         hops=outside.hops,
+        embedded=embedded,
     )
     writes = KubeWrites(
         api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings), clock=boottime,
@@ -247,7 +255,7 @@ async def lead(
             if kind is not JOBS
         ),
         jobs.follow(api),
-        follow_agents(store, keys, shell.post),
+        follow_agents(store, keys, shell.post, otherwise=[embedded.record] if embedded is not None else []),
         measuring.follow(
             api,
             every_s=lambda: following.settings.metrics_every_s,
@@ -264,6 +272,21 @@ async def lead(
     ]
     if cluster is not None:
         tasks.append(cluster.keep())
+    if embedded is not None:
+        tasks += _agents_tasks(embedded, outside, keys)
     async with asyncio.TaskGroup() as group:
         for task in tasks:
             group.create_task(task)
+
+
+def _agents_tasks(embedded: EmbeddedAgent, outside: Outside, keys: Keys) -> list[Coroutine[Any, Any, None]]:
+    """What an agent does beside deciding, for the leader's own: it follows policies, and tells the learner."""
+    store, core = outside.store, embedded.core
+    loader = PolicyLoader(core.lanes, lambda sha256: get_weights(store, keys, sha256))
+    sender = Sender(core, outside.client, agent_id=embedded.record.id, clock=boottime)
+    return [
+        loader.run(),
+        follow_policies(store, keys, loader.post),
+        sender.run(),
+        follow_learner(store, keys, sender.follow),
+    ]

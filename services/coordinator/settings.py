@@ -48,6 +48,9 @@ class CoordinatorSettings(ProcessSettings):
     """Whom a cycle asks about plain pods of a class: all agents (``broadcast``); one, in turn (``partition``) or that
     whose nodes are used least (``least-loaded``); ``auto``: the latter while more pods wait than one offer takes, else
     all."""
+    embedded_agent: bool = False
+    """While no agent is registered the leader decides for all nodes itself, in its own process: for small clusters that
+    need no agents, or to go on when all are gone. See docs/adr/0027."""
     plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=64)] = 3
     """Plans at the binder at a time; more cycles wait, unless fewer than 12 units are there in all."""
     offer_deadline_ms: Annotated[int, msgspec.Meta(ge=10, le=10_000)] = 300

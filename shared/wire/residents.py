@@ -1,7 +1,7 @@
 """The part of an offer that tells an agent which workloads stand on its nodes, and what a pod of each uses.
 
 The rules of ``messages.py`` hold here too. A level, told as changes; losing one costs the estimate of what is on its
-way, never a decision (``services/coordinator/usage/inventory.py`` tells, ``services/agent/residents.py`` takes).
+way, never a decision (``services/coordinator/usage/inventory.py`` tells, ``shared/agent/residents.py`` takes).
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from services.agent.policies import PolicyLoader
 from services.agent.settings import AgentSettings
 from services.binder.core.state import CoreSettings as BinderCoreSettings
 from services.binder.core.state import State as BinderState
@@ -21,6 +20,7 @@ from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain
 from services.coordinator.settings import CoordinatorSettings
 from shared.policy import registry
+from shared.runtime.agent.policies import PolicyLoader
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.settings import load
 from shared.scheduling.cycle.profile import DEFAULT, Profile

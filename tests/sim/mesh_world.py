@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from services.agent.core import AgentCore
 from services.binder.core.instructions import Bind, Commit, MarkPod
 from services.binder.core.state import CoreSettings as BinderSettings
 from services.coordinator.core import events as seen
@@ -19,6 +18,7 @@ from services.coordinator.core import instructions as wanted
 from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from services.coordinator.io.kube_writes import KubeWrites
+from shared.agent.core import AgentCore
 from shared.errors import WireError
 from shared.model.cluster_events import Listed, ObjectChanged
 from shared.model.pod_group import PodGroup

@@ -52,6 +52,7 @@ class MeshSettings:
     scheduler_name: str = "conclave"
     coordinators: int = 2
     agents: int = 2
+    """0: the leading coordinator decides itself."""
     binders: int = 2
     policy: str = "kube-default"
     learner: bool = False
@@ -122,8 +123,9 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
     rollout += ["--metrics-every-s", f"{max(METRICS_S / settings.speed, LEAST_METRICS_S):g}"]
     if settings.learner and settings.speed != 1.0:
         rollout += DEMO_ROLLOUT
+    deciding = [] if settings.agents else ["--embedded-agent"]
     wanted = (
-        ("coordinator", settings.coordinators, [*cluster, *learned, *rollout]),
+        ("coordinator", settings.coordinators, [*cluster, *learned, *rollout, *deciding]),
         ("agent", settings.agents, [*learned, "--reward-delay-s", f"{REWARD_DELAY_S / settings.speed:g}"]),
         ("binder", settings.binders, cluster),
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from services.cli.demo.command import COUNT, wants_learner
+from services.cli.demo.command import COUNT, MAX_PROCESSES, wants_learner
 from services.cli.local.options import state_dir
 from services.cli.terminal.until_signal import until_signal
 from shared.wire.keys import DEFAULT_PREFIX, Keys
@@ -23,7 +23,13 @@ from shared.wire.keys import DEFAULT_PREFIX, Keys
 @click.option("--kubeconfig", type=click.Path(path_type=Path), required=True, help="Which cluster.")
 @click.option("--context", help="Context of the kubeconfig; default: its current one.")
 @click.option("--scheduler-name", default="conclave", show_default=True, help="Whose pods to schedule.")
-@click.option("--agents", type=COUNT, default=2, show_default=True, help="Agents; they share the nodes.")
+@click.option(
+    "--agents",
+    type=click.IntRange(0, MAX_PROCESSES),
+    default=2,
+    show_default=True,
+    help="Agents; they share the nodes. 0: the leading coordinator decides itself.",
+)
 @click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
 @click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
 @click.option("--etcd", help="Endpoints of an etcd, comma-separated; default: a private one on this machine.")

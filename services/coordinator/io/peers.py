@@ -1,6 +1,7 @@
 """Offers, views and plans to the agents and the binder: messages out, events back.
 
-Each call has one deadline and is not repeated here: the core decides what follows, and it must hear of every end.
+Each call has one deadline and is not repeated here: the core decides what follows, and it must hear of every end. The
+leader's own agent, where it has one, is called and not sent to.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from services.coordinator.core.events import (
     ViewAcked,
 )
 from services.coordinator.core.instructions import SendOffer, SendPlan, SendView
+from services.coordinator.io.embedded_agent import URL, EmbeddedAgent
 from shared.adapters.peers.client import PeerClient
 from shared.errors import PeerError, PeerRejected, WireError
 from shared.model.unit import cause_id
@@ -46,7 +48,9 @@ class Peers:
         *,
         timeout_s: Callable[[], float],
         hops: Hops | None = None,
+        embedded: EmbeddedAgent | None = None,
     ) -> None:
+        self._embedded = embedded
         self._hops = hops or Hops()
         self._offered: dict[int, float] = {}
         self._planned: dict[int, float] = {}
@@ -61,10 +65,7 @@ class Peers:
         if self._hops.on:
             self._tell_offer(send)
         try:
-            body = await self._client.call(
-                send.url, OFFERS, encode(send.offer), timeout_s=self._timeout_s(), service="agent"
-            )
-            decisions = decode(body, Decisions)
+            decisions = await self._decisions(send)
         except (PeerError, WireError) as error:
             self._post(RequestFailed(send.agent, message_id, error.code))
             return
@@ -74,14 +75,27 @@ class Peers:
         """Tell one agent a piece of its view."""
         message_id = send.update.message_id
         try:
-            body = await self._client.call(
-                send.url, VIEWS, encode(send.update), timeout_s=self._timeout_s(), service="agent"
-            )
-            ack = decode(body, ViewAck)
+            ack = await self._ack(send)
         except (PeerError, WireError) as error:
             self._post(RequestFailed(send.agent, message_id, error.code))
             return
         self._post(ViewAcked(send.agent, message_id, ack))
+
+    async def _decisions(self, send: SendOffer) -> Decisions:
+        if self._embedded is not None and send.url == URL:
+            return self._embedded.decide(send.offer)
+        body = await self._client.call(
+            send.url, OFFERS, encode(send.offer), timeout_s=self._timeout_s(), service="agent"
+        )
+        return decode(body, Decisions)
+
+    async def _ack(self, send: SendView) -> ViewAck:
+        if self._embedded is not None and send.url == URL:
+            return self._embedded.update(send.update)
+        body = await self._client.call(
+            send.url, VIEWS, encode(send.update), timeout_s=self._timeout_s(), service="agent"
+        )
+        return decode(body, ViewAck)
 
     async def plan(self, send: SendPlan) -> None:
         """Hand a plan to the binder."""

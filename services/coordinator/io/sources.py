@@ -5,7 +5,7 @@ Each function follows one source for ever and posts events; they translate and d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 
 import structlog
@@ -30,11 +30,11 @@ log = structlog.get_logger()
 Post = Callable[[Iterable[Event]], None]
 
 
-async def follow_agents(store: Store, keys: Keys, post: Post) -> None:
-    """Who is registered, now and after every change."""
+async def follow_agents(store: Store, keys: Keys, post: Post, *, otherwise: Sequence[AgentRecord] = ()) -> None:
+    """Who is registered, now and after every change; ``otherwise``: who decides while nobody is."""
     async with aclosing(follow_prefix(store, keys.agents_prefix)) as views:
         async for view in views:
-            post([AgentsChanged(tuple(_agents(keys, view.items.values())))])
+            post([AgentsChanged(tuple(_agents(keys, view.items.values())) or tuple(otherwise))])
 
 
 def _agents(keys: Keys, items: Iterable[KeyValue]) -> Iterable[AgentRecord]:

@@ -24,11 +24,11 @@ from bench.in_process.counts import (
     read,
 )
 from bench.in_process.switches import settings_of
-from services.agent.core import AgentCore
 from services.binder.core.core import BinderCore
 from services.binder.io.api_calls import ApiCalls
 from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings
+from shared.agent.core import AgentCore
 
 REMEDY = (
     "A stage costs another amount than is recorded. If that is meant, python -m bench.in_process.counts --record "

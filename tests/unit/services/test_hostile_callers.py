@@ -20,13 +20,13 @@ import msgspec
 import pytest
 import structlog
 
-from services.agent.core import AgentCore
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
 from services.binder.admin import Admin as BinderAdmin
 from shared.adapters.peers.client import MEDIA_TYPE, ErrorBody, PeerClient
 from shared.adapters.peers.credentials import TokenFile
 from shared.adapters.peers.traffic import MOST_OUTCOMES, Traffic
+from shared.agent.core import AgentCore
 from shared.errors import PeerRejected
 from shared.policy.heuristics import KubeDefault
 from shared.runtime.http.callers import Authenticator, Caller

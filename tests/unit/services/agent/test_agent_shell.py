@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from services.agent.core import AgentCore
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
+from shared.agent.core import AgentCore
 from shared.errors import ConfigError, StoreUnknown, WireError
 from shared.policy.heuristics import KubeDefault
 from shared.runtime.http.callers import Caller

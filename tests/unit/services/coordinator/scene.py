@@ -13,7 +13,6 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from services.agent.core import AgentCore
 from services.coordinator.core.core import Core
 from services.coordinator.core.events import (
     AgentsChanged,
@@ -44,6 +43,7 @@ from services.coordinator.core.instructions import (
     SetTimer,
 )
 from services.coordinator.core.state import CoreSettings
+from shared.agent.core import AgentCore
 from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUpserted
 from shared.model.node import Node
 from shared.model.pod import Pod

@@ -12,14 +12,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from services.agent.core import AgentCore
 from services.coordinator.app import Outside, lead
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
 from shared.adapters.peers.traffic import Traffic
+from shared.agent.core import AgentCore
 from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost, PeerRejected, StoreFenced
 from shared.policy.heuristics import KubeDefault
+from shared.policy.rollout.rollout import first_pointer
+from shared.policy.weights import digest
+from shared.policy.weights import encode as encode_weights
 from shared.ports import BindRequest, Delete, Put
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
@@ -27,9 +30,10 @@ from shared.runtime.records.settings import change_settings
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Offer, Outcome, PlacementResult, Plan, PlanResult, ViewUpdate
-from shared.wire.records import AgentRecord, Intent, IntentPod, encode_record
+from shared.wire.records import AgentRecord, Intent, IntentPod, PolicyRef, encode_record
 from tests.builders import make_node, make_pod
 from tests.fake_kube import AsyncKube, FakeKube
+from tests.marl_weights import weights as made_weights
 from tests.memory_store import MemoryStore
 
 KEYS = Keys.under("/conclave/v1/")
@@ -98,7 +102,7 @@ class World:
     async def put(self, key: str, value: bytes) -> None:
         await self.store.txn([], [Put(key, value)])
 
-    async def start(self) -> None:
+    async def start(self, settings: CoordinatorSettings | None = None) -> None:
         await self.put(KEYS.coordinator_leader, b"{}")
         kv = await self.store.get(KEYS.coordinator_leader)
         assert kv is not None
@@ -108,8 +112,9 @@ class World:
         self.admin.leadership = self.leading  # type: ignore[assignment]
         self.admin.register(self.metrics)
         outside = Outside(self.store, self.api, self.peers, Failpoints(), "http://c0")  # type: ignore[arg-type]
+        settings = settings or CoordinatorSettings()
         self.task = asyncio.create_task(
-            lead(kv.create_revision, CoordinatorSettings(), self.leading, outside, self.admin, self.metrics)  # type: ignore[arg-type]
+            lead(kv.create_revision, settings, self.leading, outside, self.admin, self.metrics)  # type: ignore[arg-type]
         )
 
     async def join(self, agent: str, *, key: str = "", **record: Any) -> None:
@@ -168,6 +173,66 @@ async def test_pods_are_bound_and_figures_are_shown(world: World) -> None:
     assert [agent["nodes"] for agent in status["agents"]] == [1, 1]
     assert status["binder"]["url"] == "http://b0"
     assert b"conclave_leader 1.0" in world.metrics.exposition()
+
+
+EMBEDDED = CoordinatorSettings(embedded_agent=True)
+
+
+async def test_with_an_agent_of_its_own_the_leader_places_where_none_is_registered(world: World) -> None:
+    world.kube.add_node(make_node("n0"))
+    world.kube.add_node(make_node("n1"))
+    await world.start(EMBEDDED)
+    for number in range(10):
+        world.kube.add_pod(make_pod(f"p{number}").cpu("500m"))
+    await world.until(lambda: len(world.kube.bound) == 10)
+    assert {pod["spec"]["nodeName"] for pod in world.kube.pods.values()} == {"n0", "n1"}
+    assert world.peers.timeouts == [], "an offer left the process"
+    (agent,) = world.admin.status()["agents"]
+    assert agent["nodes"] == 2
+
+
+async def test_without_one_nothing_is_placed_where_none_is_registered(world: World) -> None:
+    world.kube.add_node(make_node("n0"))
+    world.kube.add_pod(make_pod("p0"))
+    await world.start()
+    await world.until(lambda: world.admin.core is not None and world.admin.core.state.queue.entries)
+    assert world.admin.status()["agents"] == []
+    assert not world.kube.bound
+
+
+async def test_registered_agents_decide_instead_and_the_leaders_own_again_when_they_are_gone(world: World) -> None:
+    world.kube.add_node(make_node("n0"))
+    await world.start(EMBEDDED)
+    world.kube.add_pod(make_pod("p0"))
+    await world.until(lambda: len(world.kube.bound) == 1)
+    await world.join("a0")
+    await world.until(lambda: [agent["id"] for agent in world.admin.status()["agents"]] == ["a0"])
+    world.kube.add_pod(make_pod("p1"))
+    await world.until(lambda: len(world.kube.bound) == 2)
+    asked = len(world.peers.timeouts)
+    assert asked
+    await world.store.txn([], [Delete(KEYS.agent("a0"))])
+    await world.until(lambda: [agent["id"] for agent in world.admin.status()["agents"]] != ["a0"])
+    world.kube.add_pod(make_pod("p2"))
+    await world.until(lambda: len(world.kube.bound) == 3)
+    assert len(world.peers.timeouts) == asked
+
+
+async def test_the_leaders_own_agent_decides_by_the_policy_that_the_pointer_names(world: World) -> None:
+    world.kube.add_node(make_node("n0"))
+    weights = encode_weights(made_weights("good"))
+    ref = PolicyRef("marl-dqn", 1, digest(weights))
+    await world.put(KEYS.policy_weights(ref.sha256), weights)
+    await world.put(KEYS.policies_active, encode_record(first_pointer(ref, number=1)))
+    await world.start(EMBEDDED)
+
+    def decided() -> bool:
+        """One pod after another: the policy is loaded while the first ones are placed."""
+        if len(world.kube.bound) == len(world.kube.pods):
+            world.kube.add_pod(make_pod(f"p{len(world.kube.pods)}").cpu("1m"))
+        return any(place.policy == ref.name for plan in world.peers.plans for place in plan.placements)
+
+    await world.until(decided)
 
 
 async def test_an_answer_may_take_as_long_as_a_round_is_told_to_wait_also_while_running(world: World) -> None:

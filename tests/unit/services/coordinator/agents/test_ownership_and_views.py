@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.agent.replica import Replica
 from services.coordinator.agents.registry import REBALANCE_SLACK, Ownership
 from services.coordinator.agents.views import ROWS_PER_PIECE, AgentView
+from shared.agent.replica import Replica
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.records import AgentRecord
 from tests.builders import make_node, make_pod

@@ -7,12 +7,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from services.agent.core import AgentCore
 from services.coordinator.core.state import CoreSettings, State
 from services.coordinator.cycle import cycle as rounds
 from services.coordinator.cycle.assign import PlainSeats
 from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
+from shared.agent.core import AgentCore
 from shared.model.unit import Unit
 from shared.policy.observation import Observation, Verdicts
 from shared.wire.messages import Answer

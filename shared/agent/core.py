@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from services.agent.experience import Experience, ExperienceSettings
-from services.agent.replica import Replica
-from services.agent.residents import Residents
-from services.agent.variants import Lane, Lanes
+from shared.agent.experience import Experience, ExperienceSettings
+from shared.agent.replica import Replica
+from shared.agent.residents import Residents
+from shared.agent.variants import Lane, Lanes
 from shared.errors import WireError
 from shared.model.constraints import PodClass
 from shared.policy.guard import GuardSettings, no_clock

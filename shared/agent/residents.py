@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from services.agent.replica import Replica
+from shared.agent.replica import Replica
 from shared.policy.usage.class_usage import BASE, OTHER, PARTS, REFERENCE, FloatArray
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.wire import residents as wire

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import structlog
 
-from services.agent.core import AgentCore
 from shared.adapters.peers.client import PeerClient
+from shared.agent.core import AgentCore
 from shared.errors import PeerError, PeerRejected, WireError
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Transition, Transitions, TransitionsAck

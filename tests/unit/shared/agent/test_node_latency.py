@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from services.agent.core import AgentCore
-from services.agent.replica import Replica
+from shared.agent.core import AgentCore
+from shared.agent.replica import Replica
 from shared.model.constraints import PodClass
 from shared.model.node import UNKNOWN_LATENCY
 from shared.model.resources import CPU, MEMORY

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.agent.replica import Replica
-from services.agent.residents import Residents
+from shared.agent.replica import Replica
+from shared.agent.residents import Residents
 from shared.policy.usage.class_usage import LIMIT, OTHER, PARTS
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.wire.residents import Residents as Told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.agent.experience import Experience, ExperienceSettings
+from shared.agent.experience import Experience, ExperienceSettings
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.policy import MarlDqn

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from services.agent.core import CLASS_LIMIT, AgentCore
+from shared.agent.core import CLASS_LIMIT, AgentCore
 from shared.errors import WireError
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY

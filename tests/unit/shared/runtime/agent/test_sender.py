@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
-from services.agent import sender as sending
-from services.agent.core import AgentCore
-from services.agent.sender import Sender
 from shared.adapters.peers.client import PeerClient
+from shared.agent.core import AgentCore
 from shared.policy.heuristics import KubeDefault
+from shared.runtime.agent import sender as sending
+from shared.runtime.agent.sender import Sender
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.listener import listen
 from shared.runtime.http.peers import PeerRoute, build_app

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from services.agent.variants import Lanes
+from shared.agent.variants import Lanes
 from shared.errors import ConfigError, StoreError
 from shared.policy.guard import Failure
 from shared.policy.observation import Policy

@@ -7,19 +7,19 @@ from random import Random
 import numpy as np
 import pytest
 
-from services.agent.core import AgentCore
-from services.agent.experience import Experience
-from services.agent.policies import PolicyLoader
-from services.agent.sender import Sender
 from shared.adapters.peers.client import PeerClient
+from shared.agent.core import AgentCore
+from shared.agent.experience import Experience
 from shared.errors import PeerRejected
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Verdicts
 from shared.policy.rollout.rollout import Stage
+from shared.runtime.agent.policies import PolicyLoader
+from shared.runtime.agent.sender import Sender
 from shared.wire.messages import Transition
 from shared.wire.records import LearnerRecord, PolicyPointer
-from tests.unit.services.agent.test_experience import CLUSTER, POD, cluster
-from tests.unit.services.agent.test_variants import GOOD, GOOD_BYTES, HEURISTIC, OTHER, OTHER_BYTES, kept, make_lanes
+from tests.unit.shared.agent.test_experience import CLUSTER, POD, cluster
+from tests.unit.shared.agent.test_variants import GOOD, GOOD_BYTES, HEURISTIC, OTHER, OTHER_BYTES, kept, make_lanes
 
 
 class Blind:

@@ -7,8 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from services.agent.policies import PolicyLoader
-from services.agent.variants import Lanes
+from shared.agent.variants import Lanes
 from shared.errors import StoreUnknown
 from shared.policy.guard import Failure, GuardSettings, no_clock
 from shared.policy.heuristics import KubeDefault
@@ -16,6 +15,7 @@ from shared.policy.marl.policy import MarlDqn
 from shared.policy.registry import LEARNED
 from shared.policy.rollout.rollout import Stage
 from shared.policy.weights import encode
+from shared.runtime.agent.policies import PolicyLoader
 from shared.scheduling.state.cache import ClusterCache
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod

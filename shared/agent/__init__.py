@@ -1,0 +1,1 @@
+"""How an agent decides, for the agents' own processes and for the leader where none is registered. Pure."""
