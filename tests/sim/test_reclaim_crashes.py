@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.instructions import SendPlan
-from services.coordinator.queues.reclaiming import Reclaimer
+from services.coordinator.queues.leaving import Leaving
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
@@ -135,7 +135,7 @@ def test_a_reclaim_is_finished_after_a_death_at_any_step(limited: bool, gang: bo
 def test_ablation_a_leader_that_forgets_who_leaves_evicts_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Victims that are leaving already do not count as gone: the next leader asks others too."""
     monkeypatch.setattr("shared.scheduling.queues.decided.Decided.goes", lambda _: iter(()))
-    monkeypatch.setattr(Reclaimer, "_leaves", lambda *_: False)
+    monkeypatch.setattr(Leaving, "_leaves", lambda *_: False)
     story = Story(limited=True, gang=False)
     story.scene.keep_victims = True
     story.scene.run(until_s=3)

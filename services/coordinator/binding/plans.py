@@ -141,14 +141,15 @@ class Ledger:
             self.open(placements, 0, gangs=list(gangs.values()), again=True)
 
     def evict(self, evictions: list[Eviction]) -> None:
-        """A new plan of evictions alone, sent at once if a binder leads."""
+        """New plans of evictions alone, each of as many as one may name, sent at once if a binder leads."""
         state = self.state
-        self._plan_ids += 1
-        state.messages += 1
-        plan = Plan(VERSION, state.messages, 0, state.term, self._plan_ids, [], evictions)
-        self.plans[plan.plan_id] = OpenPlan(plan)
-        state.stats.plans += 1
-        self._send(self.plans[plan.plan_id])
+        for some in (evictions[at : at + MAX_UNITS] for at in range(0, len(evictions), MAX_UNITS)):
+            self._plan_ids += 1
+            state.messages += 1
+            plan = Plan(VERSION, state.messages, 0, state.term, self._plan_ids, [], some)
+            self.plans[plan.plan_id] = OpenPlan(plan)
+            state.stats.plans += 1
+            self._send(self.plans[plan.plan_id])
 
     def has_room(self) -> bool:
         """Whether another plan of placements may be opened (backpressure): while only a few units are at the binder, in

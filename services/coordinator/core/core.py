@@ -251,7 +251,9 @@ class Core:
             self.requeuer.step()
             work += state.work - share
         if queue.turns is not None or queue.labelled or state.queues.queues:
+            state.work = share = max(1, work // (2 + self._searching()))
             self.queues.step()
+            work += state.work - share
         if queue.backing_off:
             queue.flush(now)
         self._again = False

@@ -26,15 +26,22 @@ DRY_RUN = 50
 
 
 class NodeRoom:
-    """Of one node, for a lone pod."""
+    """Of one node, for a lone pod. ``nodes``: where it would go, by uid."""
 
-    def __init__(self, state: State, prefiltered: Prefiltered, node: str) -> None:
+    def __init__(self, state: State, pod: Pod, prefiltered: Prefiltered, node: str) -> None:
+        self.nodes = {pod.uid: node}
         self._state = state
         self._prefiltered = prefiltered
         self._node = node
         self._row = state.cache.table.row_of[node]
         self._gone: set[str] = set()
         self.work = 0
+
+    def anew(self, pods: Sequence[Pod], _: Waiting) -> NodeRoom | None:
+        """The same question, as of now; None: the node is gone."""
+        [pod] = pods
+        there = self._node in self._state.cache.table.row_of
+        return NodeRoom(self._state, pod, self._state.constraints.prefiltered(pod), self._node) if there else None
 
     def fits(self, gone: Sequence[Charge]) -> bool:
         """As ``Room``."""
@@ -60,15 +67,13 @@ class NodeRoom:
 
 
 class GroupRoom:
-    """For members of a pod group, so many of which must go at once. ``allowed [rows]``: among these nodes; None: all.
-    ``nodes``: where they would go, by uid, as last asked."""
+    """For members of a pod group, as many of which must go at once as it lacks. ``allowed [rows]``: among these nodes;
+    None: all. ``nodes``: where they would go, by uid, as last asked."""
 
-    def __init__(
-        self, state: State, pods: Sequence[Pod], unit: Waiting, lacking: int, allowed: BoolArray | None
-    ) -> None:
+    def __init__(self, state: State, pods: Sequence[Pod], unit: Waiting, allowed: BoolArray | None) -> None:
         self._state = state
         self._pods = pods
-        self._lacking = lacking
+        self._lacking = max(1, state.groups.lacking(unit.key))
         self._allowed = allowed
         outlook = Outlook(state.queues)
         self._free = {name: outlook.free(name) - amount for name, amount in unit.amounts}
@@ -77,9 +82,9 @@ class GroupRoom:
         self._base.leave(self._standing(state.queues.decided.leaving))
         self.work = self._base.work
 
-    def anew(self, pods: Sequence[Pod], unit: Waiting, lacking: int) -> GroupRoom:
+    def anew(self, pods: Sequence[Pod], unit: Waiting) -> GroupRoom:
         """The same question, as of now."""
-        return GroupRoom(self._state, pods, unit, lacking, self._allowed)
+        return GroupRoom(self._state, pods, unit, self._allowed)
 
     @property
     def nodes(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Whom to evict so that a queue gets back what was borrowed from it, and what goes when a limit falls below the use.
+"""Whom to evict so that a queue gets back what was borrowed from it.
 
     S1    the queue stays within its guarantee with the unit: whoever uses more than its own guarantee gives back,
           in proportion to what it borrowed
@@ -6,31 +6,38 @@
     S2-b  (FairShare) it was larger before, for one victim per queue
 Shares are compared between the two children of the queue that both sides have in common (Kueue KEP-1714).
 
-Within a queue they go in the order of ``victims.py``. Victims that turn out to be needless are put back.
+Within a queue they go in the order of ``victims.py``. Victims that turn out to be needless are put back. What goes when
+a limit falls below the use: ``lowered.py``.
 
 Why it ends: a queue that was above its guarantee before a victim cannot be within it with that victim again (S1); one
 whose share was no smaller than ours afterwards is larger than ours with it (S2-a). So nobody takes back what was taken.
 
 Victims are chosen by the queues' sums alone; nodes are asked (``Room``) about the first of them, then about twice as
-many, and about halves between, so rarely. Work comes in parts (``search`` yields what each was).
+many, and about halves between, so rarely. Work comes in parts (``search`` yields what each was), between which the
+cluster goes on: what was chosen over some turns is asked once more of the moment (``still_owed``).
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from shared.model.queue import ReclaimUpTo
-from shared.scheduling.queues.nodes import Blocked, Charge, Contender, Line, Node, Waiting, lines_of
+from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Contender, Line, Node, Waiting, lines_of
 from shared.scheduling.queues.outlook import Outlook
 from shared.scheduling.queues.tree import QueueTree
-from shared.scheduling.queues.victims import Item, Stack, Stock
+from shared.scheduling.queues.victims import Item, Stack, Stock, may_leave, whole
 
-WEIGHED = 100
-"""Work of one pod that is put in order, in nodes looked at."""
+WEIGHED, CHOSEN = 3, 75
+"""Work of one pod that is put in order, and of one victim that is chosen or put back, in nodes looked at: 0.4 us."""
+
+T = TypeVar("T")
+
+Work = Generator[int, None, T]
 
 
 class Room(Protocol):
@@ -69,12 +76,16 @@ def reclaim(
     stock: Stock | None = None,
 ) -> Reclaim:  # fmt: skip
     """``search``, in one go."""
-    steps = search(tree, unit, now, waited_s=waited_s, room=room, blocked=blocked, stock=stock)
+    return in_one_go(search(tree, unit, now, waited_s=waited_s, room=room, blocked=blocked, stock=stock))
+
+
+def in_one_go(work: Generator[object, None, T]) -> T:
+    """All parts of the work, one after the other."""
     while True:
         try:
-            next(steps)
+            next(work)
         except StopIteration as end:
-            found: Reclaim = end.value
+            found: T = end.value
             return found
 
 
@@ -86,7 +97,7 @@ def search(
     room: Room | None = None,
     blocked: Blocked | None = None,
     stock: Stock | None = None,
-) -> Generator[int, None, Reclaim]:  # fmt: skip
+) -> Work[Reclaim]:  # fmt: skip
     """Whom to evict for the unit. ``waited_s``: for how long nothing else has kept it; ``room``: what the nodes say;
     None: only a limit keeps it; ``blocked``: that limit, None where only the nodes do; ``stock``: who may be evicted,
     None: whoever may as of ``now``."""
@@ -96,7 +107,7 @@ def search(
     queue = home.queue
     if blocked is not None and (blocked.problem or blocked.never):
         return Reclaim(reason=blocked.text())
-    within = blocked is not None and blocked.node is home and not _by_others(home, blocked)
+    within = _within(home, blocked)
     if within:
         if not queue.preempts_within:
             return Reclaim(reason=blocked.text() if blocked is not None else "")
@@ -122,8 +133,8 @@ def search(
     def goes_without(item: Item) -> bool:
         return _admits(outlook, unit, blocked) and (room is None or room.spares(item.pods))
 
-    _put_back(outlook, chosen, goes_without)
-    return Reclaim(tuple(pod for item in chosen for pod in item.pods))
+    chosen = yield from put_back(outlook, chosen, goes_without, room)
+    return Reclaim(tuple(pods_of(chosen)))
 
 
 def _admits(outlook: Outlook, unit: Waiting, blocked: Blocked | None) -> bool:
@@ -132,7 +143,7 @@ def _admits(outlook: Outlook, unit: Waiting, blocked: Blocked | None) -> bool:
 
 def _enough(
     outlook: Outlook, unit: Waiting, blocked: Blocked | None, choices: Iterator[Item | int], room: Room | None
-) -> Generator[int, None, list[Item]]:
+) -> Work[list[Item]]:
     """As few of the choices, from the first on, as make room; empty where all of them do not."""
     chosen: list[Item] = []
     too_few, again = 0, 1
@@ -141,6 +152,7 @@ def _enough(
             yield item
             continue
         chosen.append(item)
+        yield CHOSEN
         if not _admits(outlook, unit, blocked):
             too_few, again = len(chosen), len(chosen) + 1
             continue
@@ -149,46 +161,58 @@ def _enough(
         if len(chosen) < again:
             continue
         before = room.work
-        fits = room.fits(_pods(chosen))
+        fits = room.fits(pods_of(chosen))
         yield room.work - before
         if fits:
             break
         too_few, again = len(chosen), 2 * len(chosen)
     else:
-        if not chosen or len(chosen) == too_few or room is None or not room.fits(_pods(chosen)):
+        if not chosen or len(chosen) == too_few or room is None or not room.fits(pods_of(chosen)):
             return []
     enough, asked = len(chosen), len(chosen)
     while enough - too_few > 1:
         asked, before = (enough + too_few) // 2, room.work
-        if room.fits(_pods(chosen[:asked])):
+        if room.fits(pods_of(chosen[:asked])):
             enough = asked
         else:
             too_few = asked
         yield room.work - before
     if asked != enough:
-        room.fits(_pods(chosen[:enough]))
+        room.fits(pods_of(chosen[:enough]))
     for item in chosen[enough:]:
         outlook.shift(item.line, item.amounts, -1)
     return chosen[:enough]
 
 
-def _pods(items: Iterable[Item]) -> list[Charge]:
+def pods_of(items: Iterable[Item]) -> list[Charge]:
     return [pod for item in items for pod in item.pods]
 
 
-def _put_back(outlook: Outlook, chosen: list[Item], goes_without: Callable[[Item], bool]) -> None:
-    """Whoever is not needed stays, the last first; what a gang that is broken could spare goes with it."""
+def put_back(
+    outlook: Outlook, chosen: list[Item], goes_without: Callable[[Item], bool], room: Room | None = None
+) -> Work[list[Item]]:
+    """Whoever is not needed stays, the last first; what a gang that is broken could spare goes with it. Returns the
+    others."""
     broken = {item.unit for item in chosen if item.breaks}
-    for item in reversed(list(chosen)):
+    stay = set[Item]()
+    for item in reversed(chosen):
         if not item.breaks and item.unit in broken:
             continue
+        before = room.work if room is not None else 0
         outlook.shift(item.line, item.amounts, -1)
         if goes_without(item):
-            chosen.remove(item)
+            stay.add(item)
             if item.breaks:
                 broken.discard(item.unit)
         else:
             outlook.shift(item.line, item.amounts, 1)
+        yield CHOSEN + (room.work - before if room is not None else 0)
+    return [item for item in chosen if item not in stay]
+
+
+def _within(home: Node, blocked: Blocked | None) -> bool:
+    """Whether it is the queue's own pods that fill its limit."""
+    return blocked is not None and blocked.node is home and not _by_others(home, blocked)
 
 
 def _by_others(home: Node, blocked: Blocked) -> bool:
@@ -198,6 +222,8 @@ def _by_others(home: Node, blocked: Blocked) -> bool:
 
 def _own(outlook: Outlook, unit: Waiting, home: Node, stock: Stock) -> Iterator[Item | int]:
     """Pods of lower priority in the same queue make room."""
+    for weighed in stock.weigh(home.own):
+        yield WEIGHED * weighed
     stack = stock.of(home.own)
     while (item := stack.first) is not None:
         stack.pop()
@@ -230,7 +256,7 @@ class _Sides:
 _Test = Callable[[_Sides, "Item | None"], bool]
 """Whether the item may be taken; None: whether any could be, that is as small and asks for everything."""
 
-_Key = tuple[Fraction, Fraction, int]
+Key = tuple[Fraction, Fraction, int]
 
 
 class _Others:
@@ -280,10 +306,11 @@ class _Others:
                 continue
             heapq.heappop(heap)
             sides = self._sides[line]
-            before, may = self._stock.weighed, test(sides, None)
-            item = self._stack(line).first if may else None
-            if self._stock.weighed > before:
-                yield WEIGHED * (self._stock.weighed - before)
+            item: Item | None = None
+            if test(sides, None):
+                for weighed in self._stock.weigh(line):
+                    yield WEIGHED * weighed
+                item = self._stack(line).first
             if item is None or not test(sides, item):
                 refused.append(line)
                 continue
@@ -304,7 +331,7 @@ class _Others:
             stack = self._stacks[line] = self._stock.of(line)
         return stack
 
-    def _key(self, line: Line, *, proportional: bool) -> _Key:
+    def _key(self, line: Line, *, proportional: bool) -> Key:
         """Smaller gives first: in proportion to what was borrowed, then the worst offender."""
         initial = self._initial[line]
         left = self._excess(line) / initial if proportional and initial else Fraction(0)
@@ -361,64 +388,28 @@ def excess(outlook: Outlook, line: Line, short: Iterable[str]) -> Fraction:
     return max(parts, default=Fraction(0))
 
 
-def still_owed(tree: QueueTree, unit: Waiting, victims: Sequence[Charge]) -> bool:
-    """Whether each of the victims, which count still, is owed to the unit by one of the rules without the others."""
+def still_owed(tree: QueueTree, unit: Waiting, victims: Sequence[Charge], blocked: Blocked | None = None) -> bool:
+    """Whether the victims may leave still, no gang among them keeps too few, each is owed to the unit by one of the
+    rules without the others, and the limit that holds the unit back lets it go then. Costs as victims, and the rules as
+    the kinds of them."""
+    home = unit.line.parent
+    assert home is not None
+    if not may_leave(tree.charges, victims) or not whole(tree, victims):
+        return False
+    kinds: Counter[tuple[Line, Amounts]] = Counter((pod.line, pod.amounts) for pod in victims if pod.line is not None)
+    one_of = {(pod.line, pod.amounts): pod for pod in victims}
     outlook = Outlook(tree)
-    rules = _Others(outlook, unit, None, Stock(tree, 0.0, among=[pod.uid for pod in victims]))
-    for pod in victims:
-        if pod.line is not None:
-            outlook.shift(pod.line, dict(pod.amounts), 1)
-    for pod in victims:
-        if pod.line is None:
-            continue
-        outlook.shift(pod.line, dict(pod.amounts), -1)
-        if not rules.allow(Item(pod.line, (pod,), dict(pod.amounts), breaks=False)):
+    for (line, amounts), count in kinds.items():
+        outlook.shift(line, {name: count * amount for name, amount in amounts}, 1)
+    if not _admits(outlook, unit, blocked):
+        return False
+    if _within(home, blocked):
+        return all(pod.priority < unit.priority for pod in victims)
+    rules = _Others(outlook, unit, blocked, Stock(tree, 0.0, among=[pod.uid for pod in victims]))
+    for line, amounts in kinds:
+        item = Item(line, (one_of[line, amounts],), dict(amounts), breaks=False)
+        outlook.shift(line, item.amounts, -1)
+        if not rules.allow(item):
             return False
-        outlook.shift(pod.line, dict(pod.amounts), 1)
-    return True
-
-
-def over_limit(tree: QueueTree, name: str, now: float, stock: Stock | None = None) -> Reclaim:
-    """Whom to evict where a queue uses more than its limits since they were lowered: of the queue and those below it in
-    proportion to what each has beyond its guarantee."""
-    node = tree.structure.nodes[name]
-    if not node.queue.reclaim:
-        return Reclaim(reason=f"queue {name}: spec.reclaim is off")
-    if all(node.used.get(resource, 0) <= limit.amount for resource, limit in node.limits.items()):
-        return Reclaim(reason=f"queue {name} is within its limits", fits=True)
-    outlook, stock = Outlook(tree, coming=False), stock or Stock(tree, now)
-
-    def too_much() -> list[str]:
-        return [resource for resource, limit in node.limits.items() if outlook.used(node, resource) > limit.amount]
-
-    over, chosen = too_much(), list[Item]()
-    lines = [line for line in lines_of(node) if line.charges] if over else []
-    initial = {line: excess(outlook, line, over) for line in lines}
-    tie = {line: number for number, line in enumerate(sorted(lines, key=lambda line: line.name, reverse=True))}
-
-    def key(line: Line) -> _Key:
-        beyond = excess(outlook, line, over)
-        return -(beyond / initial[line] if initial[line] else Fraction(-1)), -beyond, tie[line]
-
-    heap = [(key(line), line) for line in lines]
-    heapq.heapify(heap)
-    stacks: dict[Line, Stack] = {}
-    while over and heap:
-        known, line = heap[0]
-        if (owes := key(line)) != known:
-            heapq.heapreplace(heap, (owes, line))
-            continue
-        heapq.heappop(heap)
-        if line not in stacks:
-            stacks[line] = stock.of(line)
-        item = stacks[line].first
-        if item is None or not any(resource in item.amounts for resource in over):
-            continue
-        stacks[line].pop()
-        chosen.append(item)
         outlook.shift(line, item.amounts, 1)
-        over = too_much()
-        heapq.heappush(heap, (key(line), line))
-    left = set(over)
-    _put_back(outlook, chosen, lambda _: left.issuperset(too_much()))
-    return Reclaim(tuple(_pods(chosen)))
+    return True

@@ -17,7 +17,7 @@ from typing import TypeVar
 from shared.model.queue import Queue
 from shared.scheduling.queues.nodes import Amounts, Charge, Waiting
 from shared.scheduling.queues.outlook import Outlook
-from shared.scheduling.queues.reclaim import Reclaim, search
+from shared.scheduling.queues.reclaim import Reclaim, in_one_go, search
 from shared.scheduling.queues.tree import QueueTree
 
 T = TypeVar("T")
@@ -60,6 +60,7 @@ def copied(tree: QueueTree) -> Parts[QueueTree]:
     made.set_capacity(tree.capacity)
     for queue in tree.queues.values():
         made.put_queue(queue)
+        yield
     made.history.load(tree.history.past, 0.0)
     units, pods, coming = list(tree.units.values()), list(tree.charges.values()), list(tree.decided.coming.values())
     for waiting in _parts(units):
@@ -85,16 +86,6 @@ def _copy(pod: Charge) -> Charge:
 
 def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
     return (items[start : start + PART] for start in range(0, len(items), PART))
-
-
-def in_one_go(steps: Parts[T]) -> T:
-    """All parts of the work, one after the other."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: T = end.value
-            return found
 
 
 def simulate(

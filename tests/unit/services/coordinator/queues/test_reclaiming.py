@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.queues import reclaiming
+from services.coordinator.queues import leaving
 from shared.model.pod_group import Topology
 from shared.model.queue import Queue
 from shared.scheduling.queues.notices import Notices
@@ -108,7 +108,7 @@ def test_where_nobody_may_be_evicted_it_is_asked_seldom() -> None:
     scene = limited()
     scene.budget_forbids = {f"uid-b{number}" for number in range(6)}
     add(scene, "a", "a0")
-    scene.run(batch=100, until_s=reclaiming.GIVE_UP_S - 5)
+    scene.run(batch=100, until_s=leaving.GIVE_UP_S - 5)
     asked = [eviction.uid for plan in scene.plans for eviction in plan.evictions]
     assert sorted(asked) == sorted(scene.budget_forbids)
 

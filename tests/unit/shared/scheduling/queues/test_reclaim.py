@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from shared.model.queue import ReclaimUpTo, Strategy
-from shared.scheduling.queues.reclaim import Reclaim, over_limit, reclaim
+from shared.scheduling.queues import lowered
+from shared.scheduling.queues.nodes import Charge, Waiting
+from shared.scheduling.queues.reclaim import Reclaim, in_one_go, reclaim, still_owed
+from shared.scheduling.queues.victims import Stock
 from tests.unit.shared.scheduling.queues.queue_trees import Pool, World, queue
 
 FAIR = {"reclaim": True, "reclaim_up_to": ReclaimUpTo.FAIR_SHARE}
@@ -20,6 +24,10 @@ def ask(world: World, key: str, *, waited_s: float = 1e9, now: float = 1e6) -> R
     blocked = tree.blocked(unit.line, unit.amounts) if tree.structure else None
     room = Pool(tree, unit.amounts)
     return reclaim(tree, unit, now, room=room, waited_s=waited_s, blocked=blocked)
+
+
+def over_limit(world: World, name: str) -> Reclaim:
+    return in_one_go(lowered.over_limit(world.tree, name, Stock(world.tree, 1e6)))
 
 
 def names(found: Reclaim) -> Counter[str]:
@@ -333,19 +341,60 @@ def test_a_lowered_limit_takes_in_proportion_to_what_is_beyond_the_guarantee():
     world = World(*queues, cpu=100)
     world.run("a", 20, cpu=1)
     world.run("b", 14, cpu=1)
-    assert over_limit(world.tree, "top", 1e6).uids == over_limit(world.tree, "top", 1e6).uids
-    assert Counter(p.label for p in over_limit(world.tree, "top", 1e6).victims) == {"a": 3, "b": 1}
+    assert over_limit(world, "top").uids == over_limit(world, "top").uids
+    assert Counter(p.label for p in over_limit(world, "top").victims) == {"a": 3, "b": 1}
     world.tree.put_queue(queue("top", maximum={"cpu": 19}, reclaim=True))
-    assert Counter(p.label for p in over_limit(world.tree, "top", 1e6).victims) == {"a": 10, "b": 5}
+    assert Counter(p.label for p in over_limit(world, "top").victims) == {"a": 10, "b": 5}
 
 
 def test_a_lowered_limit_takes_nothing_where_reclaim_is_off_or_twice():
     world = World(queue("a", maximum={"cpu": 2}), cpu=100)
     world.run("a", 4, cpu=1)
-    assert over_limit(world.tree, "a", 1e6) == Reclaim(reason="queue a: spec.reclaim is off")
+    assert over_limit(world, "a") == Reclaim(reason="queue a: spec.reclaim is off")
     world.tree.put_queue(queue("a", maximum={"cpu": 2}, reclaim=True))
-    found = over_limit(world.tree, "a", 1e6)
+    found = over_limit(world, "a")
     assert len(found.uids) == 2
     for pod in found.victims:
         world.tree.leave(pod.uid)
-    assert over_limit(world.tree, "a", 1e6).uids == []
+    assert over_limit(world, "a").uids == []
+
+
+# --- what was chosen a moment ago ----------------------------------------------------------------------------------
+
+
+def chosen(**more: Any) -> tuple[World, Waiting, tuple[Charge, ...]]:
+    world = World(queue("a", guaranteed={"cpu": 4}, reclaim=True), queue("b"), cpu=8)
+    world.run("b", 8, cpu=1, **more)
+    [key] = world.wait("a", cpu=1)
+    found = ask(world, key)
+    assert len(found.victims) == 1
+    assert still_owed(world.tree, world.tree.units[key], found.victims)
+    return world, world.tree.units[key], found.victims
+
+
+def test_a_gang_that_lost_others_meanwhile_spares_nobody():
+    world, unit, victims = chosen(unit="g", least=7)
+    [other, *_] = [uid for uid in world.tree.charges if uid != victims[0].uid]
+    world.tree.release(other)
+    assert not still_owed(world.tree, unit, victims)
+
+
+def test_who_has_gone_or_leaves_or_opted_out_meanwhile_is_chosen_no_more():
+    for change in ("gone", "leaves", "opted out"):
+        world, unit, [victim] = chosen()
+        match change:
+            case "gone":
+                world.tree.release(victim.uid)
+            case "leaves":
+                world.tree.leave(victim.uid)
+            case _:
+                victim.evictable = False
+        assert not still_owed(world.tree, unit, [victim]), change
+
+
+def test_what_is_not_owed_any_more_is_left():
+    world, unit, victims = chosen()
+    for uid in [uid for uid in world.tree.charges if uid != victims[0].uid]:
+        world.tree.leave(uid)
+    world.tree.put_queue(queue("b", guaranteed={"cpu": 4}))
+    assert not still_owed(world.tree, unit, victims)

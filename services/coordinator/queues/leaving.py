@@ -1,0 +1,205 @@
+"""Those that were asked to leave so that a limit lets others go: asked in parts, waited for, given up.
+
+    chosen --leaving: they count as gone already--> asked --all gone--> the unit goes before all others
+                                                        | refused, or none of them begins to leave
+                                                        v
+                                                     passed over for a while, and others are found
+
+Both are done to some per turn: a limit that falls may cost most of what runs. Victims of nominations are asked and
+followed by those (``preemption/nominations.py``); here they stop counting as leaving when their nomination is over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from services.coordinator.binding.plans import Ledger
+from services.coordinator.core.state import State
+from services.coordinator.preemption.evictions import REFUSED, UNKNOWN, PastEviction
+from services.coordinator.preemption.nominations import Making, Nominations
+from shared.scheduling.queues.nodes import Charge
+from shared.scheduling.queues.victims import may_leave
+from shared.wire.messages import Eviction, EvictionReason
+
+GIVE_UP_S = 60.0
+"""Victims that have not begun to leave after so long are not waited for any more; nor asked again that may not go."""
+
+MARKED_PER_TURN, ASKED_PER_TURN = 2048, 256
+"""Victims that one turn counts as leaving, and asks to: some 5 ms each."""
+
+LOOKED_AFTER = 1024
+"""Victims of an attempt that are looked after in one part of the work."""
+
+FOLLOWED_PER_LOOK = 256
+"""Victims of nominations that are looked after in one look."""
+
+FOLLOWED, FOLLOWED_MAKING = 2, 4
+"""Work of one of them, in nodes looked at."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """``victims``: uids that are still there; ``unasked``: of those, in order."""
+
+    victims: dict[str, None]
+    at: float
+    unasked: deque[str] = field(default_factory=deque)
+
+
+class Leaving:
+    """One term's. ``refused``: victims that may not be evicted, by uid: until when they are passed over."""
+
+    def __init__(self, state: State, ledger: Ledger, nominations: Nominations) -> None:
+        self._state = state
+        self._ledger = ledger
+        self._nominations = nominations
+        self.attempts: dict[tuple[str, str], _Attempt] = {}
+        """By queue, and the unit for which it is; "" for nobody: a lowered limit."""
+        self.refused: dict[str, float] = {}
+        self._unasked: dict[tuple[str, str], None] = {}
+        """Attempts with victims that were not asked yet."""
+        self._unmarked: dict[str, None] = {}
+        """Victims that do not count as leaving yet."""
+        self._asked: dict[str, Making] = {}
+        """Victims of nominations that count as leaving."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether another turn has somebody to ask still."""
+        return bool(self._unasked or self._unmarked)
+
+    def may_leave(self, victims: Sequence[Charge]) -> bool:
+        """Whether each of them may still be asked, for somebody else than those were who are asked already."""
+        charges, unmarked = self._state.queues.charges, self._unmarked
+        return may_leave(charges, victims) and not any(pod.uid in unmarked for pod in victims)
+
+    def evict(self, name: str, unit: str, victims: Sequence[Charge]) -> None:
+        """For the unit, "" for nobody, that a limit of the queue, or of one above, holds back."""
+        state, uids = self._state, {charge.uid: None for charge in victims}
+        self.attempts[name, unit] = _Attempt(uids, state.now, deque(uids))
+        self._unasked[name, unit] = None
+        self._unmarked |= uids
+        self._mark()
+        state.stats.reclaimed += len(uids)
+        state.log("quota_reclaimed", queue=name, unit=unit, victims=len(uids))
+
+    def nominate(self, uids: Iterable[str], making: Making) -> None:
+        """These leave for a nomination."""
+        for uid in uids:
+            self._state.queues.leave(uid)
+            self._asked[uid] = making
+
+    def step(self) -> None:
+        """Ask as many to leave as a turn may; not for a unit that is gone, or went."""
+        self._mark()
+        left = ASKED_PER_TURN
+        for name, unit in list(self._unasked):
+            attempt = self.attempts.get((name, unit))
+            if attempt is None or self._is_over(unit):
+                del self._unasked[name, unit]
+                continue
+            uids = list(islice(attempt.unasked, left))
+            for _ in uids:
+                attempt.unasked.popleft()
+            self._ask(name, unit, uids)
+            if not attempt.unasked:
+                del self._unasked[name, unit]
+            left -= len(uids)
+            if left <= 0:
+                break
+
+    def follow(self) -> Iterator[int]:
+        """Whether victims have gone, or will not; yields what each part of the work was."""
+        now = self._state.now
+        self.refused = {uid: until for uid, until in self.refused.items() if until > now}
+        for key in list(self.attempts):
+            if key in self.attempts:
+                yield from self._follow(*key, self.attempts[key])
+        yield self._follow_nominations()
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _mark(self) -> None:
+        for uid in list(islice(self._unmarked, MARKED_PER_TURN)):
+            del self._unmarked[uid]
+            self._state.queues.leave(uid)
+
+    def _ask(self, name: str, unit: str, uids: Iterable[str]) -> None:
+        """Ask those to leave that stand and do not leave yet."""
+        state, evictions = self._state, list[Eviction]()
+        preemptor, reason = self._uid_of(unit), EvictionReason.RECLAIM if unit else EvictionReason.OVER_LIMIT
+        by = state.queue.entries.get(preemptor)
+        for uid in uids:
+            pod, account, charge = (
+                state.cluster.index.get(uid), state.cache.accounts.get(uid), state.queues.charges.get(uid)
+            )  # fmt: skip
+            if pod is None or account is None or charge is None or pod.terminating:
+                continue
+            evictions.append(Eviction(uid, pod.namespace, pod.name, preemptor, account.node_name, reason=reason))
+            state.evicted.asked(
+                PastEviction(
+                    state.now, uid, pod.namespace, pod.name, charge.priority, account.node_name, preemptor,
+                    by.pod.key if by is not None else f"queue {name}", by.pod.priority if by is not None else 0,
+                )
+            )  # fmt: skip
+        if evictions:
+            self._ledger.evict(evictions)
+
+    def _uid_of(self, unit: str) -> str:
+        group = self._state.queue.groups.get(unit)
+        return next(iter(group.members)) if group is not None and group.members else unit
+
+    def _is_over(self, unit: str) -> bool:
+        return unit != "" and unit not in self._state.queues.reserved
+
+    def _follow(self, name: str, unit: str, attempt: _Attempt) -> Iterator[int]:
+        state, tree = self._state, self._state.queues
+        stay, unknown, refused = list[str](), list[str](), list[str]()
+        for number, uid in enumerate(list(attempt.victims), 1):
+            if uid not in tree.charges:
+                del attempt.victims[uid]
+            elif not self._leaves(uid):
+                stay.append(uid)
+                if (outcome := state.evicted.outcome(uid)) == UNKNOWN:
+                    unknown.append(uid)
+                elif outcome == REFUSED:
+                    refused.append(uid)
+            if number % LOOKED_AFTER == 0:
+                yield FOLLOWED * LOOKED_AFTER
+        if self._is_over(unit):
+            for uid in attempt.unasked:
+                self._unmarked.pop(uid, None)
+                tree.leave(uid, leaving=False)
+        elif not attempt.victims:
+            if unit:
+                tree.due[unit] = None
+        elif refused or (len(stay) == len(attempt.victims) and state.now >= attempt.at + GIVE_UP_S):
+            for uid in refused or stay:
+                tree.leave(uid, leaving=False)
+                self.refused[uid] = state.now + GIVE_UP_S
+            waiting = tree.remove(unit) if unit else None
+            if waiting is not None:
+                tree.add(waiting)
+        else:
+            attempt.unasked.extend(unknown)
+            self._unasked[name, unit] = None
+            return
+        del self.attempts[name, unit]
+
+    def _follow_nominations(self) -> int:
+        """Victims of nominations that were given up, and who did not leave, may be asked again."""
+        made, some = self._nominations.made, list(islice(self._asked, FOLLOWED_PER_LOOK))
+        for uid in some:
+            making = self._asked.pop(uid)
+            if any(made.get(one) is making for one in making.pods) or self._leaves(uid):
+                self._asked[uid] = making  # behind those that were looked at longer ago
+            else:
+                self._state.queues.leave(uid, leaving=False)
+        return FOLLOWED_MAKING * len(some)
+
+    def _leaves(self, uid: str) -> bool:
+        pod = self._state.cluster.index.get(uid)
+        return pod is not None and pod.terminating
