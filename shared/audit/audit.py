@@ -28,7 +28,6 @@ from typing import Any
 from shared.audit.gangs import BINDING_S
 from shared.audit.ledger import NodeBook
 from shared.audit.log import Entry
-from shared.audit.log import is_gone as _gone
 from shared.audit.relations import FOREVER, Landing, Relations, stander
 from shared.audit.rules import Json, PodFacts, beyond_us, node_facts, pod_facts
 from shared.audit.storage import KINDS as STORAGE_KINDS
@@ -128,17 +127,15 @@ class Audit:
         """Take one accepted change into account."""
         self._landing.passed(entry.time_s)
         if entry.kind == "Node":
-            facts = None if entry.verb == "delete" and _gone(entry, was_terminating=True) else node_facts(entry.object)
+            facts = None if entry.gone else node_facts(entry.object)
             self._book(entry.name).change(facts, entry.time_s)
         elif entry.kind == "Pod":
             self._pod_changed(entry)
         elif entry.kind == "Namespace":
-            gone = entry.verb == "delete" and _gone(entry, was_terminating=False)
-            self._relations.namespace(entry.name, None if gone else entry.object["metadata"].get("labels") or {})
+            self._relations.namespace(entry.name, None if entry.gone else entry.object["metadata"].get("labels") or {})
         elif entry.kind in STORAGE_KINDS:
-            gone = entry.verb == "delete" and _gone(entry, was_terminating=False)
             key = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
-            self._storage.change(entry.kind, key, None if gone else entry.object, entry.time_s)
+            self._storage.change(entry.kind, key, None if entry.gone else entry.object, entry.time_s)
         self._units.feed(entry)
 
     def _book(self, node: str) -> NodeBook:
@@ -153,7 +150,6 @@ class Audit:
         elif not _same_spec(self._specs[uid], spec):
             record.facts = pod_facts(pod)
         self._specs[uid] = spec
-        gone = entry.verb == "delete" and _gone(entry, was_terminating=record.terminating)
         record.phase = status.get("phase") or ""
         record.terminating = bool(meta.get("deletionTimestamp"))
         record.gated = bool(spec.get("schedulingGates"))
@@ -167,9 +163,9 @@ class Audit:
         record.shown_unschedulable = bool(refusals)
         record.told_drained = sum(int(count) for message in refusals for count in _DRAINED.findall(message))
         node = spec.get("nodeName") or ""
-        record.deleted = gone
+        record.deleted = entry.gone
         self._pending.pop(uid, None)
-        if gone:
+        if entry.gone:
             self._leave(entry, record)
         elif entry.verb == "bind" or (node and node != record.node):
             self._bound(entry, record, node)

@@ -33,6 +33,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         """``metadata.uid``: names come again, uids do not."""
         return str(self.object["metadata"].get("uid", ""))
 
+    @property
+    def gone(self) -> bool:
+        """Whether the object is gone, whatever its last state says of a grace or of finalizers: to mark it as
+        terminating is an ``update``."""
+        return self.verb == "delete"
+
 
 def read_entries(lines: Iterable[bytes], file: str) -> Iterator[Entry]:
     """Decode line by line; ``file`` is named in errors. ``ConfigError``: malformed, out of order, or empty."""
@@ -68,11 +74,3 @@ def _problem(entry: Entry, last_rv: int) -> str:
     if entry.kind == "Pod" and not entry.uid:
         return "object.metadata.uid: is missing"
     return ""
-
-
-def is_gone(entry: Entry, *, was_terminating: bool) -> bool:
-    """Whether it took the object away, and did not only mark it to end gracefully or for its finalizers."""
-    meta = entry.object["metadata"]
-    if entry.verb != "delete" or meta.get("finalizers"):
-        return False
-    return was_terminating or not (meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds"))

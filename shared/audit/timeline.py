@@ -69,7 +69,7 @@ class Timeline:
     def feed(self, entry: Entry) -> None:
         """Take one accepted change into account."""
         if entry.kind == "Node":
-            if entry.verb != "delete":
+            if not entry.gone:
                 facts = node_facts(entry.object)
                 self._nodes[entry.name] = (facts, _limits(entry.object, facts))
         elif entry.kind == "Pod":
@@ -91,7 +91,7 @@ class Timeline:
                 asked = Usage(facts.requests.get("cpu", 0), facts.requests.get("memory", 0))
                 believed = profile or Profile(((0.0, asked),))
                 self._spans[entry.uid] = _Span(node, entry.time_s, believed, facts.gpu_milli)
-        elif span.end_s is None and (entry.verb == "delete" or phase in ("Succeeded", "Failed")):
+        elif span.end_s is None and (entry.gone or phase in ("Succeeded", "Failed")):
             span.end_s = entry.time_s
 
     def picture(self, columns: int = 120) -> Picture | None:

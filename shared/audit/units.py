@@ -13,7 +13,7 @@ from shared.audit.evictions import Evictions
 from shared.audit.gangs import Gangs
 from shared.audit.groups import Group, Groups
 from shared.audit.ledger import NodeBook
-from shared.audit.log import Entry, is_gone
+from shared.audit.log import Entry
 from shared.audit.pods import PodView, pod_view
 from shared.audit.queues import KIND as QUEUE_KIND
 from shared.audit.queues import Queues
@@ -80,22 +80,20 @@ class Units:
         if entry.kind == "Pod":
             self._pod(entry)
         elif entry.kind == "Node":
-            if is_gone(entry, was_terminating=True):
+            if entry.gone:
                 self.gangs.node_gone(entry.time_s)
         elif entry.kind == "PodDisruptionBudget":
             self._evictions.budgets = True
         elif entry.kind == QUEUE_KIND:
-            self.queues.change(entry.object, gone=is_gone(entry, was_terminating=False), time_s=entry.time_s)
+            self.queues.change(entry.object, gone=entry.gone, time_s=entry.time_s)
         elif entry.kind in GROUP_KINDS:
-            gone = is_gone(entry, was_terminating=False)
-            key = self.groups.change(entry.kind, entry.object, gone=gone, time_s=entry.time_s)
+            key = self.groups.change(entry.kind, entry.object, gone=entry.gone, time_s=entry.time_s)
             if key is not None:
                 self.gangs.group(self.groups.get(key), entry.time_s)
 
     def _pod(self, entry: Entry) -> None:
         before = self.pods.get(entry.uid)
-        gone = is_gone(entry, was_terminating=before is not None and before.terminating)
-        after = None if gone else pod_view(entry.object, self.groups, self._scheduler_name)
+        after = None if entry.gone else pod_view(entry.object, self.groups, self._scheduler_name)
         if after is None:
             self.pods.pop(entry.uid, None)
         else:

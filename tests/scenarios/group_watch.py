@@ -41,9 +41,6 @@ class GroupWatch:
         if event == "DELETED":
             self._known[kind].pop(uid, None)
             verb = "delete"
-            # it is gone whatever it says of a grace or of finalizers
-            meta = {name: value for name, value in meta.items() if name not in ("finalizers", "deletionTimestamp")}
-            obj = {**obj, "metadata": meta}
         else:
             verb = "update" if uid in self._known[kind] else "create"
             self._known[kind][uid] = obj

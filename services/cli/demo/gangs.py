@@ -135,7 +135,7 @@ class Shares:
         if known is not None:
             self._count(known, -1)
         spec, status = entry.object.get("spec") or {}, entry.object.get("status") or {}
-        if entry.verb == "delete" or status.get("phase") in ("Succeeded", "Failed"):
+        if entry.gone or status.get("phase") in ("Succeeded", "Failed"):
             return
         cpu = pod_facts(entry.object).requests.get("cpu", 0) if known is None else known[2]
         now = (tenant, "running" if spec.get("nodeName") else "waiting", cpu)

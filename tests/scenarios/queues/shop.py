@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.scenarios.groups.corner import MERGE, STILL_S, TOGETHER_S, Corner, priority_classes
-from tests.scenarios.invariants import Checker, unjust_evictions
+from tests.scenarios.invariants import unjust_evictions
 from tests.scenarios.world import QUEUES, QUEUES_KIND, World, world
 
 FLAGS = ["--simulate", "--kubernetes", "1.37"]
 
 
 @asynccontextmanager
-async def mall(tmp_path: Path, *but: Checker) -> AsyncIterator[World]:
-    """A mesh that serves Queues; who gives back what it borrowed need not be less important. ``but``: what the scenario
-    itself breaks beside."""
-    but = (unjust_evictions, *but)
-    async with world(tmp_path, agents=2, twin_flags=FLAGS, kinds=[QUEUES_KIND], but=but) as cluster:
+async def mall(tmp_path: Path) -> AsyncIterator[World]:
+    """A mesh that serves Queues; who gives back what it borrowed need not be less important."""
+    async with world(tmp_path, agents=2, twin_flags=FLAGS, kinds=[QUEUES_KIND], but=(unjust_evictions,)) as cluster:
         await priority_classes(cluster, low=10, high=1000)
         yield cluster
 

@@ -12,7 +12,6 @@ import pytest
 
 from tests.scenarios.groups.corner import Case, all_of, release
 from tests.scenarios.groups.test_complaints import LEAVE_S
-from tests.scenarios.invariants import broken_for_units
 from tests.scenarios.queues.shop import Shop, mall
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -199,7 +198,7 @@ LINGERING = (
     a_rival_queue_does_not_steal_what_is_being_taken_back,
     a_victim_that_terminates_for_hours_blocks_nobody_of_its_queue,
 )
-"""Victims are held by a finalizer; the audit, which sees their last state when they go, takes them to be there."""
+"""Victims are held by a finalizer."""
 
 
 @pytest.mark.parametrize("cases", [TOGETHER, *((case,) for case in ALONE)], ids=lambda cases: cases[-1].__name__)
@@ -209,5 +208,5 @@ async def test_queues_do_what_users_expect_of_them(tmp_path: Path, cases: tuple[
 
 
 async def test_queues_do_so_while_victims_linger(tmp_path: Path) -> None:
-    async with mall(tmp_path, broken_for_units) as cluster:
+    async with mall(tmp_path) as cluster:
         await all_of(cluster, *LINGERING, corner=Shop)

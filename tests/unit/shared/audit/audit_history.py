@@ -73,7 +73,7 @@ class History:
         pod = json.loads(json.dumps(self.objects["Pod", name]))
         pod["metadata"]["deletionTimestamp"] = "2026-11-20T00:00:00Z"
         pod["metadata"]["deletionGracePeriodSeconds"] = grace_s
-        return self._write("delete", "Pod", pod)
+        return self._write("update", "Pod", pod)
 
     def gone(self, kind: str, name: str) -> History:
         return self._write("delete", kind, self.objects[kind, name])

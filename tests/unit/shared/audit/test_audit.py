@@ -80,6 +80,12 @@ def test_a_terminating_pod_holds_its_node_until_it_is_gone():
     assert start().gone("Pod", "a").bind("b").report().ok
 
 
+def test_a_pod_whose_last_state_shows_a_finalizer_is_gone():
+    history = History().node().pod("a", {"cpu": "900m"}).pod("b", {"cpu": "900m"}).bind("a").terminate("a")
+    history.objects["Pod", "a"]["metadata"]["finalizers"] = ["example.com/linger"]
+    assert history.gone("Pod", "a").bind("b").report().ok
+
+
 def test_a_pod_created_on_a_node_counts_there_but_is_not_bound():
     report = History().node().pod("a", {"cpu": "900m"}, nodeName="n1").pod("b", {"cpu": "900m"}).bind("b").report()
     assert (report.pods_bound, report.overcommitted_nodes) == (1, 1)
