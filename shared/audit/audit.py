@@ -27,8 +27,7 @@ from typing import Any
 
 from shared.audit.gangs import BINDING_S
 from shared.audit.ledger import NodeBook
-from shared.audit.log import Entry
-from shared.audit.log import is_gone as _gone
+from shared.audit.log import Entry, Gone, is_gone
 from shared.audit.relations import FOREVER, Landing, Relations, stander
 from shared.audit.rules import Json, PodFacts, beyond_us, node_facts, pod_facts
 from shared.audit.storage import KINDS as STORAGE_KINDS
@@ -119,6 +118,7 @@ class Audit:
         self._gpu: set[str] = set()
         self._misplaced: set[str] = set()
         self._report = AuditReport()
+        self._gone = Gone()
         self._units = Units(self._nodes, self._note, scheduler_name)
         self._landing = Landing(self._relations, self._landed_wrong, BINDING_S)
         self._bound_at: dict[str, tuple[str, int]] = {}
@@ -128,15 +128,15 @@ class Audit:
         """Take one accepted change into account."""
         self._landing.passed(entry.time_s)
         if entry.kind == "Node":
-            facts = None if entry.verb == "delete" and _gone(entry, was_terminating=True) else node_facts(entry.object)
+            facts = None if is_gone(entry, was_terminating=True) else node_facts(entry.object)
             self._book(entry.name).change(facts, entry.time_s)
         elif entry.kind == "Pod":
             self._pod_changed(entry)
         elif entry.kind == "Namespace":
-            gone = entry.verb == "delete" and _gone(entry, was_terminating=False)
+            gone = self._gone(entry)
             self._relations.namespace(entry.name, None if gone else entry.object["metadata"].get("labels") or {})
         elif entry.kind in STORAGE_KINDS:
-            gone = entry.verb == "delete" and _gone(entry, was_terminating=False)
+            gone = self._gone(entry)
             key = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
             self._storage.change(entry.kind, key, None if gone else entry.object, entry.time_s)
         self._units.feed(entry)
@@ -153,7 +153,7 @@ class Audit:
         elif not _same_spec(self._specs[uid], spec):
             record.facts = pod_facts(pod)
         self._specs[uid] = spec
-        gone = entry.verb == "delete" and _gone(entry, was_terminating=record.terminating)
+        gone = is_gone(entry, was_terminating=record.terminating)
         record.phase = status.get("phase") or ""
         record.terminating = bool(meta.get("deletionTimestamp"))
         record.gated = bool(spec.get("schedulingGates"))

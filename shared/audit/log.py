@@ -73,6 +73,24 @@ def _problem(entry: Entry, last_rv: int) -> str:
 def is_gone(entry: Entry, *, was_terminating: bool) -> bool:
     """Whether it took the object away, and did not only mark it to end gracefully or for its finalizers."""
     meta = entry.object["metadata"]
-    if entry.verb != "delete" or meta.get("finalizers"):
+    if entry.verb != "delete":
         return False
-    return was_terminating or not (meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds"))
+    held = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
+    return was_terminating or not (meta.get("deletionTimestamp") and held)
+
+
+class Gone:
+    """``is_gone`` by one who remembers what was marked: the last state of what its finalizers held still names them."""
+
+    def __init__(self) -> None:
+        self._marked: set[tuple[str, str, str, str]] = set()
+
+    def __call__(self, entry: Entry) -> bool:
+        """Once per entry of an object, in order."""
+        key = entry.kind, entry.namespace, entry.name, entry.uid
+        gone = is_gone(entry, was_terminating=key in self._marked)
+        if not gone and entry.object["metadata"].get("deletionTimestamp"):
+            self._marked.add(key)
+        else:
+            self._marked.discard(key)
+        return gone

@@ -13,7 +13,7 @@ from shared.audit.evictions import Evictions
 from shared.audit.gangs import Gangs
 from shared.audit.groups import Group, Groups
 from shared.audit.ledger import NodeBook
-from shared.audit.log import Entry, is_gone
+from shared.audit.log import Entry, Gone, is_gone
 from shared.audit.pods import PodView, pod_view
 from shared.audit.queues import KIND as QUEUE_KIND
 from shared.audit.queues import Queues
@@ -68,6 +68,7 @@ class Units:
         self.queues = Queues(self._note)
         self._evictions = Evictions(self.gangs, self._note, self.queues.explains)
         self._rv = 0
+        self._gone = Gone()
 
     def _note(self, check: str, text: str) -> None:
         self._counts[CHECKS[check]] += 1
@@ -85,10 +86,9 @@ class Units:
         elif entry.kind == "PodDisruptionBudget":
             self._evictions.budgets = True
         elif entry.kind == QUEUE_KIND:
-            self.queues.change(entry.object, gone=is_gone(entry, was_terminating=False), time_s=entry.time_s)
+            self.queues.change(entry.object, gone=self._gone(entry), time_s=entry.time_s)
         elif entry.kind in GROUP_KINDS:
-            gone = is_gone(entry, was_terminating=False)
-            key = self.groups.change(entry.kind, entry.object, gone=gone, time_s=entry.time_s)
+            key = self.groups.change(entry.kind, entry.object, gone=self._gone(entry), time_s=entry.time_s)
             if key is not None:
                 self.gangs.group(self.groups.get(key), entry.time_s)
 
