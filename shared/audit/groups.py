@@ -42,6 +42,8 @@ class GroupFacts:
     labels: tuple[tuple[str, str], ...] = ()
     demands: tuple[tuple[str, int], ...] = ()
     """It is not to be tried before all nodes together have so much."""
+    refused: bool = False
+    """It says what the scheduler does not honour, so it is told so and not tried."""
 
 
 def group_facts(obj: Json) -> GroupFacts:
@@ -65,7 +67,13 @@ def group_facts(obj: Json) -> GroupFacts:
         timeout_s=float(spec.get("scheduleTimeoutSeconds") or TIMEOUT_S),
         labels=tuple(sorted((meta.get("labels") or {}).items())),
         demands=_demands(spec.get("minResources")),
+        refused=bool(spec.get("resourceClaims") or spec.get("parentCompositePodGroupName")) or _misspelt(annotations),
     )
+
+
+def _misspelt(annotations: Json) -> bool:
+    """Whether an annotation says what nobody understands."""
+    return annotations.get(GANG_BROKEN, "keep") not in ("keep", "evict")
 
 
 def _demands(quantities: Json | None) -> tuple[tuple[str, int], ...]:
@@ -81,10 +89,13 @@ def job_facts(job: Json, namespace_asks: bool) -> GroupFacts:
     annotations = meta.get("annotations") or {}
     asked = annotations.get(GANG, "true" if namespace_asks else "")
     if asked != "true" or spec.get("completionMode") != "Indexed":
-        return GroupFacts()
+        return GroupFacts(refused=spec.get("completionMode") == "Indexed" and asked not in ("true", "false", ""))
     parallelism, completions = spec.get("parallelism"), spec.get("completions")
-    text = annotations.get(GANG_MIN_COUNT, "")
-    minimum = int(text) if text.isascii() and text.isdigit() else (1 if parallelism is None else parallelism)
+    parallelism = 1 if parallelism is None else int(parallelism)
+    text = annotations.get(GANG_MIN_COUNT, str(parallelism))
+    whole_number = text.isascii() and text.isdigit()
+    minimum = int(text) if whole_number else parallelism
+    refused = not (whole_number and 1 <= minimum <= parallelism)
     if completions is not None:  # no more run at once than have yet to complete
         minimum = min(minimum, completions - int((job.get("status") or {}).get("succeeded") or 0))
     return GroupFacts(
@@ -92,6 +103,7 @@ def job_facts(job: Json, namespace_asks: bool) -> GroupFacts:
         topology=str(annotations.get(TOPOLOGY) or ""),
         evicts=annotations.get(GANG_BROKEN) == "evict",
         labels=tuple(sorted((meta.get("labels") or {}).items())),
+        refused=refused or _misspelt(annotations),
     )
 
 

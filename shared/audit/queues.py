@@ -20,6 +20,8 @@ from shared.audit.rules import Amounts, Json, add, amounts
 
 KIND = "Queue"
 LABEL = "conclave.io/queue"
+DEEPEST = 4
+"""So many levels a tree of queues may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +155,9 @@ class Queues:
 
     def holds_back(self, pod: PodView, asked: Amounts) -> bool:
         """Whether so much more for that pod's unit would take a queue over its maximum as things are; a queue that
-        is named and not there holds everything back."""
+        is named and cannot be used holds everything back."""
         name = self.of(pod)
-        if name and (self._queues.get(name) is None or self._queues[name].facts is None):
+        if self._unusable(name):
             return True
         for _, queue in self._chain(name):
             limits = dict(queue.facts.maximum) if queue.facts is not None else {}
@@ -163,6 +165,21 @@ class Queues:
                    for resource, value in asked.items()):  # fmt: skip
                 return True
         return False
+
+    def _unusable(self, name: str) -> bool:
+        """Whether the queue, or one above it, is not there, is guaranteed more than it may have, or is on a way up that
+        is too long or never ends."""
+        for _ in range(DEEPEST):
+            if not name:
+                return False
+            queue = self._queues.get(name)
+            if queue is None or queue.facts is None:
+                return True
+            most = dict(queue.facts.maximum)
+            if any(amount > most.get(resource, amount) for resource, amount in queue.facts.guaranteed):
+                return True
+            name = queue.facts.parent
+        return bool(name)
 
     def explains(self, pod: PodView) -> bool:
         """Whether a pod that is evicted just now gives back what its queue, or one above it, had only borrowed, or

@@ -54,7 +54,7 @@ class Waiting:
     def _group_fits(self, group: Group, admits: Admits) -> bool:
         """Whether so many of its waiting members as are missing to the minimum find room together."""
         if group.key not in self._together:
-            self._together[group.key] = group.facts is not None and self._try(group, admits)
+            self._together[group.key] = group.facts is not None and not group.facts.refused and self._try(group, admits)
         return self._together[group.key]
 
     def _try(self, group: Group, admits: Admits) -> bool:
@@ -63,7 +63,7 @@ class Waiting:
             if sum(book.facts.allocatable.get(name, 0) for book in self._nodes.values() if book.facts) < amount:
                 return False
         missing = (group.facts.minimum if group.facts is not None else 1) - len(gang.standing)
-        if missing > len(waiting):
+        if missing > len(waiting) or not all(pod.mine for pod in self._units.members(group)):
             return False
         if missing <= 1:
             return True  # each is judged by itself

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import field
 
 from shared.kube import objects as api
+from shared.kube.label_selectors import is_qualified_name
 from shared.kube.objects import Json, ObjectMeta, Quantities
 from shared.kube.resources import Resource
 from shared.model.pod_group import (
@@ -376,6 +377,7 @@ def _topology(annotations: Mapping[str, str], given: Topology | None) -> tuple[T
         other = GANG_TOPOLOGY_PREFERRED_ANNOTATION if given is None else "spec.schedulingConstraints.topology"
         return given, f"{where}: a group has one topology constraint; remove it or {other}"
     (topology,) = asked.values()
-    if not topology.key:
-        return None, f"{where}: names no node label; give one such as topology.kubernetes.io/rack"
+    if not is_qualified_name(topology.key):
+        named = f"{topology.key[:64]!r} is not the name of a node label" if topology.key else "names no node label"
+        return None, f"{where}: {named}; give one such as topology.kubernetes.io/rack"
     return topology, ""

@@ -92,7 +92,7 @@ QUEUES = Kind(
         number("BLOCKED", lambda queue: queue.get("blocked_units", 0)),
         number("PARKED", lambda queue: queue.get("parked_pods", 0)),
         number("PODS", lambda queue: queue.get("pods", 0)),
-        number("SHARE", "share", lambda queue: f"{queue.get('share') or 0:.1%}"),
+        number("OF-CLUSTER", "share", lambda queue: f"{queue.get('share') or 0:.1%}"),
         text("BY", lambda queue: resource_word(queue.get("dominant"))),
         number("CPU", _used(CPU), _quota(CPU)),
         number("MEMORY", _used(MEMORY), _quota(MEMORY)),
@@ -227,11 +227,10 @@ def queue_lines(queue: Json) -> list[str]:
     if queue.get("deleting"):
         lines.append("  deleting   it is being deleted; its units wait")
     waiting, held = queue.get("pending_units", 0), queue.get("blocked_units", 0)
-    by = resource_word(queue.get("dominant")) or NONE
     parked = f"{queue.get('parked_pods', 0)} pods had their turn, and no node takes them"
     lines += [
         f"  order      {queue.get('order')} within it, {queue.get('strategy')} between those below it",
-        f"  weight     {queue.get('weight')}; share {queue.get('share') or 0:.1%} by {by}",
+        f"  weight     {queue.get('weight')}; {_of_cluster(queue)}",
         f"  waiting    {waiting} units, {held} of them held by quota; {parked}",
         f"  running    {queue.get('pods', 0)} pods",
     ]
@@ -243,10 +242,10 @@ def queue_lines(queue: Json) -> list[str]:
         if queue.get(name) is not None:
             lines.append(f"  {word:<10} at most {_amounts(queue[name])}")
     if queue.get("reclaim"):
-        after, least = age(queue.get("reclaim_after_s")), age(queue.get("min_run_s"))
-        lines.append(
-            f"  reclaim    what it lent is taken back after {after}; what it borrows runs for {least} at least"
-        )
+        after = f"after {age(queue['reclaim_after_s'])}" if queue.get("reclaim_after_s") else "at once"
+        lines.append(f"  reclaim    what it lent is taken back {after}")
+    if queue.get("min_run_s"):
+        lines.append(f"  protected  what it borrows runs for {age(queue['min_run_s'])} at least")
     if queue.get("half_life_s") is not None:
         lines.append(
             f"  history    past use counts, halved every {age(queue['half_life_s'])}: {_amounts(queue['past'])}"
@@ -256,6 +255,13 @@ def queue_lines(queue: Json) -> list[str]:
         lines += ["", *RESOURCES.lines(resources)]
     units: Sequence[Json] = queue.get("units") or ()
     return [*lines, "", *(IN_QUEUE.lines(units) if units else ["nothing waits in it"])]
+
+
+def _of_cluster(queue: Json) -> str:
+    """The largest part of the cluster that it uses."""
+    if not queue.get("dominant"):
+        return "uses nothing"
+    return f"uses {queue.get('share') or 0:.1%} of the cluster's {resource_word(queue['dominant'])}"
 
 
 def _of(part: str) -> Of:

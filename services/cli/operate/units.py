@@ -151,7 +151,7 @@ def unit_head(unit: Json) -> list[str]:
         lines.append(f"  why        {unit.get('reason')}: {printable(str(unit['message']))}")
     lines += [
         f"  source     {_source(unit)}",
-        f"  members    {unit.get('members', 0)}, at least {unit.get('min_member', 1)} or none; {_states(unit)}",
+        f"  members    {unit.get('members', 0)}{_together(unit)}; {_states(unit)}",
     ]
     if unit.get("missing"):
         lines.append(f"  missing    {unit['missing']} more must be created before it is tried")
@@ -169,14 +169,26 @@ def unit_head(unit: Json) -> list[str]:
         lines.append(f"  if broken  {unit.get('on_broken')}{held}; preempted {how}")
     condition = unit.get("condition")
     if isinstance(condition, Mapping):
-        told = f"{condition.get('type')}={condition.get('status')} {condition.get('reason')}"
-        lines.append(printable(f"  condition  {told}: {condition.get('message')}"))
+        lines.append(_condition(condition))
     victims: Sequence[Json] = unit.get("victims") or ()
     if victims:
         named = ", ".join(f"{one.get('pod')} on {one.get('node')}" for one in victims[:VICTIMS_SHOWN])
         more = f" and {len(victims) - VICTIMS_SHOWN} more" if len(victims) > VICTIMS_SHOWN else ""
         lines.append(printable(f"  victims    {len(victims)} pods were asked to leave for it: {named}{more}"))
     return lines
+
+
+def _together(unit: Json) -> str:
+    """What must be bound at once; nothing where each member goes for itself."""
+    return f", at least {unit.get('min_member', 1)} or none" if unit.get("gang") else ""
+
+
+def _condition(condition: Json) -> str:
+    """What the object says; a PodGroup of the scheduler plug-ins has a phase alone."""
+    if not condition.get("type"):
+        return printable(f"  phase      {condition.get('status')}, says the object")
+    told = f"{condition.get('type')}={condition.get('status')} {condition.get('reason')}"
+    return printable(f"  condition  {told}: {condition.get('message')}")
 
 
 def _source(unit: Json) -> str:

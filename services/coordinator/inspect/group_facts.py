@@ -66,6 +66,7 @@ def group_facts(core: Core, key: str, places: Places | None = None) -> GroupFact
         group=group,
         members=found,
         done=len(members.done) if members is not None else 0,
+        foreign=len(members.foreign) if members is not None else 0,
         queue=queue_of(core, namespace, labels or next((pod.labels for pod in pending.values()), {})),
         place=place.value if place is not None else "",
         reason=reason,

@@ -14,6 +14,7 @@ from services.coordinator.core.core import Core
 from services.coordinator.inspect.pending import reason_of
 from services.coordinator.inspect.queues import UNITS_SHOWN, QueueCounts, QueueFacts, UnitFacts
 from services.coordinator.inspect.simulation import Displaced, Job, Simulated, summary_of
+from services.coordinator.queues.status import warnings_of
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_name
@@ -61,7 +62,7 @@ def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> Qu
         blocked_units=sum(held),
         parked_pods=sum(len(parked.get(line.name, ())) for line in lines_below(node)),
         problem=node.problem,
-        warnings=[message for _, message in tree.structure.warnings.get(name, ())],
+        warnings=[message for _, message in warnings_of(node, tree)],
         pending=[_unit(core, tree, unit, now) for unit in first_in_turn(node.own, UNITS_SHOWN)] if units else (),
     )
 
@@ -75,7 +76,7 @@ def queue_totals(core: Core) -> QueueCounts:
         total=len(nodes),
         waiting_units=len(tree.units),
         blocked_units=sum(_held(node.own) for node in structure.nodes.values()),
-        problems=sum(bool(node.problem or structure.warnings.get(node.name)) for node in nodes),
+        problems=sum(bool(node.problem or warnings_of(node, tree)) for node in nodes),
     )
 
 
@@ -149,8 +150,9 @@ def simulated(core: Core, job: Job, now: float) -> Parts[Simulated]:
     found = yield from simulation(tree_of(core), question, now=now, ends_at={})
     displaced = [_displaced(core, charge) for charge in found.victims]
     summary = summary_of(
-        job, found.starts_in_s, fits=fits, ahead=found.ahead, displaced=len(displaced), reason=found.reason
-    )
+        job, found.starts_in_s, fits=fits, ahead=found.ahead, displaced=len(displaced), reason=found.reason,
+        never=found.never,
+    )  # fmt: skip
     return Simulated(
         queue=found.queue, starts_in_s=found.starts_in_s, summary=summary, members=job.members,
         min_count=job.min_count, fits=fits, ahead=found.ahead, reason=found.reason, blocked=found.blocked,

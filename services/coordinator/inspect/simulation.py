@@ -75,9 +75,13 @@ def requests_of(text: str) -> Amounts:
     return tuple(sorted((name, amount) for name, amount in found.items() if amount))
 
 
-def summary_of(job: Job, starts_in_s: float | None, *, fits: int, ahead: int, displaced: int, reason: str) -> str:
-    """One sentence."""
+def summary_of(
+    job: Job, starts_in_s: float | None, *, fits: int, ahead: int, displaced: int, reason: str, never: bool = False
+) -> str:
+    """One sentence. ``never``: waiting alone does not help."""
     others = f", after {ahead} unit{'s' if ahead != 1 else ''} ahead of it" if ahead else ""
+    if never:
+        return f"it would never start as things are: {reason}"
     if starts_in_s is None:
         return f"nobody can say when it would start: {reason}"
     if displaced:

@@ -34,6 +34,7 @@ MEMBERS_SHOWN = 4096
 GONE_OBJECT = "GroupMissing"
 INCOMPLETE = "Incomplete"
 INVALID = "GroupInvalid"
+FOREIGN = "PodGroup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class GroupFacts:
 
     ``reason`` and ``message``: why it waits, as the queue has it, a closed word and a sentence; ``position``: its place
     in its queue, 1 goes next, None where nobody counts; ``domain``: where its topology constraint has put it.
-    ``done``: members that have succeeded, which are not among ``members``.
+    ``done``: members that have succeeded, ``foreign``: those of other schedulers; neither are among ``members``.
     """
 
     key: str
@@ -87,6 +88,7 @@ class GroupFacts:
     domain: str = ""
     victims: Sequence[VictimFacts] = field(default_factory=tuple)
     done: int = 0
+    foreign: int = 0
 
     @property
     def source(self) -> str:
@@ -102,6 +104,11 @@ class GroupFacts:
     def bound(self) -> int:
         """Members that stand on a node."""
         return sum(member.state == BOUND for member in self.members)
+
+    @property
+    def missing(self) -> int:
+        """So many members more must be created before it is tried."""
+        return max(0, self.min_count - len(self.members) - self.foreign)
 
 
 class UnitShown(UnitInFlight, frozen=True, kw_only=True):
@@ -248,7 +255,7 @@ def whole(facts: GroupFacts, now: float, wall_of: WallOf) -> UnitWhole:
         whole=group is not None and group.whole,
         on_broken=group.broken.value if group is not None else "",
         timeout_s=group.timeout_s if group is not None else None,
-        missing=max(0, facts.min_count - len(facts.members)) if phase_of(facts) in (WAITING, BROKEN) else 0,
+        missing=facts.missing if phase_of(facts) in (WAITING, BROKEN) else 0,
         states=dict(Counter(member.state for member in facts.members)),
         nodes=dict(Counter(member.node for member in facts.members if member.state == BOUND)),
         topology=_topology(facts),
@@ -269,16 +276,18 @@ def whole(facts: GroupFacts, now: float, wall_of: WallOf) -> UnitWhole:
 def why(facts: GroupFacts) -> tuple[str, str]:
     """(reason, sentence): why a group waits; both empty for one that does not. What is wrong with the object itself
     speaks first, then what it lacks, then what the queue says."""
-    group, there = facts.group, len(facts.members)
+    group = facts.group
     if phase_of(facts) in (PLACING, RUNNING, ENDED):
         return "", ""
     if group is None:
         return GONE_OBJECT, f"there is no {_noun(facts.source)} {facts.name} in {facts.namespace}; create it"
     if group.problem:
         return INVALID, group.problem
-    if there < group.min_count:
-        more = group.min_count - there
-        return INCOMPLETE, f"{there} of at least {group.min_count} members exist; {more} more must be created"
+    if facts.foreign:
+        return (facts.reason, facts.message) if facts.message else (FOREIGN, "its pods name another scheduler")
+    if facts.missing:
+        there = len(facts.members)
+        return INCOMPLETE, f"{there} of at least {group.min_count} members exist; {facts.missing} more must be created"
     return facts.reason, facts.message
 
 

@@ -13,6 +13,7 @@ from services.coordinator.core.state import State
 from shared.model.queue import QueueCondition, QueueStatus
 from shared.model.resources import amount_text
 from shared.scheduling.queues.nodes import Line, Node, lines_of
+from shared.scheduling.queues.tree import QueueTree
 
 EVERY_S = 2.0
 """How often statuses are compared."""
@@ -58,7 +59,7 @@ class QueueReporter:
         if queue is None or node is None:
             self._asked.pop(name, None)
             return
-        status = status_of(node, self._warnings(node), queue.generation)
+        status = status_of(node, warnings_of(node, self._state.queues), queue.generation)
         if status == queue.written:
             self._asked.pop(name, None)
             return
@@ -68,16 +69,17 @@ class QueueReporter:
         self._asked[name] = status, state.now
         state.out.append(TellQueue(queue, status))
 
-    def _warnings(self, node: Node) -> list[tuple[str, str]]:
-        found = list(self._state.queues.structure.warnings.get(node.name, ()))
-        if node.parent is not None and not node.parent.name:
-            capacity = self._state.queues.capacity
-            for name, amount in sorted(node.guaranteed.items()):
-                if amount > capacity.get(name, 0):
-                    has = amount_text(name, capacity.get(name, 0))
-                    text = f"spec.guaranteed[{name}]: {amount_text(name, amount)} is more than the cluster has, {has}"
-                    found.append(("MoreThanThereIs", f"{text}; guarantee less, or add nodes"))
-        return found
+
+def warnings_of(node: Node, tree: QueueTree) -> list[tuple[str, str]]:
+    """(reason, sentence) of all that should be corrected of a queue, though it is used."""
+    found = list(tree.structure.warnings.get(node.name, ()))
+    if node.parent is not None and not node.parent.name:
+        for name, amount in sorted(node.guaranteed.items()):
+            if amount > tree.capacity.get(name, 0):
+                has = amount_text(name, tree.capacity.get(name, 0))
+                text = f"spec.guaranteed[{name}]: {amount_text(name, amount)} is more than the cluster has, {has}"
+                found.append(("MoreThanThereIs", f"{text}; guarantee less, or add nodes"))
+    return found
 
 
 def status_of(node: Node, warnings: list[tuple[str, str]], generation: int) -> QueueStatus:

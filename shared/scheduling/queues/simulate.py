@@ -43,8 +43,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``starts_in_s`` None: unknown, ``reason`` says why. ``queue``: whose quota it counts against; ``ahead``: units
-    that go before it; ``victims``: pods that would be evicted for it; ``blocked``: what holds it back now."""
+    """``starts_in_s`` None: unknown, ``reason`` says why; ``never``: no pod's end would help. ``queue``: whose quota it
+    counts against; ``ahead``: units that go before it; ``victims``: pods that would be evicted for it; ``blocked``:
+    what holds it back now."""
 
     queue: str
     starts_in_s: float | None
@@ -52,6 +53,7 @@ class Answer:
     victims: tuple[Charge, ...] = ()
     reason: str = ""
     blocked: str = ""
+    never: bool = False
 
 
 def copied(tree: QueueTree) -> Parts[QueueTree]:
@@ -118,9 +120,9 @@ def simulation(
     yield
     name = unit.line.name
     if first is not None and (first.problem or first.never):
-        return Answer(name, None, reason=first.text(), blocked=first.text())
+        return Answer(name, None, reason=first.text(), blocked=first.text(), never=True)
     if lacks := _lacks(trial.capacity, {}, question.amounts):
-        return Answer(name, None, reason=f"the whole cluster has too little {lacks}")
+        return Answer(name, None, reason=f"the whole cluster has too little {lacks}", never=True)
     play = _Play(
         trial, dict(runs_s or {}), [(max(at, now), uid) for uid, at in ends_at.items() if uid in trial.charges]
     )

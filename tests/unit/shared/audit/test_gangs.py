@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from shared.audit.gangs import BINDING_S
@@ -304,3 +306,52 @@ def test_a_gang_below_its_minimum_of_members_waits_with_reason():
 def test_a_member_beyond_the_minimum_that_a_node_takes_is_lost():
     history = gang(2, "a", "b", "c").bound(["a", "b"])
     assert history.unschedulable("c").report().lost == 1
+
+
+def test_a_gang_with_a_member_of_another_scheduler_waits_with_reason():
+    history = gang(2, "a", "b").members("other", schedulerName="other")
+    history.unschedulable("a").unschedulable("b")
+    assert history.report("conclave").ok
+    assert gang(2, "a", "b").unschedulable("a").unschedulable("b").report("conclave").lost == 2
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    "group",
+    [{"annotations": {"conclave.io/gang-broken": "explode"}}, {"resourceClaims": [{"name": "c"}]}],
+    ids=["an annotation that nobody understands", "claims"],
+)
+def test_a_group_that_is_refused_as_it_is_written_waits_and_is_told(group, told):
+    history = gang(2, "a", "b", **group)
+    for name in ("a", "b") if told else ():
+        history.unschedulable(name)
+    assert history.report().ok is told
+
+
+@pytest.mark.parametrize(
+    ("annotations", "lost"),
+    [
+        ({"conclave.io/gang": "true"}, 1),
+        ({"conclave.io/gang": "yes"}, 0),
+        ({"conclave.io/gang": "true", "conclave.io/gang-min-count": "2"}, 0),
+        ({"conclave.io/gang": "true", "conclave.io/gang-min-count": "few"}, 0),
+    ],
+)
+def test_a_job_that_is_refused_as_it_is_written_waits_with_reason(annotations, lost):
+    history = GroupHistory()
+    history.node("n1", ROOM)
+    spec = {"completionMode": "Indexed", "parallelism": 1, "completions": 1}
+    history.write(
+        "create", "Job", {"metadata": {"name": "j", "namespace": "default", "annotations": annotations}, "spec": spec}
+    )
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-j", "controller": True}
+    history.pod("a").changed("a", lambda pod: pod["metadata"].update(ownerReferences=[owner])).unschedulable("a")
+    assert history.report().lost == lost
+
+
+def test_a_group_that_its_finalizer_held_is_gone_with_the_delete_after_its_mark():
+    history = gang().unschedulable("a").unschedulable("b")
+    marked = json.loads(json.dumps(history.objects["PodGroup", "g"]))
+    marked["metadata"] |= {"deletionTimestamp": "2026-11-20T00:00:00Z", "finalizers": ["example.com/hold"]}
+    assert history.write("update", "PodGroup", marked).report().lost == 2
+    assert history.write("delete", "PodGroup", marked).report().ok

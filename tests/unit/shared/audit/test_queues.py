@@ -118,3 +118,36 @@ def test_it_may_not_where_reclaim_is_off():
     history = small_queue(guaranteed={"cpu": "100m"}).bound(["a"])
     history.evicted("a").unschedulable("b")
     assert history.report().units.evictions_unjust == 1
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda history: history.queue("team", parent="nobody", namespaces=["default"]),
+        lambda history: history.queue("team", parent="top", namespaces=["default"]).queue("top", parent="team"),
+        lambda history: history.queue("team", maximum={"cpu": "1"}, guaranteed={"cpu": "2"}, namespaces=["default"]),
+        lambda history: [
+            history.queue(name, parent=parent, namespaces=["default"] if name == "team" else [])
+            for name, parent in (("a", ""), ("b", "a"), ("c", "b"), ("d", "c"), ("team", "d"))
+        ],
+    ],
+    ids=["no parent", "loop", "guaranteed more than it may have", "too deep"],
+)
+@pytest.mark.parametrize("told", [True, False])
+def test_a_pod_in_a_queue_that_cannot_be_used_waits_and_is_told(broken, told):
+    history = GroupHistory()
+    history.node("n1", ROOM)
+    broken(history)
+    history.pod("a", {"cpu": "600m"})
+    if told:
+        history.unschedulable("a")
+    assert history.report().ok is told
+
+
+def test_the_fourth_level_of_queues_is_not_too_deep():
+    history = GroupHistory()
+    history.node("n1", ROOM)
+    for name, parent in (("a", ""), ("b", "a"), ("c", "b"), ("team", "c")):
+        history.queue(name, parent=parent, namespaces=["default"] if name == "team" else [])
+    history.pod("a", {"cpu": "600m"}).unschedulable("a")
+    assert history.report().lost == 1

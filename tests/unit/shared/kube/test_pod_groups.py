@@ -105,6 +105,10 @@ def test_annotations_of_a_group_say_what_its_api_has_no_field_for() -> None:
     [
         ({"conclave.io/gang-broken": "flee"}, "[conclave.io/gang-broken]: 'flee' is not known; give keep or evict"),
         ({"conclave.io/gang-topology": ""}, "names no node label"),
+        (
+            {"conclave.io/gang-topology": "my rack!"},
+            "[conclave.io/gang-topology]: 'my rack!' is not the name of a node label",
+        ),
         ({"conclave.io/gang-topology": "a", "conclave.io/gang-topology-preferred": "b"}, "one topology constraint"),
     ],
 )

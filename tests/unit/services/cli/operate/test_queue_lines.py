@@ -45,7 +45,7 @@ def test_the_tree_shows_used_guaranteed_and_maximum() -> None:
     top = VISION | {"name": "research", "depth": 0, "resources": [], "dominant": "", "share": 0.0}
     lines = QUEUES.lines([top, VISION])
     assert [line.split() for line in lines] == [
-        ["NAME", "PENDING", "BLOCKED", "PARKED", "PODS", "SHARE", "BY", "CPU", "MEMORY"],
+        ["NAME", "PENDING", "BLOCKED", "PARKED", "PODS", "OF-CLUSTER", "BY", "CPU", "MEMORY"],
         ["research", "3", "1", "4", "12", "0.0%", "-", "-", "-"],
         ["vision", "3", "1", "4", "12", "25.0%", "cpu", "12/8/16", "4Gi/-/-"],
     ]
@@ -65,13 +65,24 @@ def test_gpus_have_a_column_where_there_are_any() -> None:
 def test_one_queue_is_told_with_its_units_in_turn() -> None:
     lines = queue_lines(VISION)
     assert lines[0] == "research / vision"
-    assert "  weight     2; share 25.0% by cpu" in lines
+    assert "  weight     2; uses 25.0% of the cluster's cpu" in lines
     assert "  waiting    3 units, 1 of them held by quota; 4 pods had their turn, and no node takes them" in lines
     assert "  borrowing  at most cpu 8" in lines
-    assert "  reclaim    what it lent is taken back after 60s; what it borrows runs for 5m at least" in lines
+    assert "  reclaim    what it lent is taken back after 60s" in lines
+    assert "  protected  what it borrows runs for 5m at least" in lines
     assert [line.split() for line in lines if line.startswith("cpu ")] == [["cpu", "12", "8", "16", "4", "25.0%"]]
     assert lines[-1].split() == ["1", "v", "train", "podgroup", "8", "5", "30s", "NodeResourcesFit", "-"]
     assert queue_lines(VISION | {"units": []})[-1] == "nothing waits in it"
+
+
+def test_a_queue_says_what_it_is_set_to_and_no_zeros() -> None:
+    lines = queue_lines(VISION | {"dominant": "", "share": 0.0, "reclaim_after_s": 0.0, "min_run_s": 0.0})
+    assert "  weight     2; uses nothing" in lines
+    assert "  reclaim    what it lent is taken back at once" in lines
+    assert not [line for line in lines if line.startswith("  protected")]
+    protected = queue_lines(VISION | {"reclaim": False, "min_run_s": 600.0})
+    assert "  protected  what it borrows runs for 10m at least" in protected
+    assert not [line for line in protected if line.startswith("  reclaim")]
 
 
 def test_a_simulation_says_when_what_holds_it_and_who_leaves() -> None:

@@ -65,6 +65,16 @@ def test_what_is_missing_is_said_in_numbers() -> None:
     assert not [line for line in lines if line.startswith(("  queue", "  topology", "  condition", "  victims"))]
 
 
+def test_a_group_without_a_minimum_speaks_of_none() -> None:
+    basic = GANG | {"gang": False, "min_member": 1}
+    assert "  members    5; 4 unschedulable, 1 bound" in unit_lines(basic)
+
+
+def test_a_group_that_has_a_phase_alone_shows_it() -> None:
+    plugins = GANG | {"condition": {"type": "", "status": "Pending", "reason": "", "message": ""}}
+    assert "  phase      Pending, says the object" in unit_lines(plugins)
+
+
 def test_an_older_leader_is_shown_as_far_as_it_tells() -> None:
     older = {"key": "u", "pods": [{"namespace": "d", "name": "p", "node": ""}], "min_member": 1, "state": "offered"}
     assert UNITS.lines([older])[1].split()[:2] == ["-", "u"]

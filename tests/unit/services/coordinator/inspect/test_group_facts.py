@@ -7,7 +7,15 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from services.coordinator.inspect.group_facts import find_group, group_facts, group_keys, lone_units, phases
-from services.coordinator.inspect.queue_facts import Places, queue_facts, queue_names, queue_of, simulated, tree_of
+from services.coordinator.inspect.queue_facts import (
+    Places,
+    queue_facts,
+    queue_names,
+    queue_of,
+    queue_totals,
+    simulated,
+    tree_of,
+)
 from services.coordinator.inspect.simulation import Job
 from services.coordinator.inspect.units import UnitCounts, phase_of, shown, whole, why
 from shared.model.cluster_events import ObjectChanged
@@ -187,6 +195,14 @@ def test_the_tree_is_told_from_the_top_with_what_is_wrong_in_it() -> None:
     assert research is not None
     assert sorted(research.children) == ["speech", "vision"]
     assert queue_facts(scene.core, "", scene.now) is None
+    assert (research.warnings, queue_totals(scene.core).problems) == ([], 2)
+    tree_of(scene.core).set_capacity({"cpu": 3000})
+    research = queue_facts(scene.core, "research", scene.now)
+    assert research is not None
+    assert research.warnings == [
+        "spec.guaranteed[cpu]: 4 is more than the cluster has, 3; guarantee less, or add nodes"
+    ]
+    assert queue_totals(scene.core).problems == 3
     assert queue_facts(scene.core, "none", scene.now) is None
 
 
@@ -217,5 +233,5 @@ def test_a_simulation_changes_nothing_and_says_what_the_nodes_take() -> None:
     assert found.summary.startswith("it would start at once")
     never = in_one_go(simulated(scene.core, Job("vision", "lab", 4, 4, (("cpu", 1000),)), scene.now))
     assert never.starts_in_s is None
-    assert "never fits" in never.summary
+    assert never.summary.startswith("it would never start as things are: queue vision: ")
     assert tree_of(scene.core).units == before

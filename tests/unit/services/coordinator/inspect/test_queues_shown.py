@@ -81,6 +81,7 @@ def test_a_job_asks_for_its_minimum_at_once() -> None:
         (30.0, {"ahead": 2}, "it would start in 30 s, after 2 units ahead of it"),
         (60.0, {"displaced": 2}, "it would start in 60 s, once 2 pods have been evicted for it"),
         (None, {"reason": "the cluster is full"}, "nobody can say when it would start: the cluster is full"),
+        (None, {"reason": "too large", "never": True}, "it would never start as things are: too large"),
     ],
 )
 def test_a_simulation_says_it_in_one_sentence(starts_in_s: float | None, told: dict[str, int], said: str) -> None:

@@ -50,7 +50,7 @@ def test_it_displaces_nobody_where_waiting_is_quicker():
 def test_what_can_never_go_is_said():
     world = World(queue("a", maximum={"cpu": 4}), cpu=10)
     answer = simulate(world.tree, Question("ns", "a", 0, (("cpu", 5),)), now=0.0, ends_at={})
-    assert answer.starts_in_s is None
+    assert (answer.starts_in_s, answer.never) == (None, True)
     assert "never fits" in answer.reason
     answer = simulate(world.tree, Question("ns", "", 0, (("cpu", 11),)), now=0.0, ends_at={})
     assert answer.reason == "the whole cluster has too little cpu"
