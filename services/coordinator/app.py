@@ -26,7 +26,7 @@ from services.coordinator.http.peer_routes import Admin
 from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.io import control, queue_history
 from services.coordinator.io.cluster_identity import ClusterIdentity
-from services.coordinator.io.cluster_lease import ClusterLease, mesh_id
+from services.coordinator.io.cluster_lease import ClusterLease, alone, mesh_id
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Peers
 from services.coordinator.io.sources import follow_agents, follow_binder, follow_inherited_intents
@@ -118,7 +118,7 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
                 await candidate.run(lambda term: lead(term, settings, leadership, outside, admin, metrics))
             finally:
                 if cluster is not None and service.stopping.is_set() and not candidate.lost.done():
-                    await cluster.shorten()
+                    await cluster.leave(last=await alone(store, keys, runtime.id))
                 if serving is not None:
                     serving.stop()
 
