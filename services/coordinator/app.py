@@ -85,6 +85,7 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
     async with opened(service, settings, "coordinator") as runtime, AsyncExitStack() as closing:
         store, keys, metrics, admin = runtime.store, runtime.keys, runtime.metrics, Admin(runtime.id)
         admin.register(metrics)
+        admin.warnings = runtime.health.look
         scheduler_metrics = SchedulerMetrics(metrics, profile=settings.scheduler_name, core=lambda: admin.core)
         plugins = plugins_of(settings.plugins)
         plugins.follow(runtime.health.note)

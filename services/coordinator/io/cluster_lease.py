@@ -109,8 +109,9 @@ class ClusterLease:
             pause_s = self._duration_s / 3 if await self._step() else RETRY_S
 
     async def leave(self, *, last: bool) -> None:
-        """At an orderly end: another mesh need not wait long, our own successor does not wait at all. ``last``: there is
-        none, and nobody waits."""
+        """At an orderly end: another mesh need not wait long, our own successor does not wait at all.
+
+        ``last``: there is no successor, and nobody waits."""
         if self.ours:
             self.ours = False
             with contextlib.suppress(KubeError, TimeoutError):
