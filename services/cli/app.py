@@ -1,56 +1,68 @@
-"""The ``conclave`` group: which commands there are. Each lives in a file of its own and imports heavy things late.
+"""The ``conclave`` group: which commands there are. Each lives in a file of its own, which is imported when it is asked
+for: ``conclave up`` stays beside a mesh for as long as it runs, and holds no more than it needs.
 
 The command line starts services as processes and imports none of them.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Iterator, MutableMapping
 
 import click
-
-from services.cli.audit import audit
-from services.cli.completion import completion
-from services.cli.context import context
-from services.cli.demo.command import demo
-from services.cli.explain.command import explain
-from services.cli.local.run import run
-from services.cli.local.up import up
-from services.cli.operate.changes import changes
-from services.cli.operate.decisions import decisions
-from services.cli.operate.dump import dump
-from services.cli.operate.nodes import nodes
-from services.cli.operate.pending import pending, pending_pods
-from services.cli.operate.policy import policy
-from services.cli.operate.queues import queue
-from services.cli.operate.scheduling import drain, pause, resume
-from services.cli.operate.settings import log_level, settings
-from services.cli.operate.status import members, status
-from services.cli.operate.top.command import top
-from services.cli.operate.units import units
-from services.cli.pki.command import pki
-from services.cli.train.command import train
-from services.cli.train.evaluate import evaluate
-from services.cli.twin.command import twin
-from services.cli.version import version
-from services.cli.wire import wire
 
 # gRPC's fork handlers would warn at each child we start; our children exec at once and never use the parent's channels.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+OPERATE = {
+    "changes": "operate.changes", "decisions": "operate.decisions", "drain": "operate.scheduling",
+    "dump": "operate.dump", "explain": "explain.command", "log-level": "operate.settings",
+    "members": "operate.status", "nodes": "operate.nodes", "pause": "operate.scheduling",
+    "pending": "operate.pending", "pending-pods": "operate.pending", "policy": "operate.policy",
+    "queue": "operate.queues", "resume": "operate.scheduling", "settings": "operate.settings",
+    "status": "operate.status", "top": "operate.top.command", "units": "operate.units",
+}  # fmt: skip
+"""What asks or changes a running mesh: where under ``services.cli`` each is."""
+OTHERS = {
+    "audit": "audit", "completion": "completion", "context": "context", "demo": "demo.command",
+    "evaluate": "train.evaluate", "pki": "pki.command", "run": "local.run", "train": "train.command",
+    "twin": "twin.command", "up": "local.up", "version": "version", "wire": "wire",
+}  # fmt: skip
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+
+class Commands(MutableMapping[str, click.Command]):
+    """The commands by name; a file is imported when its command is looked at."""
+
+    def __init__(self, modules: dict[str, str]) -> None:
+        self._modules = modules
+        self._found: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._found:
+            module = importlib.import_module(f"services.cli.{self._modules[name]}")
+            self._found[name] = getattr(module, name.replace("-", "_"))
+        return self._found[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._modules.setdefault(name, "")
+        self._found[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name]
+        self._found.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+@click.group(
+    commands=Commands(OPERATE | OTHERS),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
 @click.version_option(package_name="conclave", prog_name="conclave", message="%(prog)s %(version)s")
 def conclave() -> None:
     """A learned, highly available scheduler for Kubernetes: a mesh of agents, one coordinator, a binder."""
-
-
-OPERATE = (
-    changes, decisions, drain, dump, explain, log_level, members, nodes, pause, pending, pending_pods, policy,
-    queue, resume, settings, status, top, units,
-)  # fmt: skip
-"""What asks or changes a running mesh."""
-OTHERS = (audit, completion, context, demo, evaluate, pki, run, train, twin, up, version, wire)
-
-for command in (*OPERATE, *OTHERS):
-    conclave.add_command(command)

@@ -26,7 +26,7 @@ from services.coordinator.http.peer_routes import Admin
 from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.io import control, queue_history
 from services.coordinator.io.cluster_identity import ClusterIdentity
-from services.coordinator.io.cluster_lease import ClusterLease, mesh_id
+from services.coordinator.io.cluster_lease import ClusterLease, alone, mesh_id
 from services.coordinator.io.embedded_agent import EmbeddedAgent
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Peers
@@ -91,6 +91,7 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
     async with opened(service, settings, "coordinator") as runtime, AsyncExitStack() as closing:
         store, keys, metrics, admin = runtime.store, runtime.keys, runtime.metrics, Admin(runtime.id)
         admin.register(metrics)
+        admin.warnings = runtime.health.look
         scheduler_metrics = SchedulerMetrics(metrics, profile=settings.scheduler_name, core=lambda: admin.core)
         plugins = plugins_of(settings.plugins)
         plugins.follow(runtime.health.note)
@@ -124,7 +125,7 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
                 await candidate.run(lambda term: lead(term, settings, leadership, outside, admin, metrics))
             finally:
                 if cluster is not None and service.stopping.is_set() and not candidate.lost.done():
-                    await cluster.shorten()
+                    await cluster.leave(last=await alone(store, keys, runtime.id))
                 if serving is not None:
                     serving.stop()
 

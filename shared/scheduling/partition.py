@@ -36,5 +36,10 @@ def assign(nodes: Iterable[str], agents: Mapping[str, str]) -> dict[str, str]:
     return owners
 
 
+def preferred(node: str, agents: Iterable[str]) -> str:
+    """The agent that ``assign`` would give this node if all of ``agents`` had room; "" where there are none."""
+    return max(agents, key=lambda agent: _weight(agent, node), default="")
+
+
 def _weight(agent: str, node: str) -> bytes:
     return hashlib.blake2b(f"{agent}\0{node}".encode(), digest_size=8).digest()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -76,26 +78,13 @@ def test_without_any_etcd_the_error_says_what_to_do(monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("help_text", "flag"),
-    [
-        ("--experimental-watch-progress-notify-interval '10m'\n", "--experimental-watch-progress-notify-interval=3.0s"),
-        (
-            "--watch-progress-notify-interval '10m'\n--experimental-watch-progress-notify-interval '10m'\n",
-            "--watch-progress-notify-interval=3.0s",
-        ),
-        ("--max-txn-ops '128'\n", None),
-    ],
-    ids=["3.5", "3.6", "neither"],
-)
-async def test_flags_follow_the_binarys_own_help(tmp_path, monkeypatch, help_text, flag):
-    etcd = EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=tmp_path, fsync=False))
-
-    async def told() -> str:
-        return help_text
-
-    monkeypatch.setattr(etcd, "_help", told)
-    flags = await etcd._flags()
-    assert [given for given in flags if "progress" in given] == ([flag] if flag else [])
-    assert "--unsafe-no-fsync" not in flags
-    assert "--auto-compaction-mode=periodic" in flags
+async def test_an_idle_watch_is_told_the_revision_as_often_as_is_set(tmp_path: Path):
+    settings = EmbeddedEtcdSettings(data_dir=tmp_path, fsync=False, progress_interval_s=0.2)
+    async with EmbeddedEtcd(settings) as etcd:
+        store = EtcdStore(EtcdSettings(endpoints=(etcd.endpoint,)))
+        written = await store.txn([], [Put("/elsewhere", b"")])
+        async with asyncio.timeout(30), aclosing(store.watch("/idle", start_revision=written.revision)) as batches:
+            async for batch in batches:
+                if batch.revision >= written.revision:
+                    break
+        await store.close()

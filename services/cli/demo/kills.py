@@ -26,9 +26,9 @@ from random import Random
 from typing import Any
 
 from services.cli.demo.board import Bound
+from services.cli.demo.viewed_mesh import ViewedMesh
 from services.cli.etcd import MeshView
 from services.cli.local.etcd_keeper import EtcdKeeper
-from services.cli.local.mesh import Mesh
 from shared.errors import ConfigError
 from shared.scheduling.partition import assign
 
@@ -139,7 +139,7 @@ class Kills:
     def __init__(
         self,
         plan: Sequence[Kill],
-        mesh: Mesh,
+        mesh: ViewedMesh,
         etcd: EtcdKeeper,
         *,
         nodes: Sequence[str],

@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 from services.cli.demo.board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard, Progress
 from services.cli.demo.kills import Kills
 from services.cli.demo.result import DemoResult, DemoSettings, StatsBook, build_result
+from services.cli.demo.viewed_mesh import ViewedMesh
 from services.cli.demo.workload import submit
 from services.cli.local.etcd_keeper import EtcdKeeper
-from services.cli.local.mesh import Mesh, free_ports, write_secret, write_tokens
+from services.cli.local.mesh import free_ports, write_secret, write_tokens
 from services.cli.local.supervisor import Child, ProcessUsage, Spec, Supervisor
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
@@ -94,11 +95,10 @@ class Demo:
                     settings.mesh, etcd=etcd.endpoint, admin_ports=free_ports(settings.mesh.coordinators)
                 )
                 write_tokens(mesh_settings)
-                mesh = Mesh(mesh_settings, supervisor, store)
-                stack.push_async_callback(mesh.close)
+                mesh = ViewedMesh(mesh_settings, supervisor, store)
                 mesh.start()
                 await mesh.wait_scheduling(on_wait=lambda missing: self._waiting(progress, missing))
-                if (leader := mesh.view.coordinator) is not None:
+                if (leader := (await mesh.refresh()).coordinator) is not None:
                     self.note(f"admin API and dashboard: {leader.record.admin_url}/ui")
                     self.note(f"its tokens: {mesh_settings.admin_token_file}")
                 kills = await self._submit_and_watch(client, mesh, etcd, progress)
@@ -144,7 +144,9 @@ class Demo:
 
     # --- the run itself -------------------------------------------------------------------------------------------
 
-    async def _submit_and_watch(self, client: KubeClient, mesh: Mesh, etcd: EtcdKeeper, progress: Progress) -> Kills:
+    async def _submit_and_watch(
+        self, client: KubeClient, mesh: ViewedMesh, etcd: EtcdKeeper, progress: Progress
+    ) -> Kills:
         workload = self.settings.workload
         kills = Kills(
             self.settings.kills,
@@ -215,13 +217,13 @@ class Demo:
         await kills.run(self._first_pod_s)
         await asyncio.Event().wait()
 
-    async def _poll(self, mesh: Mesh) -> None:
+    async def _poll(self, mesh: ViewedMesh) -> None:
         while True:
             await mesh.refresh()
             await self._read_stats(mesh)
             await asyncio.sleep(STATS_S)
 
-    async def _read_stats(self, mesh: Mesh) -> None:
+    async def _read_stats(self, mesh: ViewedMesh) -> None:
         leader = mesh.view.coordinator
         if leader is not None:
             self.stats.put(leader.record.incarnation, await mesh.get(leader.record.url, "/v1/stats"))
@@ -244,7 +246,7 @@ class Demo:
             return True
         return False
 
-    def _show(self, progress: Progress, mesh: Mesh, phase: str) -> None:
+    def _show(self, progress: Progress, mesh: ViewedMesh, phase: str) -> None:
         now_s, board, view = time.monotonic(), self.board, mesh.view
         leader, binders = view.coordinator, [leading for _, leading in sorted(view.binders.items())]
         figures = {
@@ -269,7 +271,7 @@ class Demo:
         self._usage["etcd"] = [etcd.usage()]
 
 
-async def read_learning(mesh: Mesh) -> dict[str, Any]:
+async def read_learning(mesh: ViewedMesh) -> dict[str, Any]:
     """The policy pointer and the learner's figures; what does not answer is left out."""
     found: dict[str, Any] = {}
     try:
@@ -287,7 +289,7 @@ async def read_learning(mesh: Mesh) -> dict[str, Any]:
         }
     learner = mesh.supervisor.children.get("learner-0")
     if learner is not None and learner.ready_line:
-        stats = await mesh.get(learner.ready_line.split()[-1], "/v1/stats")
+        stats = await mesh.get(learner.url, "/v1/stats")
         found["learner"] = (stats or {}).get("learner", {})
     return found
 

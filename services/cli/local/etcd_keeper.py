@@ -20,13 +20,15 @@ SAMPLE_S = 0.5
 
 
 class EtcdKeeper:
-    """``start`` it, ``kill`` it if you like, ``stop`` it last. ``healthy`` is set while it serves."""
+    """``start`` it, ``kill`` it if you like, ``stop`` it last. ``healthy`` is set while it serves.
 
-    def __init__(self, data_dir: Path, *, on_event: Callable[[str], None] | None = None) -> None:
+    ``measured``: what it uses is looked at, for ``usage``."""
+
+    def __init__(self, data_dir: Path, *, on_event: Callable[[str], None] | None = None, measured: bool = True) -> None:
         self._etcd = EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=data_dir, die_with_parent=True))
         self._on_event = on_event or (lambda _event: None)
         self._tasks: list[asyncio.Task[None]] = []
-        self._costs = Costs()
+        self._costs = Costs(measured=measured)
         self.restarts = 0
         self.healthy = asyncio.Event()
 
@@ -44,7 +46,9 @@ class EtcdKeeper:
         """Start and await its health. ``ConfigError``: there is no etcd, or it does not start."""
         await self._etcd.start()
         self.healthy.set()
-        self._tasks = [asyncio.create_task(self._keep()), asyncio.create_task(self._sample())]
+        self._tasks = [asyncio.create_task(self._keep())]
+        if self._costs.measured:
+            self._tasks.append(asyncio.create_task(self._sample()))
 
     async def kill(self) -> bool:
         """SIGKILL; it is restarted by itself. False when it was not running."""

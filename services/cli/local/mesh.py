@@ -1,8 +1,8 @@
 """The processes of a mesh and when it schedules: shared by ``conclave demo`` and ``conclave up``.
 
 It knows flags, not code: a service is ``python -m services.NAME`` with the settings every service has. The mesh
-schedules when a coordinator leads and has synced, every agent has joined and a binder leads; all of that is read from
-outside, from etcd and from the leader's own ``/readyz``.
+schedules when a coordinator leads and has synced, every agent has joined and a binder leads; all of that the leader
+says itself (``/v1/status``). It holds no client of etcd: ``conclave up`` stays beside the mesh and should be small.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+import msgspec
 
-from services.cli.etcd import MeshView, read_mesh
 from services.cli.local.supervisor import Child, Spec, Supervisor
-from shared.errors import ConfigError, StoreError
-from shared.ports import Store
-from shared.wire.keys import DEFAULT_PREFIX, Keys
+from shared.adapters.http.dialing import dial, target_of
+from shared.errors import ConfigError
+from shared.wire.keys import DEFAULT_PREFIX
 
 READY_TIMEOUT_S = 60.0
 POLL_S = 0.1
@@ -154,72 +153,58 @@ def _learning(settings: MeshSettings) -> list[str]:
     return flags if settings.speed == 1.0 else [*flags, *DEMO_LEARNING]
 
 
-def _unsynced(view: MeshView, leader: str) -> str:
-    """Why the leader has not listed the cluster, as far as it says: that another mesh has the cluster, for one."""
-    record = view.processes.get(f"coordinator/{leader}")
-    told = "; ".join(record.warnings) if record is not None else ""
-    return f"the leading coordinator has not synced{': ' if told else ''}{told}"
-
-
 class Mesh:
-    """A running mesh: its processes and what etcd says of it."""
+    """A running mesh: its processes and what they say."""
 
-    def __init__(self, settings: MeshSettings, supervisor: Supervisor, store: Store) -> None:
+    def __init__(self, settings: MeshSettings, supervisor: Supervisor) -> None:
         self.settings = settings
         self.supervisor = supervisor
-        self.store = store
-        self.keys = Keys.under(settings.etcd_prefix)
-        self.view = MeshView()
-        token = settings.token_file.read_text(encoding="ascii").strip()
-        self._headers = {"Authorization": f"Bearer {token}"}
-        self._session: aiohttp.ClientSession | None = None
+        self.leader: Child | None = None
+        """The coordinator that was seen leading last."""
+        self._token = settings.token_file.read_text(encoding="ascii").strip()
 
     def start(self) -> list[Child]:
         """Start every process."""
         return [self.supervisor.start(spec) for spec in mesh_specs(self.settings)]
 
-    async def refresh(self) -> MeshView:
-        """Look at etcd; the last view where it does not answer."""
-        try:
-            self.view = await read_mesh(self.store, self.keys, timeout_s=HTTP_TIMEOUT_S)
-        except StoreError:
-            return self.view
-        return self.view
-
     async def get(self, url: str, path: str) -> Any:
-        """JSON (or text) of one of our services; None where it does not answer 200."""
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=HTTP_TIMEOUT_S)
-            self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+        """JSON of one of our services; None where it does not answer 200."""
         try:
-            async with self._session.get(url + path) as answer:
-                if answer.status != 200:
-                    return None
-                if "json" in answer.content_type:
-                    return await answer.json()
-                return await answer.text()
-        except (aiohttp.ClientError, TimeoutError, ValueError):
+            target = target_of(url)
+            async with asyncio.timeout(HTTP_TIMEOUT_S):
+                connection = await dial(target)
+                try:
+                    text = f"GET {path} HTTP/1.1\r\n{target.headers}Authorization: Bearer {self._token}\r\n\r\n"
+                    head, body = await connection.ask(text.encode(), HTTP_TIMEOUT_S)
+                finally:
+                    connection.abort()
+            return msgspec.json.decode(body) if head.status == 200 else None
+        except (OSError, TimeoutError, ValueError):
             return None
 
     async def schedules(self) -> str:
         """Empty when the mesh schedules; otherwise what is still missing."""
-        view = await self.refresh()
-        if view.coordinator is None:
+        self.leader, status = await self._leading()
+        if self.leader is None:
             return "no coordinator leads"
-        if not view.binders:
-            return "no binder leads"
-        if len(view.agents) < self.settings.agents:
-            return f"{len(view.agents)} of {self.settings.agents} agents have joined"
-        status = await self.get(view.coordinator.record.url, "/v1/status")
-        if not status or not status.get("leading"):
-            return "the leading coordinator does not answer"
         if not status.get("synced"):
-            return _unsynced(view, view.coordinator.record.identity)
-        if len(status.get("agents") or ()) < self.settings.agents:
-            return "the leading coordinator does not know all agents yet"
+            told = "; ".join(status.get("warnings") or ())
+            return f"the leading coordinator has not synced{': ' if told else ''}{told}"
+        joined = len(status.get("agents") or ())
+        if joined < self.settings.agents:
+            return f"{joined} of {self.settings.agents} agents have joined"
         if not (status.get("binder") or {}).get("url"):
-            return "the leading coordinator does not know the binder yet"
+            return "no binder leads"
         return ""
+
+    async def _leading(self) -> tuple[Child | None, dict[str, Any]]:
+        """The coordinator that says it leads, and all that it says."""
+        for child in self.supervisor.children.values():
+            if child.spec.service == "coordinator" and child.ready.is_set():
+                status = await self.get(child.url, "/v1/status")
+                if status and status.get("leading"):
+                    return child, status
+        return None, {}
 
     async def wait_scheduling(self, *, on_wait: Callable[[str], None] | None = None) -> None:
         """Return once the mesh schedules. ``ConfigError``: a process cannot start, or it takes too long."""
@@ -238,8 +223,3 @@ class Mesh:
             raise ConfigError(
                 f"the mesh does not schedule after {READY_TIMEOUT_S:g} s: {missing}; see {self.supervisor.log_dir}"
             ) from None
-
-    async def close(self) -> None:
-        """Release connections; the supervisor ends the processes."""
-        if self._session is not None:
-            await self._session.close()

@@ -24,8 +24,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 from shared.backoff import backoff_s
 from shared.errors import ConfigError
 from shared.runtime.process.linux import die_with_parent
@@ -54,6 +52,8 @@ def read_usage(pid: int) -> ProcessUsage:
 
     The peak is the kernel's ``VmHWM``, which psutil does not tell; ``ru_maxrss`` keeps that of the process that forked.
     """
+    import psutil  # not for a supervisor that measures nothing
+
     try:
         times = psutil.Process(pid).cpu_times()
         peak = _PEAK.search(Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace"))
@@ -64,15 +64,17 @@ def read_usage(pid: int) -> ProcessUsage:
 
 @dataclass(slots=True)
 class Costs:
-    """What all incarnations of a process cost together: CPU summed, memory the largest."""
+    """What all incarnations of a process cost together: CPU summed, memory the largest. ``measured`` False: not looked
+    at while it lives."""
 
+    measured: bool = True
     spent: ProcessUsage = field(default_factory=ProcessUsage)
     """Of those that have ended."""
     live: ProcessUsage = field(default_factory=ProcessUsage)
 
     def look(self, pid: int) -> None:
         """Remember what the live one has used: a process that dies takes its memory figure along."""
-        found = read_usage(pid) if pid else ProcessUsage()
+        found = read_usage(pid) if pid and self.measured else ProcessUsage()
         if found.peak_rss_bytes:
             self.live = found
 
@@ -118,6 +120,11 @@ class Child:
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     costs: Costs = field(default_factory=Costs)
 
+    @property
+    def url(self) -> str:
+        """Where it listens: the last word of a service's ready line."""
+        return self.ready_line.split()[-1] if self.ready_line else ""
+
     def usage(self) -> ProcessUsage:
         """All incarnations together."""
         self.costs.look(self.pid)
@@ -125,22 +132,27 @@ class Child:
 
 
 class Supervisor:
-    """All children of one command. Use inside one event loop; ``close`` ends everything."""
+    """All children of one command. Use inside one event loop; ``close`` ends everything.
 
-    def __init__(self, log_dir: Path, *, on_event: Callable[[str, Child], None] | None = None) -> None:
+    ``measured``: what each uses is looked at every ``SAMPLE_S``, for ``Child.usage``."""
+
+    def __init__(
+        self, log_dir: Path, *, on_event: Callable[[str, Child], None] | None = None, measured: bool = True
+    ) -> None:
         self.log_dir = log_dir
         self.children: dict[str, Child] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._on_event = on_event or (lambda _event, _child: None)
         self._stopping = False
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sampler = asyncio.create_task(self._sample())
+        self._measured = measured
+        self._sampler = asyncio.create_task(self._sample()) if measured else None
 
     # --- start and stop -------------------------------------------------------------------------------------------
 
     def start(self, spec: Spec) -> Child:
         """Start a child and keep it running; await ``ready`` for its first ready line."""
-        child = Child(spec, self.log_dir / f"{spec.name}.log")
+        child = Child(spec, self.log_dir / f"{spec.name}.log", costs=Costs(measured=self._measured))
         self.children[spec.name] = child
         self._tasks[spec.name] = asyncio.create_task(self._keep(child), name=f"keep {spec.name}")
         return child
@@ -192,11 +204,11 @@ class Supervisor:
     async def close(self) -> None:
         """End all children and every task."""
         self._stopping = True
-        self._sampler.cancel()
         await self.stop(*self.children)
-        for task in (*self._tasks.values(), self._sampler):
+        tasks = [*self._tasks.values(), *((self._sampler,) if self._sampler is not None else ())]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), self._sampler, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         # Looked at or not, a failure has been dealt with by now: the command is ending.
         if not self._failure.cancel() and not self._failure.cancelled():
             self._failure.exception()

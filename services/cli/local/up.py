@@ -1,6 +1,6 @@
 """``conclave up``: the mesh on this machine against any cluster.
 
-It checks the kubeconfig and the server before it starts anything, prints one line beginning with ``ready`` when the
+It checks the kubeconfig and the server before it starts a service, prints one line beginning with ``ready`` when the
 mesh schedules, keeps every process running, and ends on SIGTERM or SIGINT with nothing left behind. It knows nothing of
 the twin: what it needs of the cluster is the Kubernetes API.
 """
@@ -15,8 +15,9 @@ import click
 
 from services.cli.demo.command import COUNT, MAX_PROCESSES, wants_learner
 from services.cli.local.options import state_dir
-from services.cli.terminal.until_signal import until_signal
 from shared.wire.keys import DEFAULT_PREFIX, Keys
+
+DEFAULT_POLICY = "kube-default"
 
 
 @click.command()
@@ -34,7 +35,7 @@ from shared.wire.keys import DEFAULT_PREFIX, Keys
 @click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
 @click.option("--etcd", help="Endpoints of an etcd, comma-separated; default: a private one on this machine.")
 @click.option("--etcd-prefix", default=DEFAULT_PREFIX, show_default=True, help="Where the mesh keeps its keys.")
-@click.option("--policy", default="kube-default", show_default=True, help="Which policy the agents decide by.")
+@click.option("--policy", default=DEFAULT_POLICY, show_default=True, help="Which policy the agents decide by.")
 @click.option("--learner/--no-learner", default=False, help="Learn while running; needs a learned --policy and torch.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Breaks ties.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep logs and the private etcd's data here.")
@@ -43,18 +44,22 @@ def up(
     kubeconfig: Path, context: str | None, etcd: str | None, policy: str, learner: bool, keep: Path | None, **mesh: Any
 ) -> int:
     """Run the mesh on this machine against the cluster of KUBECONFIG until SIGTERM; prints ready when it schedules."""
+    import shared.runtime.process.lean  # noqa: F401  first: this process stays beside the mesh
+
+    # isort: split
     from services.cli.local.mesh import MeshSettings
-    from services.cli.local.up_run import check_cluster, check_scheduler_name, serve
-    from shared.policy.registry import make_policy
+    from services.cli.local.up_run import check_scheduler_name, serve
     from shared.runtime.observe.logging import configure
 
     # Each service logs to its own file; what we say ourselves is the ready line and, in one line, what is wrong.
     configure("cli", level="error")
-    make_policy(policy)
+    if policy != DEFAULT_POLICY:
+        from shared.policy.registry import make_policy  # numpy with it, for as long as the mesh runs
+
+        make_policy(policy)
     learns = learner and wants_learner(policy, learner)
     check_scheduler_name(mesh["scheduler_name"])
     Keys.under(mesh["etcd_prefix"])
-    asyncio.run(until_signal(check_cluster(kubeconfig, context)))
     with state_dir("up", keep) as folder:
         settings = MeshSettings(
             etcd=etcd or "",

@@ -14,19 +14,20 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from services.cli.etcd import read_mesh
 from services.cli.local.etcd_keeper import EtcdKeeper
 from services.cli.local.mesh import Mesh, MeshSettings, free_ports, write_tokens
 from services.cli.local.supervisor import Child, Supervisor
 from services.cli.server.contexts import CONTEXTS_ENV, LOCAL, ContextEntry, Contexts, write_contexts
 from shared.errors import ConfigError, StoreError
-from shared.ports import Store
-from shared.runtime.process.process import SchedulerName
 from shared.wire.keys import Keys
+
+if TYPE_CHECKING:
+    from shared.ports import Store
 
 CHECK_S = 5.0
 DYING_S = 8.0
@@ -35,6 +36,8 @@ DYING_S = 8.0
 
 def check_scheduler_name(name: str) -> None:
     """``ConfigError``: no pod can have this ``spec.schedulerName``, so nothing would ever be scheduled."""
+    from shared.runtime.process.process import SchedulerName
+
     try:
         msgspec.convert(name, SchedulerName)
     except msgspec.ValidationError:
@@ -66,6 +69,8 @@ async def await_alone(store: Store, keys: Keys, *, timeout_s: float = DYING_S, p
     Two meshes of one prefix share leaders and agents but not the token between services: whoever leads is refused by
     half of the others, and nothing is scheduled.
     """
+    from services.cli.etcd import read_mesh
+
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while True:
@@ -103,44 +108,65 @@ async def serve(settings: MeshSettings) -> None:
 
 
 async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
-    from shared.runtime.process.process import ProcessSettings, await_store, store_opener
+    """What takes long goes on side by side: etcd starts while the cluster is checked, and while services load."""
 
     def on_event(event: str, child: Child) -> None:
         if event == "restart":
             click.echo(f"restarted {child.spec.name} (ended with {child.exit_code})", err=True)
 
+    starting: asyncio.Task[None] | None = None
     if not settings.etcd:
-        keeper = EtcdKeeper(settings.state_dir / "etcd", on_event=lambda event: click.echo(f"etcd {event}", err=True))
+        keeper = EtcdKeeper(
+            settings.state_dir / "etcd", on_event=lambda event: click.echo(f"etcd {event}", err=True), measured=False
+        )
         stack.push_async_callback(keeper.stop)
-        await keeper.start()
+        starting = asyncio.create_task(keeper.start())
+        stack.push_async_callback(_cancelled, starting)
         settings = replace(settings, etcd=keeper.endpoint)
-    process = ProcessSettings(etcd=tuple(settings.etcd.split(",")), etcd_prefix=settings.etcd_prefix)
-    store = store_opener(process)()
-    stack.push_async_callback(store.close)
-    try:
-        await await_store(store, process, timeout_s=CHECK_S)
-    except StoreError as error:
-        raise ConfigError(f"--etcd: {settings.etcd}: {error}; start it, or correct --etcd") from None
-    await await_alone(store, Keys.under(settings.etcd_prefix))
+    await check_cluster(settings.kubeconfig, settings.context)
+    if starting is None:
+        await check_etcd(settings)
     settings = replace(settings, admin_ports=free_ports(settings.coordinators))
-    supervisor = Supervisor(settings.state_dir / "logs", on_event=on_event)
+    supervisor = Supervisor(settings.state_dir / "logs", on_event=on_event, measured=False)
     stack.push_async_callback(supervisor.close)
     write_tokens(settings)
-    mesh = Mesh(settings, supervisor, store)
-    stack.push_async_callback(mesh.close)
+    mesh = Mesh(settings, supervisor)
     mesh.start()
+    if starting is not None:
+        await starting
     await mesh.wait_scheduling()
-    view = mesh.view
-    leader = view.coordinator.record if view.coordinator else None
+    leader = mesh.leader
+    assert leader is not None
+    admin = f"http://127.0.0.1:{settings.admin_ports[int(leader.spec.name.rpartition('-')[2])]}"
     contexts = write_local(settings.state_dir, settings.admin_ports, settings.admin_token_file)
     click.echo(f"to operate it: {how_to_use(contexts)}; conclave status", err=True)
     click.echo(
-        f"ready scheduler={settings.scheduler_name} policy={settings.policy} agents={len(view.agents)} "
-        f"leader={leader.identity if leader else ''} url={leader.url if leader else ''} etcd={settings.etcd} "
-        f"token-file={settings.token_file} admin={leader.admin_url if leader else ''} "
-        f"dashboard={leader.admin_url if leader else ''}/ui admin-token-file={settings.admin_token_file}"
+        f"ready scheduler={settings.scheduler_name} policy={settings.policy} agents={settings.agents} "
+        f"leader={leader.spec.name} url={leader.url} etcd={settings.etcd} "
+        f"token-file={settings.token_file} admin={admin} "
+        f"dashboard={admin}/ui admin-token-file={settings.admin_token_file}"
     )
     await asyncio.shield(supervisor.failure)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def check_etcd(settings: MeshSettings) -> None:
+    """``ConfigError``: the etcd that was named does not answer, or a mesh lives there already."""
+    from shared.runtime.process.process import ProcessSettings, await_store, store_opener
+
+    process = ProcessSettings(etcd=tuple(settings.etcd.split(",")), etcd_prefix=settings.etcd_prefix)
+    store = store_opener(process)()
+    try:
+        await await_store(store, process, timeout_s=CHECK_S)
+        await await_alone(store, Keys.under(settings.etcd_prefix))
+    except StoreError as error:
+        raise ConfigError(f"--etcd: {settings.etcd}: {error}; start it, or correct --etcd") from None
+    finally:
+        await store.close()
 
 
 FILE = "contexts.toml"

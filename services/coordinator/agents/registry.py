@@ -15,7 +15,7 @@ from services.coordinator.agents.views import AgentView, Request
 from services.coordinator.core.events import AgentsChanged, RequestFailed
 from services.coordinator.core.instructions import PublishPartition, SendView
 from services.coordinator.core.state import NEVER, State
-from shared.scheduling.partition import assign
+from shared.scheduling.partition import assign, preferred
 from shared.wire.messages import VERSION, ViewUpdate
 from shared.wire.records import AgentRecord, filters_in
 
@@ -100,12 +100,12 @@ class Ownership:
         for agent, node in self.agents.items():
             if node == name:
                 return agent
-        general = {agent: "" for agent, node in self.agents.items() if not node}
+        general = sorted(agent for agent, node in self.agents.items() if not node)
         if not general:
             return ""
         total = sum(self.sizes[agent] for agent in general) + 1
         room = -(-total // len(general))
-        return assign([name], {agent: "" for agent in general if self.sizes[agent] < room})[name]
+        return preferred(name, [agent for agent in general if self.sizes[agent] < room])
 
     def _put(self, name: str, agent: str) -> None:
         if agent:

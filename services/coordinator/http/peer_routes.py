@@ -7,7 +7,7 @@ verdict rests on (requests, selectors, host ports), of its labels none.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -71,6 +71,8 @@ class Admin:
         self.vitals: Vitals | None = None
         self.totals: Totals | None = None
         self.cluster = ClusterIdentity()
+        self.warnings: Callable[[], Sequence[str]] = tuple
+        """What is wrong with this process, one line each."""
         self.term_began = ""
         """When this process was elected, RFC 3339."""
         self.following: Following | None = None
@@ -112,6 +114,7 @@ class Admin:
             answer |= {
                 "synced": core.state.started,
                 "missing": core.takeover.missing,
+                "warnings": list(self.warnings()),
                 "partition_epoch": ownership.epoch,
                 "nodes": self._nodes(),
                 "nodes_unowned": len(ownership.unowned),

@@ -5,8 +5,8 @@ long as another mesh holds the Lease it stands by, says so once in the log and a
 and looks again. Then it renews; a Lease that somebody else took meanwhile ends the term. An API server that does not
 answer is waited for: nothing can be placed without it.
 
-Not its job: deciding about pods, releasing the Lease to nobody (at an orderly end it is made short instead, so that
-our own next leader still comes first).
+At an orderly end the Lease is made short, so that our own next leader still comes first; the last coordinator of a
+mesh gives it back, so that a mesh started next begins at once. Not its job: deciding about pods.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 import structlog
 
 from shared.election.cluster_lease import Create, Held, Keep, StayOut, Take, Watched, decide
-from shared.errors import ConfigError, KubeError, KubeRejected, LeadershipLost
+from shared.errors import ConfigError, KubeError, KubeRejected, LeadershipLost, StoreError
 from shared.kube.leases import LEADER_ANNOTATION, LEASES, Lease, lease_body
 from shared.ports import Clock, CreateRevisionIs, KubeApi, Put, Store
 from shared.wire.keys import Keys
@@ -50,6 +50,15 @@ async def mesh_id(store: Store, keys: Keys) -> str:
     if found is None:
         raise ConfigError(f"etcd: {keys.mesh_id} is gone as soon as it is written; who deletes under our prefix?")
     return found.value.decode(errors="replace")
+
+
+async def alone(store: Store, keys: Keys, own_id: str) -> bool:
+    """Whether no other coordinator of the mesh is registered; where etcd does not say so at once, one may be."""
+    try:
+        listing = await store.list_prefix(keys.members_prefix("coordinator"), timeout_s=LAST_CALLS_S)
+    except StoreError:
+        return False
+    return all(kv.key == keys.member("coordinator", own_id) for kv in listing.items)
 
 
 def held_of(lease: Lease) -> Held:
@@ -99,13 +108,15 @@ class ClusterLease:
             await asyncio.sleep(pause_s)
             pause_s = self._duration_s / 3 if await self._step() else RETRY_S
 
-    async def shorten(self) -> None:
-        """At an orderly end: another mesh need not wait long, our own successor does not wait at all."""
+    async def leave(self, *, last: bool) -> None:
+        """At an orderly end: another mesh need not wait long, our own successor does not wait at all.
+
+        ``last``: there is no successor, and nobody waits."""
         if self.ours:
             self.ours = False
             with contextlib.suppress(KubeError, TimeoutError):
                 async with asyncio.timeout(LAST_CALLS_S):
-                    await self._ask(LAST_S)
+                    await self._ask(LAST_S, holder="" if last else self._holder)
 
     async def _step(self) -> bool:
         """Look, and do what follows; whether the Lease is ours now."""
@@ -124,7 +135,7 @@ class ClusterLease:
         self._look_at = self._clock() + RETRY_S
         return False
 
-    async def _ask(self, duration_s: int) -> bool:
+    async def _ask(self, duration_s: int, *, holder: str | None = None) -> bool:
         found = await self._api.get(LEASES, namespace=NAMESPACE, name=self._name)
         held = held_of(found) if found is not None else None
         decision, self._watched = decide(self._holder, held, self._watched, self._clock())
@@ -144,7 +155,8 @@ class ClusterLease:
                 await self._patch(body)
                 log.info("cluster_lease_taken", lease=self._name, before=decision.before)
             case Keep() if self.ours or duration_s != self._duration_s:
-                await self._patch(self._body(duration_s, decision.transitions, version=decision.version))
+                body = self._body(duration_s, decision.transitions, version=decision.version, holder=holder)
+                await self._patch(body)
             case Keep():
                 pass  # a predecessor of our own mesh: go on at once, ``keep`` renews it
         self.ours = duration_s == self._duration_s
@@ -153,11 +165,14 @@ class ClusterLease:
     async def _patch(self, body: dict[str, object]) -> None:
         await self._api.patch(LEASES, namespace=NAMESPACE, name=self._name, patch=body, strategy="merge")
 
-    def _body(self, duration_s: int, transitions: int, *, taken: bool = False, version: str = "") -> dict[str, object]:
+    def _body(
+        self, duration_s: int, transitions: int, *, taken: bool = False, version: str = "", holder: str | None = None
+    ) -> dict[str, object]:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         return lease_body(
-            name=self._name, namespace=NAMESPACE, holder=self._holder, leader=self._leader, duration_s=duration_s,
-            transitions=transitions, now=now, taken=taken, version=version,
+            name=self._name, namespace=NAMESPACE, holder=self._holder if holder is None else holder,
+            leader=self._leader, duration_s=duration_s, transitions=transitions,
+            now=now, taken=taken, version=version,
         )  # fmt: skip
 
     def _stay_out(self, decision: StayOut) -> None:

@@ -8,3 +8,7 @@ peers         rows of the peer listener and its application
 routes        rows of the admin API: role, schemas, handler; with pages, requests, openapi made from them
 admin         the admin API's application: kept answers (caching), streams, a standby's way to the leader (proxying)
 """
+
+from __future__ import annotations
+
+from shared.runtime.http import aiohttp_alone  # noqa: F401  before any of them

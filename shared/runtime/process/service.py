@@ -40,6 +40,9 @@ TICK_S = 0.2
 LAG_WARNING_S = 0.5
 """A loop that stood still for so long is told: leases, deadlines and latencies all suffer from it."""
 
+FORGET_S = 3.0
+"""So long after it was ready a service has listed its cluster or got its view, and needs no more what that needed."""
+
 WANTED_OPEN_FILES = 65_536
 
 
@@ -107,7 +110,7 @@ class Service:
         """``/readyz`` answers 200 from now on. What start-up built is moved out of the garbage collector's sight."""
         if not self.ready:
             keep_pauses_short()
-            forget_start()
+            asyncio.get_running_loop().call_later(FORGET_S, forget_start)
             self.ready = True
             log.info("service_ready")
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.scheduling.partition import assign
+from shared.scheduling.partition import assign, preferred
 
 NODES = [f"node-{i}" for i in range(300)]
 
@@ -39,3 +39,8 @@ def test_an_agent_of_one_node_gets_that_node_only() -> None:
 
 def test_no_agents_own_nothing() -> None:
     assert assign(NODES, {}) == {}
+
+
+@given(st.sets(st.sampled_from("abcdefgh"), min_size=1), st.sampled_from(NODES))
+def test_a_node_alone_goes_to_the_agent_it_prefers(agents: set[str], node: str) -> None:
+    assert assign([node], dict.fromkeys(agents, ""))[node] == preferred(node, agents)

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from services.coordinator.io import cluster_lease
-from services.coordinator.io.cluster_lease import ClusterLease, lease_name, mesh_id
+from services.coordinator.io.cluster_lease import ClusterLease, alone, lease_name, mesh_id
 from shared.errors import ConfigError, KubeRejected, KubeUnknown, LeadershipLost
 from shared.kube.leases import Lease
+from shared.ports import Put
 from shared.runtime.process.service import boottime
 from shared.wire.keys import Keys
 from tests.fake_kube import AsyncKube, FakeKube
@@ -124,9 +125,30 @@ async def test_an_orderly_end_leaves_little_to_wait_for_but_the_lease_stays_ours
     api = LeaseApi()
     first, _ = candidate(api, "mesh-a", duration_s=3600)
     await first.acquire()
-    await first.shorten()
+    await first.leave(last=False)
     assert api.lease is not None
     assert (api.holder, api.lease["spec"]["leaseDurationSeconds"]) == ("mesh-a", cluster_lease.LAST_S)
+
+
+async def test_the_last_of_a_mesh_gives_the_lease_back_and_another_mesh_does_not_wait(monkeypatch) -> None:
+    api = LeaseApi()
+    first, _ = candidate(api, "mesh-a", duration_s=3600)
+    await first.acquire()
+    await first.leave(last=True)
+    assert api.holder == ""
+    monkeypatch.setattr(asyncio, "sleep", None)  # any wait at all would fail
+    other, told = candidate(api, "mesh-b", duration_s=3600)
+    await other.acquire()
+    assert (api.holder, told) == ("mesh-b", [])
+
+
+async def test_a_coordinator_is_alone_while_no_other_of_its_mesh_is_registered() -> None:
+    etcd, keys = MemoryEtcd(), Keys()
+    store = MemoryStore(etcd)
+    etcd.txn([], [Put(keys.member("coordinator", "c-0"), b"{}"), Put(keys.member("binder", "b-0"), b"{}")])
+    assert await alone(store, keys, "c-0")
+    etcd.txn([], [Put(keys.member("coordinator", "c-1"), b"{}")])
+    assert not await alone(store, keys, "c-0")
 
 
 async def test_without_the_right_one_line_names_the_rule() -> None:
