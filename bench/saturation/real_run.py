@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -50,8 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser, experiment: str) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """The experiment with each scheduler, one after the other."""
-    return asyncio.run(_run(options))
+    """The experiment with each scheduler, one after the other. SIGTERM ends what was started here, as Ctrl-C does."""
+    try:
+        return asyncio.run(_until_sigterm(_run(options)))
+    except asyncio.CancelledError:
+        sys.exit("bench: ended by SIGTERM")
+
+
+async def _until_sigterm(work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    task = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 async def _run(options: argparse.Namespace) -> dict[str, Any]:

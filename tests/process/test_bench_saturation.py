@@ -1,0 +1,52 @@
+"""The saturation bench with real processes: however it ends, nothing that it started is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.stand.proc import descendants
+from tests.process.mesh import START_S
+
+pytestmark = [pytest.mark.process, pytest.mark.etcd]
+
+
+def mesh_below(pid: int) -> list[int]:
+    """Everything that it started, once a process of each kind is there."""
+    until = time.monotonic() + START_S
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError, ValueError):  # one has just started, or ended
+            found = descendants(pid)
+            if {name.partition(" ")[0] for name in found.values()} >= {"services.cli", "etcd", "services.coordinator"}:
+                return [os.pidfd_open(one) for one in found]
+        time.sleep(0.05)
+    raise AssertionError(f"within {START_S:g} s no mesh")
+
+
+def test_a_bench_that_is_told_to_end_takes_its_cluster_and_its_mesh_along(tmp_path: Path) -> None:
+    small = ("--nodes", "4", "--waiting", "2", "--classes", "2", "--rate", "1", "--agents", "1")
+    words = [sys.executable, "-m", "bench.saturation", "soak", *small]
+    started: list[int] = []
+    told = tmp_path / "stderr"
+    with told.open("w") as stderr, subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=stderr) as bench:
+        try:
+            started = mesh_below(bench.pid)
+            bench.send_signal(signal.SIGTERM)
+            bench.wait(START_S)
+            left = [one for one in started if not select.select([one], [], [], 0)[0]]
+        finally:
+            bench.kill()
+            for one in started:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(one, signal.SIGKILL)
+                os.close(one)
+    assert not left
+    assert told.read_text().endswith("bench: ended by SIGTERM\n")
