@@ -16,8 +16,9 @@ from contextlib import suppress
 GROWTH = 1.5
 """All is visited again when the most memory that was ever resident is so many times what it was the time before."""
 
-YOUNG, MIDDLE, OLD = 700, 10, 2
-"""Thresholds: a full collection comes with every 23,000 containers more than were freed, and visits about as many."""
+YOUNG, MIDDLE, OLD = 4_000, 2, 1
+"""Thresholds: a full collection comes with every 24,000 containers more than were freed, and visits about as many. The
+youngest are visited when 4,000 are there: most of a batch is gone by then."""
 
 _thawed_at_kib = 0
 _thawing = False
