@@ -10,8 +10,10 @@ Errors of every call are split as in ``shared.errors``: *refused* (had no effect
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
 
 from shared.kube.resources import ObjectList, Resource, WatchEvent
 
@@ -21,8 +23,7 @@ T = TypeVar("T")
 # --- the coordination store -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValue:
+class KeyValue(Struct, frozen=True, gc=False):
     """One key as it was at ``mod_revision``. ``create_revision`` of a leader's key is its term."""
 
     key: str
@@ -40,16 +41,14 @@ class Listing:
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class CreateRevisionIs:
+class CreateRevisionIs(Struct, frozen=True, gc=False):
     """Compare: the key's create_revision equals ``revision``; 0 means that the key is absent."""
 
     key: str
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class ModRevisionIs:
+class ModRevisionIs(Struct, frozen=True, gc=False):
     """Compare: the key's mod_revision equals ``revision``; 0 means that the key is absent."""
 
     key: str
@@ -59,8 +58,7 @@ class ModRevisionIs:
 Compare = CreateRevisionIs | ModRevisionIs
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True, gc=False):
     """Operation: write ``key``; attached to ``lease_id`` unless that is 0."""
 
     key: str
@@ -68,8 +66,7 @@ class Put:
     lease_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True, gc=False):
     """Operation: delete ``key``; absent is fine."""
 
     key: str
@@ -81,8 +78,7 @@ MAX_TXN_OPS = 128
 """etcd's default ``--max-txn-ops``; more compares or more operations than this are refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class TxnResult:
+class TxnResult(Struct, frozen=True, gc=False):
     """``succeeded`` False: a compare failed and nothing was written; ``revision`` is the store's after the txn."""
 
     succeeded: bool
@@ -174,8 +170,7 @@ class Store(Protocol):
 # --- the Kubernetes API -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BindRequest:
+class BindRequest(Struct, frozen=True, gc=False):
     """One Binding. ``uid`` and ``resource_version`` are preconditions the API server checks (409 otherwise)."""
 
     namespace: str
@@ -183,7 +178,7 @@ class BindRequest:
     uid: str
     resource_version: str
     node_name: str
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = {}
 
 
 class KubeApi(Protocol):

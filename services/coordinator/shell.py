@@ -62,6 +62,7 @@ class Shell(LeaderShell[Event, Instruction]):
     ) -> None:
         super().__init__(core.handle, tick=Tick(), clock=clock, leadership=leadership, most_events=EVENTS_PER_TURN)
         self.core = core
+        self._log = log.bind(term=core.state.term)
         self._store = store
         self._keys = keys
         self._failpoints = failpoints
@@ -114,6 +115,8 @@ class Shell(LeaderShell[Event, Instruction]):
         assert self.peers is not None
         assert self.writes is not None
         match instruction:
+            case Log():
+                getattr(self._log, instruction.level)(instruction.event, **dict(instruction.facts))
             case SendOffer():
                 self.start(self.peers.offer(instruction))
             case SendPlan():
@@ -136,8 +139,6 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.windows.keep(instruction.window)
             case StepDown():
                 self.end(LeadershipLost(instruction.reason))
-            case Log():
-                getattr(log, instruction.level)(instruction.event, term=self.core.state.term, **dict(instruction.facts))
 
     async def _send_plan(self, instruction: SendPlan) -> None:
         """With the failpoints of what is in it: a gang, or the victims of a preemption."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,6 +42,7 @@ from shared.model.pod import (
     PREEMPTIBLE_ANNOTATION,
     Pod,
 )
+from shared.model.relations import Relations
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, Resources, parse_amount
 from shared.model.workload_key import workload_key
 
@@ -60,20 +62,23 @@ POD_LEVEL_RESOURCES = ("cpu", "memory", "hugepages-")
 def pod_from_api(pod: api.Pod) -> Pod:
     """The model of ``pod``; a field that cannot be used is named in ``Pod.invalid`` and the class left empty."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
-    invalid, relations = "", None
-    try:
-        pod_class = _class_of(pod)
-        relations = relations_of(pod)
-        devices = _devices((meta.annotations or {}).get(DEVICES_ANNOTATION, ""))
-    except ObjectError as error:
-        pod_class, devices, invalid = PodClass(), (), str(error)
+    template, annotations, labels = _template_of(pod), meta.annotations or {}, meta.labels or {}
+    pod_class, images, unsupported, invalid = template
+    relations: Relations | None = None
+    devices: tuple[int, ...] = ()
+    if not invalid:
+        try:
+            relations = relations_of(pod)
+            devices = _devices(annotations.get(DEVICES_ANNOTATION, ""))
+        except ObjectError as error:
+            pod_class, invalid = PodClass(), str(error)
     condition, preempted = ("", "", ""), False
     for item in status.conditions or ():
         if item.type == "PodScheduled":
             condition = (item.status, item.reason or "", item.message or "")
         elif item.type == "DisruptionTarget":
             preempted = item.status == "True" and item.reason == PREEMPTED_REASON
-    pending, owner, images, labels = not spec.node_name, owner_of(meta), images_of(spec), meta.labels or {}
+    pending, owner = not spec.node_name, owner_of(meta)
     workload = workload_key(meta.namespace or "", owner=owner, labels=labels, images=images)
     return Pod(
         uid=meta.uid,
@@ -86,7 +91,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         phase=status.phase or "",
         priority=spec.priority or 0,
         terminating=meta.deletion_timestamp is not None,
-        gates=tuple(gate.name for gate in spec.scheduling_gates or ()),
+        gates=tuple(gate.name for gate in spec.scheduling_gates) if spec.scheduling_gates else (),
         created=meta.creation_timestamp or "",
         condition=condition,
         devices=devices,
@@ -99,9 +104,9 @@ def pod_from_api(pod: api.Pod) -> Pod:
         owner=owner if pending else ("", "", ""),
         never_preempts=spec.preemption_policy == "Never",
         preempted=preempted,
-        preemptible=(meta.annotations or {}).get(PREEMPTIBLE_ANNOTATION) != "false",
+        preemptible=annotations.get(PREEMPTIBLE_ANNOTATION) != "false",
         workload=sys.intern(workload),  # copies share one string
-        unsupported=unsupported_fields(spec) if pending else "",
+        unsupported=unsupported if pending else "",
         group=group_of(pod, owner),
         ends=owner[1] not in KEPT_RUNNING,
     )
@@ -158,30 +163,45 @@ def _not_as_it_should_be(node: api.Node) -> tuple[Condition, ...]:
 
 
 MOST_TEMPLATES = 4096
-"""Templates whose class is remembered, the newest; a cluster has hundreds. A forgotten one costs a conversion."""
+"""Templates that are remembered, the newest; a cluster has hundreds. A forgotten one costs a conversion."""
+
+
+class _Template(NamedTuple):
+    """What copies of a pod share. ``invalid``: why the class is empty."""
+
+    pod_class: PodClass
+    images: tuple[str, ...]
+    unsupported: str
+    invalid: str
+
 
 _encode = msgspec.msgpack.Encoder().encode
-_classes: dict[bytes, PodClass] = {}
+_templates: dict[bytes, _Template] = {}
 
 
-def _class_of(pod: api.Pod) -> PodClass:
-    """``pod_class_of``, worked out once for all pods that give it the same to read. Raises ``ObjectError``."""
+def _template_of(pod: api.Pod) -> _Template:
+    """Worked out once for all pods that give it the same to read."""
     spec, status, affinity = pod.spec, pod.status, pod.spec.affinity
     annotations = pod.metadata.annotations or {}
-    template = _encode(
+    read = _encode(
         (
             spec.containers, spec.init_containers, spec.resources, spec.overhead, spec.node_selector, spec.tolerations,
             affinity.node_affinity if affinity is not None else None, spec.host_network, spec.host_users,
             bool(spec.node_name), annotations.get(LATENCY_SOFT_ANNOTATION), annotations.get(LATENCY_HARD_ANNOTATION),
-            status.container_statuses, status.init_container_statuses, _infeasible(status),
+            status.container_statuses, status.init_container_statuses, _infeasible(status), bool(spec.resource_claims),
         )
     )  # fmt: skip
-    found = _classes.get(template)
+    found = _templates.get(read)
     if found is None:
-        found = _one_of(pod_class_of(pod))
-        if len(_classes) >= MOST_TEMPLATES:
-            del _classes[next(iter(_classes))]
-        _classes[template] = found
+        pod_class, invalid = PodClass(), ""
+        try:
+            pod_class = _one_of(pod_class_of(pod))
+        except ObjectError as error:
+            invalid = str(error)
+        found = _Template(pod_class, images_of(spec), unsupported_fields(spec), invalid)
+        if len(_templates) >= MOST_TEMPLATES:
+            del _templates[next(iter(_templates))]
+        _templates[read] = found
     return found
 
 

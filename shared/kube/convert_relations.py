@@ -31,6 +31,8 @@ def relations_of(pod: api.Pod) -> Relations | None:
     spec = pod.spec
     affinity = spec.affinity
     between = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+    if not between and not spec.topology_spread_constraints and not spec.volumes:
+        return None
     claims = _claims(pod.metadata.name, spec.volumes or ())
     disks = tuple(disk for volume in spec.volumes or () for disk in _disks(volume))
     if not between and not spec.topology_spread_constraints and not claims and not disks:

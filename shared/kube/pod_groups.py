@@ -157,6 +157,9 @@ CONDITION_TYPES = {
 # --- which group a pod is in ----------------------------------------------------------------------------------------
 
 
+_JOB = (JOBS.api_version, JOBS.kind)
+
+
 def group_of(pod: api.Pod, owner: tuple[str, str, str]) -> str:
     """Key of the pod's group, "" where it has none; of two the native one. ``owner``: apiVersion, kind and name."""
     meta, native = pod.metadata, pod.spec.scheduling_group
@@ -165,9 +168,7 @@ def group_of(pod: api.Pod, owner: tuple[str, str, str]) -> str:
         key = group_key(Source.NATIVE, namespace, native.pod_group_name)
     elif labels.get(GROUP_LABEL):
         key = group_key(Source.PLUGINS, namespace, labels[GROUP_LABEL])
-    elif owner[:2] == (JOBS.api_version, JOBS.kind) and (
-        COMPLETION_INDEX in labels or COMPLETION_INDEX in (meta.annotations or {})
-    ):
+    elif owner[:2] == _JOB and (COMPLETION_INDEX in labels or COMPLETION_INDEX in (meta.annotations or {})):
         key = group_key(Source.JOB, namespace, owner[2])
     else:
         return ""

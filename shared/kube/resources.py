@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 from shared.kube import objects
 
 T = TypeVar("T")
@@ -81,29 +83,25 @@ class ObjectList(Generic[T]):
     malformed: tuple[MalformedObject, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Upserted(Generic[T]):
+class Upserted(Struct, Generic[T], frozen=True, gc=False):
     """ADDED or MODIFIED: the object after the write."""
 
     object: T
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted(Generic[T]):
+class Deleted(Struct, Generic[T], frozen=True, gc=False):
     """DELETED: the last state, with the deletion's resourceVersion."""
 
     object: T
 
 
-@dataclass(frozen=True, slots=True)
-class Bookmark:
+class Bookmark(Struct, frozen=True, gc=False):
     """Nothing changed up to ``resource_version``."""
 
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Malformed:
+class Malformed(Struct, frozen=True, gc=False):
     """An object that was added or changed (``deleted``: removed) but does not decode."""
 
     object: MalformedObject

@@ -6,37 +6,33 @@ Frozen data; they may come twice (I9). ``shared.runtime.kube.watches`` makes the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shared.model.node import Node
 from shared.model.pod import Pod
 
 
-@dataclass(frozen=True, slots=True)
-class PodUpserted:
+class PodUpserted(Struct, frozen=True, gc=False):
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class PodDeleted:
+class PodDeleted(Struct, frozen=True, gc=False):
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUpserted:
+class NodeUpserted(Struct, frozen=True, gc=False):
     """``images``: bytes by name of what the node has; None: as before, or not asked for."""
 
     node: Node
     images: Mapping[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDeleted:
+class NodeDeleted(Struct, frozen=True, gc=False):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectChanged:
+class ObjectChanged(Struct, frozen=True):
     """An object of another kind came or changed; ``item`` None: it is gone. See ``object_changes``."""
 
     kind: str
@@ -44,8 +40,7 @@ class ObjectChanged:
     item: object | None
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """The first complete list of a kind, named by its plural, has been delivered, or there is none to be had."""
 
     kind: str

@@ -24,6 +24,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import LeadershipLost
@@ -51,8 +53,7 @@ class Validity(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True, gc=False):
     """What one turn took. ``waited_s``: from the post that asked for it; ``cpu_s``: of this thread."""
 
     ended: float

@@ -30,6 +30,7 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -39,9 +40,13 @@ DEFAULT_PREFIX = "/conclave/v1/"
 MAX_PART_BYTES = 512
 """Longest escaped variable part. etcd has no limit of its own; ours keeps a key far below its request limit."""
 
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+
 
 def escape(part: str) -> str:
     """One path segment out of any text, reversible by ``unescape``. Refused: empty or too long (``ValueError``)."""
+    if _PLAIN.fullmatch(part) and len(part) <= MAX_PART_BYTES:
+        return part  # as every uid is
     escaped = quote(part, safe=":@+=,~")
     if not part or len(escaped) > MAX_PART_BYTES:
         raise ValueError(f"a key part must have 1 to {MAX_PART_BYTES} bytes: {part[:64]!r}")

@@ -7,7 +7,8 @@ or late (I9). Times are not part of them: ``now`` is an argument of ``BinderCore
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from shared.model.cluster_events import ClusterEvent
 from shared.model.pod import Pod
@@ -15,54 +16,47 @@ from shared.wire.messages import EvictionResult, Plan
 from shared.wire.records import Intent
 
 
-@dataclass(frozen=True, slots=True)
-class StoredIntent:
+class StoredIntent(Struct, frozen=True):
     """An intent as etcd holds it. ``intent`` None: its value cannot be read. ``created``: its create_revision."""
 
     intent: Intent | None
     created: int
 
 
-@dataclass(frozen=True, slots=True)
-class IntentsListed:
+class IntentsListed(Struct, frozen=True):
     """All intents there are, by unit key. The first list is the takeover's. ``fence``: as in ``LookedUp``."""
 
     intents: Mapping[str, StoredIntent]
     fence: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PlanReceived:
+class PlanReceived(Struct, frozen=True):
     """``request`` names the HTTP request that waits for the answer."""
 
     request: int
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """The transaction succeeded at ``revision``."""
 
     batch: int
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRefused:
+class CommitRefused(Struct, frozen=True):
     """A compare failed (or the store refused it): nothing was written."""
 
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommitUnknown:
+class CommitUnknown(Struct, frozen=True):
     """The transaction may have been applied, or may be later."""
 
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LookedUp:
+class LookedUp(Struct, frozen=True):
     """What etcd holds, read linearizably after a batch that did not succeed. Terms are 0 where nobody leads.
 
     ``intents``: only the keys that exist. ``fence``: mod_revision of the shard's fence, 0 where there is none.
@@ -75,21 +69,18 @@ class LookedUp:
     fence: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LookUpFailed:
+class LookUpFailed(Struct, frozen=True):
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class BindingAccepted:
+class BindingAccepted(Struct, frozen=True, gc=False):
     """The API server has bound the pod."""
 
     uid: str
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class BindingRefused:
+class BindingRefused(Struct, frozen=True, gc=False):
     """The API server refused: no effect. ``status`` is HTTP's; ``retry_after_s`` where it asked to come again."""
 
     uid: str
@@ -99,45 +90,39 @@ class BindingRefused:
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BindingUnknown:
+class BindingUnknown(Struct, frozen=True, gc=False):
     """No answer: the pod may be bound now, or later."""
 
     uid: str
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class PodRead:
+class PodRead(Struct, frozen=True):
     """The answer to ``ReadPod``; None: there is no pod of that name, or it has another uid."""
 
     uid: str
     pod: Pod | None
 
 
-@dataclass(frozen=True, slots=True)
-class PodReadFailed:
+class PodReadFailed(Struct, frozen=True):
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodMarked:
+class PodMarked(Struct, frozen=True):
     """The answer to ``MarkPod``: the pod's resourceVersion has changed. ``done`` False: refused or unknown."""
 
     uid: str
     done: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
+class Evicted(Struct, frozen=True):
     """What became of a victim; ``plan``: (coordinator's term, plan_id)."""
 
     plan: tuple[int, int]
     result: EvictionResult
 
 
-@dataclass(frozen=True, slots=True)
-class BoundPod:
+class BoundPod(Struct, frozen=True):
     """A pod on a node, not finished, as a full list showed it."""
 
     namespace: str
@@ -145,15 +130,13 @@ class BoundPod:
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """The sweep's full list: every pod on a node, finished ones left out, by uid."""
 
-    bound: Mapping[str, BoundPod] = field(default_factory=dict)
+    bound: Mapping[str, BoundPod] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """The time ``BinderCore.wake_at`` named has come."""
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from shared.ports import BindRequest, Compare, Op
 from shared.wire.messages import Eviction, PlanResult
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Struct, frozen=True):
     """Run the transaction; answer ``Committed``, ``CommitRefused`` or ``CommitUnknown``. One at a time."""
 
     batch: int
@@ -23,16 +23,14 @@ class Commit:
     """Steps of gangs that it makes, by the names of their failpoints."""
 
 
-@dataclass(frozen=True, slots=True)
-class LookUp:
+class LookUp(Struct, frozen=True):
     """Read both leaders' keys and these intents; answer ``LookedUp`` or ``LookUpFailed``."""
 
     batch: int
     unit_keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(Struct, frozen=True, gc=False):
     """Send the Binding if our leadership is still valid; answer ``BindingAccepted``, ``Refused`` or ``Unknown``."""
 
     attempt: int
@@ -42,8 +40,7 @@ class Bind:
     """``gang_first``, ``gang_next``: a member of a gang of which nobody, or somebody, is bound; names failpoints."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPod:
+class ReadPod(Struct, frozen=True):
     """GET the pod; answer ``PodRead`` or ``PodReadFailed``."""
 
     uid: str
@@ -51,8 +48,7 @@ class ReadPod:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class MarkPod:
+class MarkPod(Struct, frozen=True):
     """Patch the pod's PodScheduled condition to ``message``, so that Bindings sent before get 409.
 
     Answer ``PodMarked``. The message is new each time: a patch that changes nothing would leave the resourceVersion.
@@ -67,8 +63,7 @@ class MarkPod:
     told: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PatchObject:
+class PatchObject(Struct, frozen=True):
     """Merge-patch a claim or a volume. Not answered: the watch shows what came of it, and a net asks again."""
 
     kind: str
@@ -77,24 +72,21 @@ class PatchObject:
     patch: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Evict:
+class Evict(Struct, frozen=True):
     """Evict the victim of a plan; answer ``Evicted``."""
 
     plan: tuple[int, int]
     eviction: Eviction
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Answer the plan's request."""
 
     request: int
     result: PlanResult
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     """Refuse the plan's request: stable ``code``, HTTP ``status``."""
 
     request: int
@@ -104,25 +96,21 @@ class Refuse:
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ListIntents:
+class ListIntents(Struct, frozen=True):
     """List all intents; answer ``IntentsListed``."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListPods:
+class ListPods(Struct, frozen=True):
     """List all pods, to compare the cache with; answer ``Compared``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Somebody else leads this shard: end the process (exit code 3)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(Struct, frozen=True, gc=False):
     """A line for the operator: constant event name, facts as pairs."""
 
     event: str

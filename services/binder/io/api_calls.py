@@ -66,7 +66,9 @@ class ApiCalls:
         self._failpoints = failpoints
         self._bind_timeout_s = bind_timeout_s
         self._bind_ms = bind_ms
-        self._bind_seconds = bind_seconds
+        self._bind_seconds: dict[str, Histogram] = {}
+        if bind_seconds is not None:
+            self._bind_seconds = {result: bind_seconds.labels(result) for result in ("accepted", "refused", "unknown")}
         self._log = log
 
     async def bind(self, bind: Bind) -> None:
@@ -106,8 +108,8 @@ class ApiCalls:
         self._post((BindingAccepted(request.uid, attempt),))
 
     def _observe(self, result: str, started: float) -> None:
-        if self._bind_seconds is not None:
-            self._bind_seconds.labels(result).observe(time.perf_counter() - started)
+        if result in self._bind_seconds:
+            self._bind_seconds[result].observe(time.perf_counter() - started)
 
     def _tell(self, bind: Bind, result: str, started: float) -> None:
         if self._hops.on:

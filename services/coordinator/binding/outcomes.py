@@ -134,13 +134,16 @@ class Outcomes:
         )  # fmt: skip
 
     def _tell_of(self, plan_id: int, placement: Placement, result: PlacementResult) -> None:
-        """One line per pod, for those who look closer, and one in its story."""
+        """One line in the pod's story; of one that was not bound also one for the operator. That it was, its hops say
+        (``io/peers.py``), to whoever listens."""
         state, outcome = self._state, NAMES.get(result.outcome, str(result.outcome))
         told = plan_id, outcome, result.node, result.reason[:FACT_CHARS]
         state.queue.story.add(placement.uid, "plan {} answered: {} {} {}", *told)
+        if result.outcome == Outcome.BOUND:
+            return
         bad = result.outcome in (Outcome.REFUSED, Outcome.UNRESOLVED)
         state.log(
-            "pod_placed" if result.outcome == Outcome.BOUND else "pod_not_placed",
+            "pod_not_placed",
             level="warning" if bad else "debug",
             pod_uid=placement.uid,
             pod=f"{placement.namespace}/{placement.name}",

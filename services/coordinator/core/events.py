@@ -6,7 +6,7 @@ delivered twice (I9). Times are not part of them: ``now`` is an argument of ``Co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ClusterEvent
@@ -15,23 +15,20 @@ from shared.wire.messages import Decisions, PlanResult, ViewAck
 from shared.wire.records import AgentRecord, Drained, Paused, PolicyPointer, QueueHistoryRecord
 
 
-@dataclass(frozen=True, slots=True)
-class IntentRecord:
+class IntentRecord(Struct, frozen=True):
     """A committed plan entry found in etcd: the binder will bind ``pods`` (uid, node) or withdraw them."""
 
     key: str
     pods: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AgentsChanged:
+class AgentsChanged(Struct, frozen=True):
     """Everybody who is registered now."""
 
     agents: tuple[AgentRecord, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionsReceived:
+class DecisionsReceived(Struct, frozen=True):
     """``request``: message_id of the offer that this answers."""
 
     agent: str
@@ -39,8 +36,7 @@ class DecisionsReceived:
     decisions: Decisions
 
 
-@dataclass(frozen=True, slots=True)
-class ViewAcked:
+class ViewAcked(Struct, frozen=True):
     """``request``: message_id of the view update that this answers."""
 
     agent: str
@@ -48,8 +44,7 @@ class ViewAcked:
     ack: ViewAck
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFailed:
+class RequestFailed(Struct, frozen=True):
     """An offer or a view update got no usable answer; whether the agent applied it is not known."""
 
     agent: str
@@ -57,16 +52,14 @@ class RequestFailed:
     code: str
 
 
-@dataclass(frozen=True, slots=True)
-class BinderChanged:
+class BinderChanged(Struct, frozen=True):
     """Who leads the binders of the shard; "" when nobody does."""
 
     url: str
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlanAnswered:
+class PlanAnswered(Struct, frozen=True):
     """``round_trip_s``: from sending the plan to this answer."""
 
     plan_id: int
@@ -74,8 +67,7 @@ class PlanAnswered:
     round_trip_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFailed:
+class PlanFailed(Struct, frozen=True):
     """The plan got no answer. ``refused``: it certainly had no effect (``PeerRejected``)."""
 
     plan_id: int
@@ -84,20 +76,17 @@ class PlanFailed:
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IntentsListed:
+class IntentsListed(Struct, frozen=True):
     """All intents there were when this leader won; no older leader can add any (the term is compared)."""
 
     intents: tuple[IntentRecord, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IntentGone:
+class IntentGone(Struct, frozen=True):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodFetched:
+class PodFetched(Struct, frozen=True):
     """The answer to ``FetchPod``; None: there is no such pod (any more). ``failed``: the API server did not say."""
 
     uid: str
@@ -105,23 +94,20 @@ class PodFetched:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NominationStored:
+class NominationStored(Struct, frozen=True):
     """A ``PatchCondition`` with a nominated node got through."""
 
     uid: str
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionWritten:
+class ConditionWritten(Struct, frozen=True):
     """A ``PatchCondition`` got through, or there was nothing to write: the pod is bound or gone."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionFailed:
+class ConditionFailed(Struct, frozen=True):
     """A ``PatchCondition`` did not get through, or nobody knows.
 
     ``refused``: for what it is, not for when it came. ``throttled``: the API server has too much to do, or is silent.
@@ -133,15 +119,13 @@ class ConditionFailed:
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PointerSeen:
+class PointerSeen(Struct, frozen=True):
     """The policy pointer as etcd has it now."""
 
     pointer: PolicyPointer
 
 
-@dataclass(frozen=True, slots=True)
-class ControlSeen:
+class ControlSeen(Struct, frozen=True):
     """Everything that operators told the mesh, as etcd has it now. ``settings`` None: as the process was started."""
 
     paused: Paused | None = None
@@ -150,16 +134,14 @@ class ControlSeen:
     settings_number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class QueueHistoryRead:
+class QueueHistoryRead(Struct, frozen=True):
     """Past use of queues as an earlier leader kept it. ``time``: when it was read, seconds since 1970."""
 
     record: QueueHistoryRecord
     time: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSample:
+class NodeSample(Struct, frozen=True):
     """What one node used, ``age_s`` before this was posted."""
 
     node: str
@@ -168,15 +150,13 @@ class NodeSample:
     memory_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodesMeasured:
+class NodesMeasured(Struct, frozen=True):
     """One answer of the metrics API."""
 
     samples: tuple[NodeSample, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """A timer set by ``SetTimer`` went off."""
 
 

@@ -5,7 +5,7 @@ None of these waits for another: each stands alone, and losing one costs latency
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from shared.model.pod_group import PodGroup
 from shared.model.queue import Queue, QueueStatus
@@ -14,8 +14,7 @@ from shared.wire.messages import Offer, Plan, ViewUpdate
 from shared.wire.records import PolicyWindow
 
 
-@dataclass(frozen=True, slots=True)
-class SendOffer:
+class SendOffer(Struct, frozen=True):
     """POST the offer; answer with ``DecisionsReceived`` or ``RequestFailed``."""
 
     agent: str
@@ -23,8 +22,7 @@ class SendOffer:
     offer: Offer
 
 
-@dataclass(frozen=True, slots=True)
-class SendView:
+class SendView(Struct, frozen=True):
     """POST the view update; answer with ``ViewAcked`` or ``RequestFailed``."""
 
     agent: str
@@ -32,16 +30,14 @@ class SendView:
     update: ViewUpdate
 
 
-@dataclass(frozen=True, slots=True)
-class SendPlan:
+class SendPlan(Struct, frozen=True):
     """POST the plan to the binder leader; answer with ``PlanAnswered`` or ``PlanFailed``. Idempotent."""
 
     url: str
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class PatchCondition:
+class PatchCondition(Struct, frozen=True):
     """PodScheduled=False with this reason and message, unless the pod is bound or gone (ADR 0014).
 
     Answered with ``ConditionWritten`` or ``ConditionFailed``. ``told``: as far as is known the pod shows
@@ -58,8 +54,7 @@ class PatchCondition:
     nominated: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TellPodGroup:
+class TellPodGroup(Struct, frozen=True):
     """Write the pod group's scheduling condition, where its API has one, and an event about it.
 
     ``condition`` (status, reason, message). Not answered: the watch shows what came of it, and the core says it again
@@ -70,8 +65,7 @@ class TellPodGroup:
     condition: tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class TellQueue:
+class TellQueue(Struct, frozen=True):
     """Write the status of a Queue object. Not answered: the watch shows it, and the core asks again where it does not.
     A newer one for the same queue replaces one that has not been sent."""
 
@@ -79,8 +73,7 @@ class TellQueue:
     status: QueueStatus
 
 
-@dataclass(frozen=True, slots=True)
-class EmitEvent:
+class EmitEvent(Struct, frozen=True, gc=False):
     """A Kubernetes event about a pod, or what ``regarding`` says; a hint for people, its loss is not reported."""
 
     uid: str
@@ -99,8 +92,7 @@ class EmitEvent:
     """apiVersion and kind of the object that it is about."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPod:
+class FetchPod(Struct, frozen=True):
     """GET the pod; answer with ``PodFetched`` (a pod of the same name but another uid counts as none)."""
 
     uid: str
@@ -108,44 +100,38 @@ class FetchPod:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PublishPartition:
+class PublishPartition(Struct, frozen=True):
     """Write ``partitions/current`` under the term: the agents that the partition is computed from, and its epoch."""
 
     epoch: int
     agents: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WritePointer:
+class WritePointer(Struct, frozen=True):
     """Write the policy pointer under the term if it is still what the change starts from; the watch tells what is."""
 
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class KeepWindow:
+class KeepWindow(Struct, frozen=True):
     """Keep what a window of policies measured, for people; number and time are the shell's."""
 
     window: PolicyWindow
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(Struct, frozen=True):
     """Deliver ``Tick`` at ``at`` seconds of the core's clock; replaces the timer set before."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepDown:
+class StepDown(Struct, frozen=True):
     """Somebody leads with a higher term: end the process (exit code 3)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(Struct, frozen=True, gc=False):
     """A line for the operator: constant event name, facts as pairs."""
 
     event: str

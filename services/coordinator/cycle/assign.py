@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace as replace_fields
 
 from services.coordinator.core.decisions import Considered
@@ -39,8 +40,7 @@ ROWS_PER_WORK, ANSWERS_PER_WORK = 250, 16
 """Nodes judged, and answers ranked, in the time in which a plain unit is dealt its node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """A unit's node, its next-best ones, the answer that it rests on, and what was considered in order of choice."""
 
     unit: Unit
@@ -61,6 +61,12 @@ class _Head(NamedTuple):
     answer: Answer
     name: str
     policy: str
+    considered: Considered
+
+
+def _head(found: AgentAnswers, place: int) -> _Head:
+    answer, name = found.answers[place], found.names[place]
+    return _Head(answer, name, found.policy, Considered(name, answer.score / SCORE_SCALE, answer.accept))
 
 
 class PlainSeats:
@@ -181,7 +187,7 @@ class _Merged:
                 return None
             _, _, _, index, position = heapq.heappop(self._heap)
             source = self._lists[index]
-            self._seen.append(_Head(source.answers[position], source.names[position], source.policy))
+            self._seen.append(_head(source, position))
             if self.dry_at is None and source.cut and position + 1 == len(source.answers):
                 self.dry_at = len(self._seen)
             self._push(index, position + 1)
@@ -201,12 +207,12 @@ def _choice(merged: _Merged, unit: Unit, index: int, wanted: int, closed: Collec
     chosen = merged.at(index)
     assert chosen is not None
     others: list[str] = []
-    considered = [Considered(chosen.name, chosen.answer.score / SCORE_SCALE, chosen.answer.accept)]
-    place = index
-    while len(others) < max(wanted, MAX_CONSIDERED - 1) and (head := merged.at(place := place + 1)) is not None:
+    considered = [chosen.considered]
+    place, most = index, max(wanted, MAX_CONSIDERED - 1)
+    while len(others) < most and (head := merged.at(place := place + 1)) is not None:
         if head.name and head.name != chosen.name and head.name not in others and head.name not in closed:
             others.append(head.name)
-            considered.append(Considered(head.name, head.answer.score / SCORE_SCALE, head.answer.accept))
+            considered.append(head.considered)
     return Choice(unit, chosen.name, chosen.answer, tuple(others[:wanted]), tuple(considered), chosen.policy)
 
 
@@ -243,7 +249,7 @@ class GuidedSeats:
             for place, (answer, name) in enumerate(zip(found.answers, found.names, strict=True)):
                 row = row_of.get(name)
                 if row is not None and row == answer.slot:
-                    self._nodes.append(_Node(_Head(answer, name, found.policy), row, place))
+                    self._nodes.append(_Node(_head(found, place), row, place))
         self._lasts = offered.scores is None and not offered.prefiltered.rules
         self._line: list[_InLine] | None = None
 
@@ -288,10 +294,10 @@ class GuidedSeats:
 
     def _choose(self, unit: Unit, chosen: _Node, others: Sequence[_Head], *, alone: bool = False) -> None:
         """Note the choice. ``others``: the next best; ``alone``: none of them may be taken instead."""
-        state, (answer, name, policy) = self._state, chosen.head
+        state, (answer, name, policy, _) = self._state, chosen.head
         next_best = () if alone else tuple(o.name for o in others if o.name not in state.drained)
         best = [chosen.head, *others[: MAX_CONSIDERED - 1]]
-        considered = tuple(Considered(head.name, head.answer.score / SCORE_SCALE, head.answer.accept) for head in best)
+        considered = tuple(head.considered for head in best)
         self._choices.append(
             Choice(unit, name, answer, next_best[: state.settings.extra_candidates], considered, policy)
         )  # fmt: skip

@@ -135,7 +135,7 @@ class Peers:
         _forget_oldest(self._planned)
 
     def _tell_answer(self, plan: Plan, result: PlanResult) -> None:
-        """The core logs what became of each placement; here are the spans, once it is known."""
+        """The core logs what was not bound; here is what was, and the spans of all, once it is known."""
         placements, now = {placement.unit: placement for placement in plan.placements}, time.perf_counter()
         for one in result.results:
             placement = placements.get(one.unit)
@@ -143,10 +143,13 @@ class Peers:
                 continue
             took_s = now - self._planned.pop(one.unit, now)
             cause, outcome = cause_id(plan.term, one.unit), _OUTCOMES.get(one.outcome, "unknown")
+            pod = f"{placement.namespace}/{placement.name}"
+            if one.outcome == Outcome.BOUND:
+                self._hops.line("pod_placed", cause, pod_uid=placement.uid, pod=pod, node=one.node)
             self._hops.span("plan", cause, took_s, outcome=outcome, conflicts=one.conflicts)
             self._hops.span(
                 "schedule", cause, took_s + placement.waited_us / 1e6, outcome=outcome, pod_uid=placement.uid,
-                pod=f"{placement.namespace}/{placement.name}", node=one.node, policy=placement.policy,
+                pod=pod, node=one.node, policy=placement.policy,
             )  # fmt: skip
 
     def figures(self) -> dict[str, int]:

@@ -13,8 +13,10 @@ Nobody waits for an event, and none is kept over a change of leader: events are 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from services.coordinator.core.instructions import EmitEvent
 

@@ -16,9 +16,10 @@ from contextlib import suppress
 GROWTH = 1.5
 """All is visited again when the most memory that was ever resident is so many times what it was the time before."""
 
-YOUNG, MIDDLE, OLD = 700, 4, 0
-"""Thresholds: a full collection comes with every 7,000 containers more than were freed, and visits about as many: some
-10 ms on a busy machine, where 23,000 took up to 50."""
+YOUNG, MIDDLE, OLD = 3_000, 0, 0
+"""Thresholds: a full collection comes with every 9,000 containers more than were freed, and visits about as many: some
+10 ms on a busy machine, where 23,000 took up to 50. The youngest are visited when 3,000 are there: most of a batch is
+gone by then."""
 
 _thawed_at_kib = 0
 _thawing = False

@@ -12,7 +12,8 @@ import pytest
 from shared.kube import objects as api
 from shared.kube.contents import node_content, pod_content
 from shared.kube.convert import node_from_api, pod_class_of, pod_from_api
-from shared.kube.convert_relations import node_images
+from shared.kube.convert_demands import unsupported_fields
+from shared.kube.convert_relations import images_of, node_images
 from tests.builders import make_node, make_pod
 
 Json = dict[str, Any]
@@ -121,15 +122,34 @@ def test_a_pod_on_no_node_has_no_content_since_a_binding_names_its_newest_revisi
     assert pod_content(make_pod("a").cpu("1").api()) is None
 
 
-@pytest.mark.parametrize("change", [*READ.values(), *UNREAD.values()], ids=[*READ, *UNREAD])
+TEMPLATE = {
+    "image": of("spec", "containers", 0, "image", value="web:2"),
+    "claims": of("spec", "resourceClaims", value=[{"name": "gpu", "resourceClaimName": "g"}]),
+}
+"""Read of pending pods alone."""
+
+
+@pytest.mark.parametrize(
+    "change", [*READ.values(), *UNREAD.values(), *TEMPLATE.values()], ids=[*READ, *UNREAD, *TEMPLATE]
+)
 @pytest.mark.parametrize("node", ["n1", None])
-def test_pods_share_a_class_only_where_their_fields_give_the_same(
+def test_pods_share_a_template_only_where_their_fields_give_the_same(
     change: Callable[[Json], None], node: str | None
 ) -> None:
     """What is remembered of a template must be what would be worked out, whichever pod came first."""
     base = changed(standing(), of("spec", "nodeName", value=node))
     for found in (base, changed(base, change), base):
-        assert pod_from_api(pod_of(found)).pod_class == pod_class_of(pod_of(found))
+        pod, spec = pod_from_api(pod_of(found)), pod_of(found).spec
+        assert pod.pod_class == pod_class_of(pod_of(found))
+        if node is None:
+            assert (pod.images, pod.unsupported) == (images_of(spec), unsupported_fields(spec))
+
+
+def test_every_copy_of_a_pod_that_cannot_be_read_says_why() -> None:
+    bad = changed(standing(), of("spec", "containers", 0, "resources", value={"requests": {"cpu": "much"}}))
+    whys = [pod_from_api(pod_of(bad)).invalid for _ in range(2)]
+    assert whys[0] == whys[1]
+    assert "spec.containers[0].resources.requests[cpu]" in whys[0]
 
 
 def test_a_heartbeat_of_a_node_changes_nothing_and_all_that_its_model_holds_does() -> None:
