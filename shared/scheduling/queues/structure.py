@@ -130,12 +130,13 @@ def _promises(found: Structure) -> None:
             given = sum(child.guaranteed.get(name, 0) for child in node.children.values())
             has = node.guaranteed.get(name, 0)
             if given > has:
-                children = ", ".join(sorted(c.name for c in node.children.values() if c.guaranteed.get(name)))
+                children = sorted(child.name for child in node.children.values() if child.guaranteed.get(name))
+                promised = amount_text(name, given) + " together" * (len(children) > 1)
                 found.warn(
                     node.name,
                     "PromisesTooMuch",
-                    f"spec.guaranteed[{name}]: {children} are guaranteed {amount_text(name, given)} together, the "
-                    f"queue itself {amount_text(name, has)}; guarantee the queue more, or them less",
+                    f"spec.guaranteed[{name}]: {', '.join(children)} {'are' if len(children) > 1 else 'is'} guaranteed "
+                    f"{promised}, the queue itself {amount_text(name, has)}; guarantee the queue more, or them less",
                 )
 
 
