@@ -44,9 +44,10 @@ def test_the_limit_and_every_mesh_take_turns_and_kube_scheduler_where_there_is_o
     assert names("--beside", "/src/before", "--only", CONCLAVE) == [CONCLAVE, "conclave, before"]
 
 
-def test_numbers_are_whole_and_above_0():
+def test_numbers_are_whole_and_above_0_where_none_makes_no_sense():
     assert numbers("1000,5000") == [1000, 5000]
-    with pytest.raises(argparse.ArgumentTypeError, match="whole numbers above 0"):
+    assert numbers("0,1", least=0) == [0, 1]
+    with pytest.raises(argparse.ArgumentTypeError, match="whole numbers from 1 on"):
         numbers("0,5")
 
 
