@@ -167,7 +167,7 @@ def test_shares_are_exact_within_two_percent_after_a_thousand_units(queues: tupl
 
 def test_what_is_guaranteed_comes_first_and_the_rest_is_shared() -> None:
     queues = (
-        Queue("a", "top", guaranteed={"cpu": 64_000, "pods": 440}),  # of what is not guaranteed all is borrowed
+        Queue("a", "top", guaranteed={"cpu": 64_000}),
         Queue("b", "top", weight=Fraction(3)),
         Queue("c", "top"),
     )  # fmt: skip
