@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from services.binder.core import core
 from services.binder.core.events import LookedUp
@@ -42,7 +42,7 @@ class NoCompares(NoCreations):
 
     def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
         coordinator_term = self.sent.coordinator_term if self.sent is not None else 0
-        return super().failed(replace(seen, own_term=self._term, coordinator_term=coordinator_term), now)
+        return super().failed(structs.replace(seen, own_term=self._term, coordinator_term=coordinator_term), now)
 
 
 def without_the_fence(patch: pytest.MonkeyPatch) -> None:
