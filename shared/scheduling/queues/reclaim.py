@@ -199,11 +199,11 @@ def _by_others(home: Node, blocked: Blocked) -> bool:
 def _own(outlook: Outlook, unit: Waiting, home: Node, stock: Stock) -> Iterator[Item | int]:
     """Pods of lower priority in the same queue make room."""
     stack = stock.of(home.own)
-    while (item := stack.first) is not None:
-        stack.pop()
-        if max(pod.priority for pod in item.pods) < unit.priority:
-            outlook.shift(item.line, item.amounts, 1)
-            yield item
+    while stack.first is not None:
+        for item in stack.take():
+            if max(pod.priority for pod in item.pods) < unit.priority:
+                outlook.shift(item.line, item.amounts, 1)
+                yield item
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +251,7 @@ class _Others:
         last = sorted(self._sides, key=lambda line: line.name, reverse=True)
         self._tie = {line: number for number, line in enumerate(last)}
         self._stacks: dict[Line, Stack] = {}
+        self._beyond: dict[int, list[Line]] = {}
 
     def choices(self) -> Iterator[Item | int]:
         """Victims in order, each left out before the next is chosen; between them the work of putting pods in order."""
@@ -271,7 +272,9 @@ class _Others:
         """The line that owes most gives first. What a line owes only falls, so an old key is put right at the top."""
         heap = [(self._key(line, proportional=proportional), line) for line in self._sides]
         heapq.heapify(heap)
-        refused: list[Line] = []
+        for stack in self._stacks.values():
+            stack.anew()
+        refused = set[Line]()
         while heap:
             known, line = heap[0]
             key = self._key(line, proportional=proportional)
@@ -281,28 +284,44 @@ class _Others:
             heapq.heappop(heap)
             sides = self._sides[line]
             before, may = self._stock.weighed, test(sides, None)
-            item = self._stack(line).first if may else None
+            item = self._first(line, sides, test) if may else None
             if self._stock.weighed > before:
                 yield WEIGHED * (self._stock.weighed - before)
-            if item is None or not test(sides, item):
-                refused.append(line)
+            if item is None:
+                refused.add(line)
                 continue
-            self._stacks[line].pop()
-            self._outlook.shift(line, item.amounts, 1)
-            yield item
+            for taken in self._stacks[line].take():
+                self._outlook.shift(line, taken.amounts, 1)
+                yield taken
             if not once:
                 heapq.heappush(heap, (self._key(line, proportional=proportional), line))
             # what is above us and below the queue in common with those further away uses less now: they may give again
-            nearer = [one for one in refused if self._sides[one].above > sides.above]
-            if nearer:
-                refused = [one for one in refused if self._sides[one].above <= sides.above]
-                for one in nearer:
+            for one in self._further(sides.above):
+                if one in self._stacks:
+                    self._stacks[one].anew()
+                if one in refused:
+                    refused.discard(one)
                     heapq.heappush(heap, (self._key(one, proportional=proportional), one))
 
-    def _stack(self, line: Line) -> Stack:
+    def _further(self, above: int) -> list[Line]:
+        """Lines that have less in common with ours than one that is so far above."""
+        if (found := self._beyond.get(above)) is None:
+            found = self._beyond[above] = [line for line, sides in self._sides.items() if sides.above > above]
+        return found
+
+    def _first(self, line: Line, sides: _Sides, test: _Test) -> Item | None:
+        """What goes first of what the rule lets go: who frees nothing that is short, or too much, is passed over."""
         if (stack := self._stacks.get(line)) is None:
             stack = self._stacks[line] = self._stock.of(line)
-        return stack
+        refused: set[frozenset[tuple[str, int]]] = set()
+        while (item := stack.first) is not None:
+            amounts = frozenset(item.amounts.items())
+            if amounts not in refused and test(sides, item):
+                break
+            refused.add(amounts)
+            stack.pass_over()
+            self._stock.weighed += 1
+        return item
 
     def _key(self, line: Line, *, proportional: bool) -> _Key:
         """Smaller gives first: in proportion to what was borrowed, then the worst offender."""
@@ -411,12 +430,14 @@ def over_limit(tree: QueueTree, name: str, now: float, stock: Stock | None = Non
         heapq.heappop(heap)
         if line not in stacks:
             stacks[line] = stock.of(line)
-        item = stacks[line].first
-        if item is None or not any(resource in item.amounts for resource in over):
+        stack = stacks[line]
+        while (item := stack.first) is not None and item.amounts.keys().isdisjoint(over):
+            stack.pass_over()
+        if item is None:
             continue
-        stacks[line].pop()
-        chosen.append(item)
-        outlook.shift(line, item.amounts, 1)
+        for taken in stack.take():
+            chosen.append(taken)
+            outlook.shift(line, taken.amounts, 1)
         over = too_much()
         heapq.heappush(heap, (key(line), line))
     left = set(over)

@@ -122,6 +122,7 @@ class Stack:
         self._line = line
         self._heap = heap
         self._first: Item | None = None
+        self._passed: Heap = []
 
     @property
     def first(self) -> Item | None:
@@ -131,13 +132,32 @@ class Stack:
             if any(pod.leaving for pod in pods):  # it was asked to since all was put in order
                 heapq.heappop(self._heap)
                 continue
-            self._first = Item(self._line, pods, _sum(pods), breaks)
+            self._first = self._item(pods, breaks)
         return self._first
 
-    def pop(self) -> None:
-        """The first is taken."""
-        heapq.heappop(self._heap)
+    def take(self) -> list[Item]:
+        """The first is taken; before a gang that is broken, what of it was passed over: it goes whole."""
+        (_, breaks, _, _), pods = heapq.heappop(self._heap)
         self._first = None
+        along = [(rank, others) for rank, others in self._passed if breaks and others[0].unit == pods[0].unit]
+        if along:
+            self._passed = [passed for passed in self._passed if passed not in along]
+        return [*(self._item(others, False) for _, others in along), self._item(pods, breaks)]
+
+    def pass_over(self) -> None:
+        """The first stays, those behind it may go."""
+        self._passed.append(heapq.heappop(self._heap))
+        self._first = None
+
+    def anew(self) -> None:
+        """Those that were passed over stand in order again."""
+        for passed in self._passed:
+            heapq.heappush(self._heap, passed)
+        if self._passed:
+            self._passed, self._first = [], None
+
+    def _item(self, pods: tuple[Charge, ...], breaks: bool) -> Item:
+        return Item(self._line, pods, _sum(pods), breaks)
 
 
 def _sum(pods: tuple[Charge, ...]) -> Mapping[str, int]:
