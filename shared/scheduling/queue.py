@@ -266,6 +266,7 @@ class PodQueue(Moves):
     def has_active(self) -> bool:
         """Whether ``pop`` would give anything."""
         if self.turns is not None:
+            self.catch_up(self.turns)
             return self.turns.front() is not None or self.turns.tree.more
         if self._active and self._top(self._active, Place.ACTIVE) is not None:
             return True
@@ -310,11 +311,13 @@ class PodQueue(Moves):
             self._move_all(key, joining, Place.GATED, now, OwnEvent.GATED)
             for entry in joining:
                 entry.held = True
-            self.turns.update(group)
+            self.turns.changed[key] = None
         elif group.place is not place or before != (group.priority, group.arrival, group.ready_at):
             self._bring(group, place, now, event)
         else:
             self._move_all(key, joining, place, now, event)
+            if self.turns is not None:
+                self.turns.changed[key] = None
 
     def change_queue(self, key: str, uids: Iterable[str], now: float) -> None:
         """The pod group names another queue than before: its members, these among them that move alone, wait for
