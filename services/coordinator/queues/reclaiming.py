@@ -11,7 +11,7 @@ passed over for a while, and another is found; those that do not leave end the a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Hashable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -75,11 +75,13 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """What a search found for a group. ``version``: what the tree was like when it began."""
+    """What a search found for a group. ``seen``: what queues and nodes were like when it began; ``nodes_version``: in
+    which topology domains nodes were."""
 
     victims: tuple[Charge, ...]
     room: GroupRoom
-    version: int
+    seen: Hashable
+    nodes_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +251,10 @@ class Reclaimer:
         bound = [pod for pod in standing if pod is not None and not pod.terminating]
         for allowed in places_to_empty(state.cluster, state.feasibility, group, pods, bound):
             room = GroupRoom(state, pods, unit, max(1, state.groups.lacking(key)), allowed)
-            version, stock = tree.version, self._stock(room.helpful())
+            seen, nodes_version, stock = self._seen(), state.nodes_version, self._stock(room.helpful())
             found: Reclaim = yield from search(tree, unit, state.now, waited_s=waited_s, room=room, stock=stock)
             if found.victims:
-                return _Choice(found.victims, room, version)
+                return _Choice(found.victims, room, seen, nodes_version)
             if found.fits:
                 return None
         return None
@@ -280,7 +282,9 @@ class Reclaimer:
             return
         pods, unit = waits
         room, victims = choice.room, choice.victims
-        if choice.version != tree.version:
+        if choice.seen != self._seen():
+            if room.confined and choice.nodes_version != state.nodes_version:
+                return  # the domain may be of other nodes by now
             victims = tuple(pod for pod in victims if tree.charges.get(pod.uid) is pod and not pod.leaving)
             room = room.anew(pods, unit, max(1, state.groups.lacking(key)))
             if not victims or tree.blocked(unit.line, unit.amounts) is not None or not still_owed(tree, unit, victims):
@@ -288,6 +292,9 @@ class Reclaimer:
             if not room.fits(victims):
                 return
         self._nominate(turns, room.nodes, victims, pods[0], unit, key)
+
+    def _seen(self) -> Hashable:
+        return self._state.queues.version, self._state.cluster.table.clock, self._state.cluster.objects_version
 
     # --- who leaves ---------------------------------------------------------------------------------------------
 
@@ -310,8 +317,9 @@ class Reclaimer:
 
     def _evict(self, name: str, unit: str, victims: Iterable[Charge]) -> None:
         """For the unit, "" for nobody, that a limit of the queue, or of one above, holds back."""
-        evictions = self._ask(name, unit, [charge.uid for charge in victims])
-        self.attempts[name, unit] = _Attempt({one.uid for one in evictions}, self._state.now)
+        evictions, before = self._ask(name, unit, [charge.uid for charge in victims]), self.attempts.get((name, unit))
+        waited_for = before.victims if before is not None else set[str]()
+        self.attempts[name, unit] = _Attempt({one.uid for one in evictions} | waited_for, self._state.now)
         self._state.stats.reclaimed += len(evictions)
         self._state.log("quota_reclaimed", queue=name, unit=unit, victims=len(evictions))
 
@@ -343,29 +351,25 @@ class Reclaimer:
         return next(iter(group.members)) if group is not None and group.members else unit
 
     def _follow(self, name: str, unit: str, attempt: _Attempt) -> None:
-        """Whether the victims have gone, or will not."""
+        """Whether the victims have gone, or will not; also where the unit itself is gone, or went, or was given up."""
         state, tree = self._state, self._state.queues
         attempt.victims = {uid for uid in attempt.victims if uid in tree.charges}
-        if unit and unit not in tree.reserved:
-            del self.attempts[name, unit]  # the unit itself is gone, or went
-            return
         if not attempt.victims:
             del self.attempts[name, unit]
-            if unit:
+            if unit in tree.reserved:
                 tree.due[unit] = None
             return
         stay = [uid for uid in sorted(attempt.victims) if not self._leaves(uid)]
-        self._ask(name, unit, [uid for uid in stay if state.evicted.outcome(uid) == UNKNOWN])
+        if not unit or unit in tree.reserved:
+            self._ask(name, unit, [uid for uid in stay if state.evicted.outcome(uid) == UNKNOWN])
         refused = [uid for uid in stay if state.evicted.outcome(uid) == REFUSED]
-        if not refused and (len(stay) < len(attempt.victims) or state.now < attempt.at + GIVE_UP_S):
-            return
-        for uid in refused or stay:
+        given_up = refused or (stay if state.now >= attempt.at + GIVE_UP_S else [])
+        for uid in given_up:
             tree.leave(uid, leaving=False)
             self._refused[uid] = state.now + GIVE_UP_S
-        del self.attempts[name, unit]
-        waiting = tree.remove(unit) if unit else None
-        if waiting is not None:
-            tree.add(waiting)
+            attempt.victims.discard(uid)
+        if given_up and (waiting := tree.reserved.get(unit)) is not None:
+            tree.add(waiting)  # the others leave as they were asked to; somebody else may go in place of these
 
     def _follow_nominations(self) -> None:
         """Victims of nominations that were given up, and who did not leave, may be asked again."""
@@ -374,8 +378,10 @@ class Reclaimer:
             making = self._asked.pop(uid)
             if any(made.get(one) is making for one in making.pods) or self._leaves(uid):
                 self._asked[uid] = making  # behind those that were looked at longer ago
-            else:
-                self._state.queues.leave(uid, leaving=False)
+                continue
+            self._state.queues.leave(uid, leaving=False)
+            if self._state.evicted.outcome(uid) == REFUSED:
+                self._refused[uid] = self._state.now + GIVE_UP_S
 
     def _leaves(self, uid: str) -> bool:
         pod = self._state.cluster.index.get(uid)

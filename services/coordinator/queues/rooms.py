@@ -82,6 +82,11 @@ class GroupRoom:
         return GroupRoom(self._state, pods, unit, lacking, self._allowed)
 
     @property
+    def confined(self) -> bool:
+        """Whether only some of the nodes may be taken."""
+        return self._allowed is not None
+
+    @property
     def nodes(self) -> dict[str, str]:
         """Where the members would go, by uid."""
         return dict(self._trial.nodes)

@@ -94,6 +94,9 @@ class QueueTree(Ordering):
     def _rebind(self, namespace: str) -> None:
         """Units and pods of the namespace that name no queue move to its new one."""
         for key in list(self._namespaces.get(namespace, ())):
+            if (reserved := self.reserved.get(key)) is not None:
+                self.add(reserved)  # what was reserved was the former queue's
+                continue
             if (unit := self.units.get(key)) is not None:
                 line = self._line(unit.label, namespace)
                 unit.line.remove(unit)
