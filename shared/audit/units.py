@@ -90,7 +90,9 @@ class Units:
             gone = is_gone(entry, was_terminating=False)
             key = self.groups.change(entry.kind, entry.object, gone=gone, time_s=entry.time_s)
             if key is not None:
-                self.gangs.group(self.groups.get(key), entry.time_s)
+                group = self.groups.get(key)
+                self.gangs.group(group, entry.time_s)
+                self.queues.group(group)
 
     def _pod(self, entry: Entry) -> None:
         before = self.pods.get(entry.uid)
