@@ -1,4 +1,4 @@
-"""Takes back what was borrowed: who may ask, whom it costs (``shared/scheduling/queues/reclaim.py``), when it is over.
+"""Takes back what was borrowed: who may ask, whom it costs (``shared/scheduling/queues/reclaim/``), when it is over.
 
     a unit that a limit holds back --reserved: it counts already--> evictions --all gone--> it goes before all others
     a unit that no node takes --the node, or nodes, where the fewest must go--> nominated, as in any preemption
@@ -26,10 +26,12 @@ from shared.scheduling.groups.preemption import places_to_empty
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
 from shared.scheduling.queues.nodes import Charge, Waiting
-from shared.scheduling.queues.reclaim import Reclaim, over_limit, reclaim, search, still_owed
+from shared.scheduling.queues.reclaim.lowered import over_limit
+from shared.scheduling.queues.reclaim.owed import still_owed
+from shared.scheduling.queues.reclaim.search import Reclaim, reclaim, search
+from shared.scheduling.queues.reclaim.victims import Stock
 from shared.scheduling.queues.structure import Structure
 from shared.scheduling.queues.turns import Turns
-from shared.scheduling.queues.victims import Stock
 from shared.wire.messages import Eviction, EvictionReason
 
 EVERY_S, AGAIN_S = 1.0, 0.1

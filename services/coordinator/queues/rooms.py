@@ -1,4 +1,4 @@
-"""What the nodes say to reclaim: would a unit find room once certain pods are gone? (``reclaim.Room``)
+"""What the nodes say to reclaim: would a unit find room once certain pods are gone? (``reclaim/search.py``, ``Room``)
 
 A lone pod asks about one node, in dry runs; members that go together ask about many, in trials of the whole group. Pods
 that are leaving already, for whomever, count as gone.

@@ -17,7 +17,7 @@ from typing import TypeVar
 from shared.model.queue import Queue
 from shared.scheduling.queues.nodes import Amounts, Charge, Waiting
 from shared.scheduling.queues.outlook import Outlook
-from shared.scheduling.queues.reclaim import Reclaim, search
+from shared.scheduling.queues.reclaim.search import Reclaim, search
 from shared.scheduling.queues.tree import QueueTree
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from services.coordinator.queues import reclaiming
 from shared.model.pod_group import Topology
 from shared.model.queue import Queue
 from shared.scheduling.queues.notices import Notices
-from shared.scheduling.queues.reclaim import Reclaim, search
+from shared.scheduling.queues.reclaim.search import Reclaim, search
 from tests.builders import make_node
 from tests.unit.services.coordinator.queues.queue_scenes import add, bound, change_group, cpus, gang, put, scene_with
 from tests.unit.services.coordinator.scene import Scene

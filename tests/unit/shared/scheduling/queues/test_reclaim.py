@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from shared.model.queue import ReclaimUpTo, Strategy
-from shared.scheduling.queues.reclaim import Reclaim, over_limit, reclaim
+from shared.scheduling.queues.reclaim.lowered import over_limit
+from shared.scheduling.queues.reclaim.search import Reclaim, reclaim
 from tests.unit.shared.scheduling.queues.queue_trees import Pool, World, queue
 
 FAIR = {"reclaim": True, "reclaim_up_to": ReclaimUpTo.FAIR_SHARE}

@@ -1,4 +1,4 @@
-"""Whom to evict so that a queue gets back what was borrowed from it, and what goes when a limit falls below the use.
+"""Who owes a queue what was borrowed, by which rule, and who gives first.
 
     S1    the queue stays within its guarantee with the unit: whoever uses more than its own guarantee gives back,
           in proportion to what it borrowed
@@ -6,204 +6,25 @@
     S2-b  (FairShare) it was larger before, for one victim per queue
 Shares are compared between the two children of the queue that both sides have in common (Kueue KEP-1714).
 
-Within a queue they go in the order of ``victims.py``. Victims that turn out to be needless are put back.
-
 Why it ends: a queue that was above its guarantee before a victim cannot be within it with that victim again (S1); one
 whose share was no smaller than ours afterwards is larger than ours with it (S2-a). So nobody takes back what was taken.
-
-Victims are chosen by the queues' sums alone; nodes are asked (``Room``) about the first of them, then about twice as
-many, and about halves between, so rarely. Work comes in parts (``search`` yields what each was).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 from shared.model.queue import ReclaimUpTo
 from shared.scheduling.queues.nodes import Blocked, Charge, Contender, Line, Node, Waiting, lines_of
 from shared.scheduling.queues.outlook import Outlook
+from shared.scheduling.queues.reclaim.victims import Item, Stack, Stock
 from shared.scheduling.queues.tree import QueueTree
-from shared.scheduling.queues.victims import Item, Stack, Stock
 
 WEIGHED = 100
 """Work of one pod that is put in order, in nodes looked at."""
-
-
-class Room(Protocol):
-    """What the nodes say. ``work``: nodes looked at so far."""
-
-    work: int
-
-    def fits(self, gone: Sequence[Charge]) -> bool:
-        """Whether the unit finds room once these pods are gone, beside those that are leaving already."""
-
-    def spares(self, back: Sequence[Charge]) -> bool:
-        """Whether it still does though these, that the last question left out, stay: if so, they stay from now on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reclaim:
-    """Pods to evict, in order; or, without any, why none are. ``fits``: none need to."""
-
-    victims: tuple[Charge, ...] = ()
-    reason: str = ""
-    fits: bool = False
-
-    @property
-    def uids(self) -> list[str]:
-        """Of the victims."""
-        return [pod.uid for pod in self.victims]
-
-
-def reclaim(
-    tree: QueueTree,
-    unit: Waiting,
-    now: float, *,
-    waited_s: float,
-    room: Room | None = None,
-    blocked: Blocked | None = None,
-    stock: Stock | None = None,
-) -> Reclaim:  # fmt: skip
-    """``search``, in one go."""
-    steps = search(tree, unit, now, waited_s=waited_s, room=room, blocked=blocked, stock=stock)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Reclaim = end.value
-            return found
-
-
-def search(
-    tree: QueueTree,
-    unit: Waiting,
-    now: float, *,
-    waited_s: float,
-    room: Room | None = None,
-    blocked: Blocked | None = None,
-    stock: Stock | None = None,
-) -> Generator[int, None, Reclaim]:  # fmt: skip
-    """Whom to evict for the unit. ``waited_s``: for how long nothing else has kept it; ``room``: what the nodes say;
-    None: only a limit keeps it; ``blocked``: that limit, None where only the nodes do; ``stock``: who may be evicted,
-    None: whoever may as of ``now``."""
-    tree.structure  # noqa: B018 (brings the tree up to date)
-    home = unit.line.parent
-    assert home is not None
-    queue = home.queue
-    if blocked is not None and (blocked.problem or blocked.never):
-        return Reclaim(reason=blocked.text())
-    within = blocked is not None and blocked.node is home and not _by_others(home, blocked)
-    if within:
-        if not queue.preempts_within:
-            return Reclaim(reason=blocked.text() if blocked is not None else "")
-    elif not queue.reclaim:
-        return Reclaim(reason=f"queue {home.name}: spec.reclaim is off")
-    if waited_s < queue.reclaim_after_s and not within:
-        return Reclaim(reason=f"queue {home.name}: reclaims after {queue.reclaim_after_s:g} s")
-
-    outlook = Outlook(tree)
-    if _admits(outlook, unit, blocked) and (room is None or room.fits(())):
-        return Reclaim(reason="there is room for it without", fits=True)
-    if room is not None:
-        yield room.work
-    choices: Iterator[Item | int]
-    if within:
-        choices = _own(outlook, unit, home, Stock(tree, now, protect=False))
-    else:
-        choices = _Others(outlook, unit, blocked, stock or Stock(tree, now)).choices()
-    chosen = yield from _enough(outlook, unit, blocked, choices, room)
-    if not chosen:
-        return Reclaim(reason=f"queue {home.name}: what others borrowed and may be evicted is not enough")
-
-    def goes_without(item: Item) -> bool:
-        return _admits(outlook, unit, blocked) and (room is None or room.spares(item.pods))
-
-    _put_back(outlook, chosen, goes_without)
-    return Reclaim(tuple(pod for item in chosen for pod in item.pods))
-
-
-def _admits(outlook: Outlook, unit: Waiting, blocked: Blocked | None) -> bool:
-    return blocked is None or outlook.admits(unit.line, unit.amounts)
-
-
-def _enough(
-    outlook: Outlook, unit: Waiting, blocked: Blocked | None, choices: Iterator[Item | int], room: Room | None
-) -> Generator[int, None, list[Item]]:
-    """As few of the choices, from the first on, as make room; empty where all of them do not."""
-    chosen: list[Item] = []
-    too_few, again = 0, 1
-    for item in choices:
-        if isinstance(item, int):
-            yield item
-            continue
-        chosen.append(item)
-        if not _admits(outlook, unit, blocked):
-            too_few, again = len(chosen), len(chosen) + 1
-            continue
-        if room is None:
-            return chosen
-        if len(chosen) < again:
-            continue
-        before = room.work
-        fits = room.fits(_pods(chosen))
-        yield room.work - before
-        if fits:
-            break
-        too_few, again = len(chosen), 2 * len(chosen)
-    else:
-        if not chosen or len(chosen) == too_few or room is None or not room.fits(_pods(chosen)):
-            return []
-    enough, asked = len(chosen), len(chosen)
-    while enough - too_few > 1:
-        asked, before = (enough + too_few) // 2, room.work
-        if room.fits(_pods(chosen[:asked])):
-            enough = asked
-        else:
-            too_few = asked
-        yield room.work - before
-    if asked != enough:
-        room.fits(_pods(chosen[:enough]))
-    for item in chosen[enough:]:
-        outlook.shift(item.line, item.amounts, -1)
-    return chosen[:enough]
-
-
-def _pods(items: Iterable[Item]) -> list[Charge]:
-    return [pod for item in items for pod in item.pods]
-
-
-def _put_back(outlook: Outlook, chosen: list[Item], goes_without: Callable[[Item], bool]) -> None:
-    """Whoever is not needed stays, the last first; what a gang that is broken could spare goes with it."""
-    broken = {item.unit for item in chosen if item.breaks}
-    for item in reversed(list(chosen)):
-        if not item.breaks and item.unit in broken:
-            continue
-        outlook.shift(item.line, item.amounts, -1)
-        if goes_without(item):
-            chosen.remove(item)
-            if item.breaks:
-                broken.discard(item.unit)
-        else:
-            outlook.shift(item.line, item.amounts, 1)
-
-
-def _by_others(home: Node, blocked: Blocked) -> bool:
-    """Whether queues below, not the queue's own pods, fill its limit."""
-    return bool(home.children) and home.own.used.get(blocked.resource, 0) < home.used.get(blocked.resource, 0)
-
-
-def _own(outlook: Outlook, unit: Waiting, home: Node, stock: Stock) -> Iterator[Item | int]:
-    """Pods of lower priority in the same queue make room."""
-    stack = stock.of(home.own)
-    while stack.first is not None:
-        for item in stack.take():
-            if max(pod.priority for pod in item.pods) < unit.priority:
-                outlook.shift(item.line, item.amounts, 1)
-                yield item
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +51,10 @@ class _Sides:
 _Test = Callable[[_Sides, "Item | None"], bool]
 """Whether the item may be taken; None: whether any could be, that is as small and asks for everything."""
 
-_Key = tuple[Fraction, Fraction, int]
+Key = tuple[Fraction, Fraction, int]
 
 
-class _Others:
+class Others:
     """Who borrowed gives back, by one rule after the other."""
 
     def __init__(self, outlook: Outlook, unit: Waiting, blocked: Blocked | None, stock: Stock) -> None:
@@ -323,7 +144,7 @@ class _Others:
             self._stock.weighed += 1
         return item
 
-    def _key(self, line: Line, *, proportional: bool) -> _Key:
+    def _key(self, line: Line, *, proportional: bool) -> Key:
         """Smaller gives first: in proportion to what was borrowed, then the worst offender."""
         initial = self._initial[line]
         left = self._excess(line) / initial if proportional and initial else Fraction(0)
@@ -383,7 +204,7 @@ def excess(outlook: Outlook, line: Line, short: Iterable[str]) -> Fraction:
 def still_owed(tree: QueueTree, unit: Waiting, victims: Sequence[Charge]) -> bool:
     """Whether each of the victims, which count still, is owed to the unit by one of the rules without the others."""
     outlook = Outlook(tree)
-    rules = _Others(outlook, unit, None, Stock(tree, 0.0, among=[pod.uid for pod in victims]))
+    rules = Others(outlook, unit, None, Stock(tree, 0.0, among=[pod.uid for pod in victims]))
     for pod in victims:
         if pod.line is not None:
             outlook.shift(pod.line, dict(pod.amounts), 1)
@@ -395,51 +216,3 @@ def still_owed(tree: QueueTree, unit: Waiting, victims: Sequence[Charge]) -> boo
             return False
         outlook.shift(pod.line, dict(pod.amounts), 1)
     return True
-
-
-def over_limit(tree: QueueTree, name: str, now: float, stock: Stock | None = None) -> Reclaim:
-    """Whom to evict where a queue uses more than its limits since they were lowered: of the queue and those below it in
-    proportion to what each has beyond its guarantee."""
-    node = tree.structure.nodes[name]
-    if not node.queue.reclaim:
-        return Reclaim(reason=f"queue {name}: spec.reclaim is off")
-    if all(node.used.get(resource, 0) <= limit.amount for resource, limit in node.limits.items()):
-        return Reclaim(reason=f"queue {name} is within its limits", fits=True)
-    outlook, stock = Outlook(tree, coming=False), stock or Stock(tree, now)
-
-    def too_much() -> list[str]:
-        return [resource for resource, limit in node.limits.items() if outlook.used(node, resource) > limit.amount]
-
-    over, chosen = too_much(), list[Item]()
-    lines = [line for line in lines_of(node) if line.charges] if over else []
-    initial = {line: excess(outlook, line, over) for line in lines}
-    tie = {line: number for number, line in enumerate(sorted(lines, key=lambda line: line.name, reverse=True))}
-
-    def key(line: Line) -> _Key:
-        beyond = excess(outlook, line, over)
-        return -(beyond / initial[line] if initial[line] else Fraction(-1)), -beyond, tie[line]
-
-    heap = [(key(line), line) for line in lines]
-    heapq.heapify(heap)
-    stacks: dict[Line, Stack] = {}
-    while over and heap:
-        known, line = heap[0]
-        if (owes := key(line)) != known:
-            heapq.heapreplace(heap, (owes, line))
-            continue
-        heapq.heappop(heap)
-        if line not in stacks:
-            stacks[line] = stock.of(line)
-        stack = stacks[line]
-        while (item := stack.first) is not None and item.amounts.keys().isdisjoint(over):
-            stack.pass_over()
-        if item is None:
-            continue
-        for taken in stack.take():
-            chosen.append(taken)
-            outlook.shift(line, taken.amounts, 1)
-        over = too_much()
-        heapq.heappush(heap, (key(line), line))
-    left = set(over)
-    _put_back(outlook, chosen, lambda _: left.issuperset(too_much()))
-    return Reclaim(tuple(_pods(chosen)))

@@ -1,0 +1,60 @@
+"""Whom to evict where a queue uses more than its limits since they were lowered."""
+
+from __future__ import annotations
+
+import heapq
+from fractions import Fraction
+
+from shared.scheduling.queues.nodes import Line, lines_of
+from shared.scheduling.queues.outlook import Outlook
+from shared.scheduling.queues.reclaim.owed import Key, excess
+from shared.scheduling.queues.reclaim.search import Reclaim, pods_of, put_back
+from shared.scheduling.queues.reclaim.victims import Item, Stack, Stock
+from shared.scheduling.queues.tree import QueueTree
+
+
+def over_limit(tree: QueueTree, name: str, now: float, stock: Stock | None = None) -> Reclaim:
+    """Of the queue and those below it, in proportion to what each has beyond its guarantee."""
+    node = tree.structure.nodes[name]
+    if not node.queue.reclaim:
+        return Reclaim(reason=f"queue {name}: spec.reclaim is off")
+    if all(node.used.get(resource, 0) <= limit.amount for resource, limit in node.limits.items()):
+        return Reclaim(reason=f"queue {name} is within its limits", fits=True)
+    outlook, stock = Outlook(tree, coming=False), stock or Stock(tree, now)
+
+    def too_much() -> list[str]:
+        return [resource for resource, limit in node.limits.items() if outlook.used(node, resource) > limit.amount]
+
+    over, chosen = too_much(), list[Item]()
+    lines = [line for line in lines_of(node) if line.charges] if over else []
+    initial = {line: excess(outlook, line, over) for line in lines}
+    tie = {line: number for number, line in enumerate(sorted(lines, key=lambda line: line.name, reverse=True))}
+
+    def key(line: Line) -> Key:
+        beyond = excess(outlook, line, over)
+        return -(beyond / initial[line] if initial[line] else Fraction(-1)), -beyond, tie[line]
+
+    heap = [(key(line), line) for line in lines]
+    heapq.heapify(heap)
+    stacks: dict[Line, Stack] = {}
+    while over and heap:
+        known, line = heap[0]
+        if (owes := key(line)) != known:
+            heapq.heapreplace(heap, (owes, line))
+            continue
+        heapq.heappop(heap)
+        if line not in stacks:
+            stacks[line] = stock.of(line)
+        stack = stacks[line]
+        while (item := stack.first) is not None and item.amounts.keys().isdisjoint(over):
+            stack.pass_over()
+        if item is None:
+            continue
+        for taken in stack.take():
+            chosen.append(taken)
+            outlook.shift(line, taken.amounts, 1)
+        over = too_much()
+        heapq.heappush(heap, (key(line), line))
+    left = set(over)
+    put_back(outlook, chosen, lambda _: left.issuperset(too_much()))
+    return Reclaim(tuple(pods_of(chosen)))
