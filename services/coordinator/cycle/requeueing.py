@@ -21,36 +21,26 @@ from dataclasses import dataclass
 
 from services.coordinator.core.state import NEVER, State
 from services.coordinator.cycle.concerned import concerns
-from services.coordinator.cycle.constraints import unnominated
+from services.coordinator.cycle.gang_rousing import (
+    JUDGED_IN_FULL,
+    LOOKED_UP,
+    ROUSED_AT_ONCE,
+    GangRouser,
+    places_left,
+    taking_nodes,
+)
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.search import Preemptor
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.model.resources import PODS
-from shared.scheduling.cycle.constraints import Guidance
-from shared.scheduling.cycle.room import room_for
 from shared.scheduling.groups.trial import OUTSIDE
 from shared.scheduling.parked_groups import RELATIONAL, ParkedGroup, Room
 from shared.scheduling.places import ClusterEvent, OwnEvent
-from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray
+from shared.scheduling.state.node_table import PODS_COLUMN
 
 LOOKS_PER_WORK = 2
 """Looks in one unit of the turn's work; one look: at one group on one node."""
-
-JUDGED_IN_FULL = 15
-"""Looks that one group on all nodes counts for."""
-
-WAITS = 4
-"""The same for a gang for which victims still leave."""
-
-YIELDED_TO = 8
-"""Nodes kept for nominated pods that a group judged on all nodes is tried on in one unit of work."""
-
-LOOKED_UP = 64
-"""Groups that are only noted, or looked up, in the time of one look."""
-
-ROUSED_AT_ONCE = 16
-"""Members of a group that one change wakes at most where the room is not counted; the next follow them."""
 
 CONCERNED_KEPT = 1024
 """Kinds of pods for which it is remembered which groups they concern."""
@@ -92,7 +82,7 @@ class Requeuer:
     def __init__(self, state: State, preemptor: Preemptor, groups: GroupPreemptor) -> None:
         self._state = state
         self._preemptor = preemptor
-        self._group_preemptor = groups
+        self._gangs = GangRouser(state, preemptor.nominations, groups)
         self._nodes: dict[str, _Change] = {}
         self._pods: dict[Hashable, tuple[Pod, ClusterEvent]] = {}
         self._groups: dict[int, ClusterEvent | OwnEvent] = {}
@@ -302,7 +292,9 @@ class Requeuer:
             return 0
         pod, free = group.pod, self._free(row)
         if group.needs:
-            return self._gather(group, row, free, event)
+            if self._gangs.gather(group, row, free):
+                self._groups[number] = event
+            return 1
         if not self._leaves_room(pod, free, taken):
             self._look_for_victims(group, row)
             return 1
@@ -315,7 +307,7 @@ class Requeuer:
             self._look_for_victims(group, row)
             return 3
         counted = not (group.relational or pod.pod_class.host_ports)
-        count = self._places(pod, free, taken) if counted else 1
+        count = places_left(pod, free, taken) if counted else 1
         count = min(count, len(group.members))
         taken[PODS] = taken.get(PODS, 0) + count
         for name, amount in pod.pod_class.requests:
@@ -329,67 +321,9 @@ class Requeuer:
             return False
         return all(free(name) - taken.get(name, 0) >= amount for name, amount in pod.pod_class.requests)
 
-    @staticmethod
-    def _places(pod: Pod, free: Room, taken: dict[str, int]) -> int:
-        """For how many such pods there is room, by amounts."""
-        places = free(PODS) - taken.get(PODS, 0)
-        for name, amount in pod.pod_class.requests:
-            places = min(places, (free(name) - taken.get(name, 0)) // amount)
-        return places
-
     def _look_for_victims(self, group: ParkedGroup, row: int) -> None:
         if self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:
             self._preemptor.look_again(group, row)
-
-    def _gather(self, group: ParkedGroup, row: int, free: Room, event: ClusterEvent) -> int:
-        """Count a node's room towards what pod groups lack: none is roused before there may be enough for one."""
-        if self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:
-            places = self._places(group.pod, free, {})
-            if places > 0:
-                group.gained += 1
-                group.lack -= places
-                if group.lack <= 0:
-                    self._groups[group.number] = event
-            self._group_preemptor.look_again(group)
-        return 1
-
-    def _judge_gangs(self, group: ParkedGroup, event: ClusterEvent | OwnEvent) -> int:
-        """Rouse the pod groups, as they came, for which there may be room on all nodes together; not those that were
-        tried since room was last gained."""
-        pod = group.pod
-        if pod.nominated_node and self._preemptor.nominations.waits(pod) and not self._room_elsewhere(pod):
-            return WAITS  # it is looked at again when more room comes free, and when the last victim has left
-        state, pod = self._state, unnominated(group.pod)  # room on all nodes counts, not on one that is kept alone
-        if event is not OwnEvent.ROUSED:
-            group.gained += 1
-        guidance = state.constraints.judge(pod) if state.constraints.template(pod) is not None else None
-        if guidance is not None and guidance.rejection is not None:
-            return JUDGED_IN_FULL
-        left = room_for(state.cache.table, pod.pod_class, self._mask(pod, guidance))
-        able = [uid for uid, need in group.needs.items() if need <= left and group.gained > group.tried[uid]]
-        work = JUDGED_IN_FULL + len(group.needs) // LOOKED_UP + len(state.cluster.nominated) // YIELDED_TO
-        for uid in sorted(able, key=group.members.__getitem__)[:ROUSED_AT_ONCE]:
-            need = group.needs[uid]
-            if need <= left and state.queue.rouse(uid, state.now, event):
-                left -= need
-                state.stats.woken += 1
-                self._roused[uid] = _Roused("", group.key, counted=False)
-        group.lack = max(1, min(group.needs.values(), default=1) - left)
-        return work
-
-    def _room_elsewhere(self, pod: Pod) -> bool:
-        """Whether all of a gang for which victims leave may fit before they have: there are as many places as it lacks
-        beside one for everybody else who is nominated."""
-        state = self._state
-        making = self._preemptor.nominations.made.get(pod.uid)
-        others = len(state.cluster.nominated_to) - (len(making.pods) if making is not None else 0)
-        places = room_for(state.cache.table, pod.pod_class, self._mask(pod, None))
-        return places - others >= state.groups.lacking(pod.group)
-
-    def _mask(self, pod: Pod, guidance: Guidance | None) -> BoolArray:
-        """``[rows]``: the nodes that take the pod now."""
-        mask = guidance.mask if guidance is not None else None
-        return self._state.feasibility.of(pod.pod_class).mask if mask is None else mask
 
     def _judge(self, number: int, event: ClusterEvent | OwnEvent) -> int:
         """Judge a group on all nodes: a change elsewhere may have helped it anywhere."""
@@ -398,12 +332,14 @@ class Requeuer:
         if group is None:
             return 0
         if group.needs:
-            return self._judge_gangs(group, event)
+            roused, work = self._gangs.rouse(group, event)
+            self._roused.update(dict.fromkeys(roused, _Roused("", group.key, counted=False)))
+            return work
         pod = group.pod
         if state.constraints.fits_nowhere(pod):
             self._preemptor.look_again(group, None)
             return JUDGED_IN_FULL
-        nodes = int(self._mask(pod, state.constraints.judge(pod)).sum())
+        nodes = int(taking_nodes(state, pod, state.constraints.judge(pod)).sum())
         count = min(len(group.members), nodes, ROUSED_AT_ONCE)
         self._rouse(group, count, "", event, counted=False)
         return JUDGED_IN_FULL
