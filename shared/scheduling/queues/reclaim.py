@@ -27,6 +27,7 @@ from fractions import Fraction
 from typing import Protocol, TypeVar
 
 from shared.model.queue import ReclaimUpTo
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Contender, Line, Node, Waiting, lines_of
 from shared.scheduling.queues.outlook import Outlook
 from shared.scheduling.queues.tree import QueueTree
@@ -77,16 +78,6 @@ def reclaim(
 ) -> Reclaim:  # fmt: skip
     """``search``, in one go."""
     return in_one_go(search(tree, unit, now, waited_s=waited_s, room=room, blocked=blocked, stock=stock))
-
-
-def in_one_go(work: Generator[object, None, T]) -> T:
-    """All parts of the work, one after the other."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            found: T = end.value
-            return found
 
 
 def search(

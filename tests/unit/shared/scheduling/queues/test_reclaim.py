@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from shared.model.queue import ReclaimUpTo, Strategy
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues import lowered
 from shared.scheduling.queues.nodes import Charge, Waiting
-from shared.scheduling.queues.reclaim import Reclaim, in_one_go, reclaim, still_owed
+from shared.scheduling.queues.reclaim import Reclaim, reclaim, still_owed
 from shared.scheduling.queues.victims import Stock
 from tests.unit.shared.scheduling.queues.queue_trees import Pool, World, queue
 
