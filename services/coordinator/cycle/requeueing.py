@@ -88,6 +88,7 @@ class Requeuer:
         self._groups: dict[int, ClusterEvent | OwnEvent] = {}
         self._objects: dict[ClusterEvent, set[str]] = {}
         self._budgets = self._joined = False
+        self._held: set[str] = set()
         self._unjudged: deque[str] = deque()
         self._roused: dict[str, _Roused] = {}
         self._concerned: dict[Hashable, tuple[tuple[int, int], list[int]]] = {}
@@ -96,7 +97,7 @@ class Requeuer:
 
     def node_changed(self, node_name: str, event: ClusterEvent) -> None:
         """A node came, went or changed, or room on it was given up."""
-        if not self._state.queue.waiting.groups:
+        if not self._state.queue.waiting.groups and not self._held:
             return
         self._nodes[node_name] = _Change(event)
         self._state.agenda.rousing = self._state.now
@@ -110,7 +111,7 @@ class Requeuer:
     def pod_changed(self, pod: Pod, event: ClusterEvent) -> None:
         """A pod that stands, or stood, came, went or changed: other pods' rules may mean it, and its own others."""
         waiting, relations = self._state.queue.waiting, pod.relations or NO_RELATIONS
-        if waiting.related or (relations.anti_affinity and waiting.groups):
+        if waiting.related or self._held or (relations.anti_affinity and waiting.groups):
             labels = tuple(sorted(pod.labels.items()))
             self._pods[pod.namespace, labels, relations.anti_affinity, relations.claims] = pod, event
             self._state.agenda.rousing = self._state.now
@@ -119,7 +120,7 @@ class Requeuer:
         """A claim, volume, storage class, CSINode, namespace or domain changed; ``key``: the claim's, or the name."""
         if event is ClusterEvent.NAMESPACE_LABELS:
             self._concerned.clear()
-        if self._state.queue.waiting.related:
+        if self._state.queue.waiting.related or self._held:
             self._objects.setdefault(event, set()).add(key)
             self._state.agenda.rousing = self._state.now
 
@@ -148,16 +149,29 @@ class Requeuer:
                 self._groups.setdefault(group.number, event)
                 self._state.agenda.rousing = self._state.now
 
+    def hold(self, key: str) -> None:
+        """A group is judged over turns: what changes until that has ended may help it too, and is kept."""
+        self._held.add(key)
+
+    def release(self, key: str) -> None:
+        """It has ended."""
+        if key in self._held:
+            self._held.discard(key)
+            self._state.agenda.rousing = self._state.now
+
     # --- work ---------------------------------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
         """Whether something is still to be looked into: the loop is to turn at once."""
-        return bool(self._nodes or self._pods or self._groups or self._unjudged)
+        return not self._held and bool(self._nodes or self._pods or self._groups or self._unjudged)
 
     def step(self) -> None:
         """Look into what changed, as far as the turn's work goes."""
         state = self._state
+        if self._held:
+            state.agenda.rousing = NEVER
+            return
         if self._joined:
             self._unjudged, self._joined = deque(state.queue.unjudged), False
         for _ in range(min(len(self._unjudged), UNJUDGED_AT_ONCE)):

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shared.model.queue import Queue
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Amounts, Charge, Waiting
 from shared.scheduling.queues.outlook import Outlook
-from shared.scheduling.queues.reclaim.search import Reclaim, in_one_go, search
+from shared.scheduling.queues.reclaim.search import Reclaim, search
 from shared.scheduling.queues.tree import QueueTree
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Line, Node, Waiting
 from shared.scheduling.queues.outlook import Outlook
 from shared.scheduling.queues.reclaim.owed import Others
@@ -66,16 +67,6 @@ def reclaim(
 ) -> Reclaim:  # fmt: skip
     """``search``, in one go."""
     return in_one_go(search(tree, unit, now, waited_s=waited_s, room=room, blocked=blocked, stock=stock))
-
-
-def in_one_go(work: Generator[object, None, T]) -> T:
-    """All parts of the work, one after the other."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            found: T = end.value
-            return found
 
 
 def search(

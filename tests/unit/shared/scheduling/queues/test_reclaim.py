@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from shared.model.queue import ReclaimUpTo, Strategy
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Charge, Waiting
 from shared.scheduling.queues.reclaim import lowered
-from shared.scheduling.queues.reclaim.search import Reclaim, in_one_go, reclaim, search, still_owed
+from shared.scheduling.queues.reclaim.search import Reclaim, reclaim, search, still_owed
 from shared.scheduling.queues.reclaim.victims import PART, WEIGHED, Stock
 from tests.unit.shared.scheduling.queues.queue_trees import Pool, World, queue
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.scheduling.queues.reclaim.search import in_one_go
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.simulate import Question, copied, simulate
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
