@@ -5,8 +5,8 @@
 No process, no socket, the garbage collector as services have it. ``limit``, ``nodes``, ``gang``: queues take back what
 32,000 running pods borrowed, where a limit, the nodes, or the nodes for a gang hold units back; ``lowered``: a limit
 falls to half of what is used; ``simulate``: the parts of one answer beside 10,000 pending units; ``spread``,
-``affinity``: a gang of 1,024 whose members have such rules about each other; ``takeover``: a new binder finds the
-intent of a gang of 4,096. ``work_ms``: CPU of all of them together.
+``affinity``: a gang of 1,024 whose members have such rules about each other, on as many nodes; ``takeover``: a new
+binder finds the intent of a gang of 4,096. ``work_ms``: CPU of all of them together.
 """
 
 from __future__ import annotations
@@ -198,9 +198,9 @@ def affinity(scale: float, profile: cProfile.Profile | None) -> Json:
 
 
 def together(rule: Json, scale: float, profile: cProfile.Profile | None) -> Json:
-    """A gang with the rule among its members that fits, and then another that does not: nodes have gone."""
+    """A gang with the rule among its members, on as many nodes, and on one less."""
     size, found = round(1024 * scale), dict[str, Any]()
-    for name, nodes in (("fits", size), ("does not fit", size - 1)):
+    for name, nodes in (("as many nodes", size), ("one node less", size - 1)):
         world = GangWorld(agents=2, seed=1)
         world.phase = "fill"
         for number in range(nodes):

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from shared.audit.groups import Group
 from shared.audit.ledger import ELIGIBILITY_GRACE_S as GRACE_S
 from shared.audit.pods import PodView
 from shared.audit.rules import Amounts, Json, add, amounts
@@ -84,6 +85,8 @@ class Queues:
         self._note = note
         self._queues: dict[str, _Queue] = {}
         self._holding: dict[str, tuple[PodView, str]] = {}
+        self._named: dict[str, str] = {}
+        """By group, the queue that it names."""
 
     def change(self, obj: Json, *, gone: bool, time_s: float) -> None:
         """A Queue came, changed or went."""
@@ -96,6 +99,16 @@ class Queues:
             queue.lately.popleft()
         if _whose(before) != _whose(after):
             self._count_again()
+
+    def group(self, group: Group) -> None:
+        """A group's object came, changed or went: its members may count elsewhere."""
+        name = dict(group.facts.labels).get(LABEL, "") if group.facts is not None else ""
+        if self._named.get(group.key, "") == name:
+            return
+        self._named[group.key] = name
+        for pod in [pod for pod, _ in self._holding.values() if pod.group is group]:
+            self._release(pod.uid)
+            self._hold(pod)
 
     def _count_again(self) -> None:
         for queue in self._queues.values():
@@ -110,10 +123,9 @@ class Queues:
             name = dict(pod.group.facts.labels).get(LABEL)
         if name:
             return name
-        for title, queue in self._queues.items():
-            if queue.facts is not None and pod.namespace in queue.facts.namespaces:
-                return title
-        return ""
+        named = (title for title, queue in self._queues.items()
+                 if queue.facts is not None and pod.namespace in queue.facts.namespaces)  # fmt: skip
+        return min(named, default="")
 
     def _chain(self, name: str) -> Iterator[tuple[str, _Queue]]:
         """The queue and those above it; a loop ends where it closes."""

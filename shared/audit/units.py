@@ -89,7 +89,9 @@ class Units:
         elif entry.kind in GROUP_KINDS:
             key = self.groups.change(entry.kind, entry.object, gone=entry.gone, time_s=entry.time_s)
             if key is not None:
-                self.gangs.group(self.groups.get(key), entry.time_s)
+                group = self.groups.get(key)
+                self.gangs.group(group, entry.time_s)
+                self.queues.group(group)
 
     def _pod(self, entry: Entry) -> None:
         before = self.pods.get(entry.uid)

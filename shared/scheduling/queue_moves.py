@@ -169,12 +169,10 @@ class Moves:
         assert group is not None
         del group.members[uid]
         if self.turns is not None:
-            self.turns.remove(group.key)
+            self.turns.changed[group.key] = None
             if not group.members:
                 self.turns.forget(group.key)
                 self.turns.unpark(group.key)
-            if group.members and group.place in (Place.ACTIVE, Place.GATED):  # what a quota gates stays in the tree
-                self.turns.add(group)
         if not group.members:
             del self.groups[group.key]
         elif uid in group.leads:
@@ -218,8 +216,17 @@ class Moves:
         if place is Place.UNSCHEDULABLE and entry.group is None:
             turns.park(uid, entry.pod, now)
 
+    def catch_up(self, turns: Turns) -> None:
+        """Groups whose members changed ask for what they need now: once, however many came and went."""
+        changed, turns.changed = turns.changed, {}
+        for key in changed:
+            group = self.groups.get(key)
+            if group is not None and group.place in (Place.ACTIVE, Place.GATED):  # what a quota gates is in the tree
+                turns.update(group)
+
     def _front(self, turns: Turns) -> nodes.Waiting | None:
         """The unit whose turn it is, as it is now: where its minimum or its members changed, limits are asked anew."""
+        self.catch_up(turns)
         while (front := turns.front()) is not None:
             unit = self._named(front.key)
             if unit is None or turns.waiting(unit).amounts == front.amounts:

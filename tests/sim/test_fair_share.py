@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.state import CoreSettings
-from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.cycle.gang_rousing import GangRouser
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key
@@ -127,7 +127,7 @@ class Load:
 
 
 class Gangs(Load):
-    """The same of gangs, of a thirty-second to a quarter of the cluster, whose members ask for ``cpus`` each."""
+    """The same of gangs, of a thirty-second to an eighth of the cluster, whose members ask for ``cpus`` each."""
 
     waiting = GANGS_WAITING
 
@@ -136,7 +136,7 @@ class Gangs(Load):
 
     def arrive(self, name: str) -> None:
         self.made += 1
-        group, size = f"g{self.made}", self.rng.randint(2, NODES * CPUS // self.cpus // 4)
+        group, size = f"g{self.made}", self.rng.randint(2, NODES * CPUS // self.cpus // 8)
         key = group_key(Source.NATIVE, "default", group)
         labels = {QUEUE_LABEL: name}
         found = PodGroup(key, Source.NATIVE, "default", group, gang=True, min_count=size, labels=labels)
@@ -194,7 +194,7 @@ def in_order_of_arrival(_: Turns, units: Iterable[Entry | QueuedGroup]) -> str:
 
 @pytest.mark.parametrize(
     ("where", "name", "instead"),
-    [(Requeuer, "_line", lambda *_: ""), (Turns, "foremost", in_order_of_arrival)],
+    [(GangRouser, "line", lambda *_: ""), (Turns, "foremost", in_order_of_arrival)],
     ids=["room", "nodes kept"],
 )
 def test_ablation_what_goes_to_gangs_in_order_of_arrival_goes_past_the_weights(

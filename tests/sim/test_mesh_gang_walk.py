@@ -17,6 +17,7 @@ from shared.kube.convert import pod_from_api
 from shared.kube.pod_groups import GROUP_LABEL
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.pod_groups import PodGroups, Standing
 from tests.builders import make_pod
 from tests.sim.test_mesh_random_walk import Violation, Walk, violation
@@ -78,7 +79,7 @@ class GangWalk(Walk):
             standing = core.state.groups.standing(pod.group)[0]
             if group is not None and standing is Standing.TOGETHER:
                 members = list(core.state.groups.members[pod.group].pending.values())
-                if core.state.domains.attempt(group, members).reached:
+                if in_one_go(core.state.domains.attempting(group, members)).reached:
                     left[pod.name] = [*places, "its gang would fit"]
         return left
 

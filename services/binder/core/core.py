@@ -95,7 +95,7 @@ class BinderCore:
         """When something is due that no event will announce."""
         agenda, paused = self.state.agenda, self.state.paused
         times = [agenda.plans, agenda.sweeps]
-        if self.state.arriving or self.state.unfinished:
+        if self.state.arriving or self.state.unfinished or self.state.heirs:
             times.append(self.state.now)
         if paused:
             times.append(min(paused.values()))
@@ -111,7 +111,8 @@ class BinderCore:
     def busy(self) -> bool:
         """Whether a unit is on its way, or a finished intent still in etcd."""
         state, committer = self.state, self.committer
-        return bool(state.in_flight or state.arriving or committer.backlog or committer.sent is not None)
+        coming = state.in_flight or state.arriving or state.heirs
+        return bool(coming or committer.backlog or committer.sent is not None)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event; what is to be done now."""
@@ -141,7 +142,13 @@ class BinderCore:
         return [
             *state.cluster.validate(),
             *self.cycle.validate(),
-            *self.committer.validate({*state.in_flight, *(key for gang in state.gangs.values() for key in gang.keys)}),
+            *self.committer.validate(
+                {
+                    *state.in_flight,
+                    *state.heirs,
+                    *(key for gang in state.gangs.values() for key in gang.keys),
+                }
+            ),
             *self.plans.validate(),
             *self.takeover.validate(),
         ]
@@ -211,6 +218,8 @@ class BinderCore:
         taking_over = not self.takeover.accepting
         if taking_over and (due := self.takeover.due()) is not None:
             self.inheritance.take(due)
+        elif self.state.heirs:
+            self.inheritance.go_on()
         if self.state.paused:
             self.cycle.wake()
         if self.state.unfinished:
@@ -324,7 +333,7 @@ class BinderCore:
             if gang is not None and gang.gathering:
                 gang.bound += 1
             return
-        if binding is not None:
+        if binding is not None or uid in state.heirs:
             return
         if (ended := self.plans.ends.get((term, placement.unit))) is not None:
             self.plans.settle(uid, ended[0], node=ended[1], reason=ended[2])
@@ -375,5 +384,5 @@ class BinderCore:
         self.state.cluster.forget(key)
         self.stats.intents_orphaned += 1
         self.inheritance.take({key: stored})
-        if binding is not None and key not in self.state.in_flight:
+        if binding is not None and key not in self.state.in_flight and key not in self.state.heirs:
             self.plans.settle(key, Outcome.CONFLICT, node=binding.node, reason="another intent of this pod is in etcd")

@@ -60,10 +60,11 @@ _UNCLEAR = frozenset({Stage.BINDING, Stage.READING, Stage.MARKING})
 class InFlightGang:
     """One gang on its way. ``min_count``: so many members are to be bound, ``bound`` counts those that are.
 
-    ``members``: those not settled yet, by uid, in order of preference; ``coming``: how many placements of its plan are
-    not taken up yet. ``leaving``: how many members are being given up. ``probe``: whose Binding was sent last.
-    ``parts``: what its intent in etcd names, value by value (the first is the head's). ``unwritten``: unit keys of
-    values that wait for their first transaction; ``changed``: indexes of parts that etcd does not show as they are.
+    ``members``: those not settled yet, by uid, in order of preference; ``coming``: how many of its plan, or of the
+    intent that an earlier leader left, are not taken up yet. ``leaving``: how many members are being given up.
+    ``probe``: whose Binding was sent last. ``parts``: what its intent in etcd names, value by value (the first is the
+    head's). ``unwritten``: unit keys of values that wait for their first transaction; ``changed``: indexes of parts
+    that etcd does not show as they are.
     """
 
     key: str
@@ -93,6 +94,11 @@ class InFlightGang:
         return self.stage is GangStage.GATHERING and not self.parts and not self.over
 
     @property
+    def arriving(self) -> bool:
+        """Whether an earlier leader's intent names members that are not judged yet: nothing is decided before."""
+        return self.coming > 0 and self.stage is GangStage.COMMITTED
+
+    @property
     def short(self) -> bool:
         """Whether the minimum cannot be met any more."""
         return self.able < self.min_count
@@ -117,7 +123,7 @@ class InFlightGang:
         """Whether the committed gang cannot do without the member, while nobody is bound: it ends with the others."""
         if self.bound or self.stage in (GangStage.GATHERING, GangStage.COMMITTING, GangStage.ENDED):
             return False
-        return len(self.members) - self.leaving - (member.withdrawing is None) < self.min_count
+        return self.able - (member.withdrawing is None) < self.min_count
 
     @property
     def keys(self) -> list[str]:
@@ -198,5 +204,6 @@ class InFlightGang:
         leaving = sum(member.withdrawing is not None for member in self.members.values())
         if leaving != self.leaving:
             yield f"gang-counts: {self.key} counts {self.leaving} members that leave, {leaving} do"
-        if committed and self.short and not self.bound and self.stage is not GangStage.FAILING:
+        decided = committed and self.stage is not GangStage.FAILING and not self.arriving
+        if decided and self.short and not self.bound:
             yield f"gang-minimum: {self.key} cannot be bound by {self.min_count} any more and is {self.stage.value}"

@@ -1,7 +1,8 @@
 """Intents that nobody on its way here wrote: an earlier leader's, at the takeover, or others that a sweep finds.
 
 Each pod of one becomes a unit on its way, is judged (``takeover.py``), and finished or withdrawn. A gang's are joined
-again, so that the minimum decides: with nobody bound and too few that still can be, all are withdrawn together. A link
+again, so that the minimum decides when all are judged: with nobody bound and too few that still can be, all are
+withdrawn together. A link
 whose head is not there means nothing, and is deleted; a head whose links are not all there cannot be read.
 
 A pod that two intents name (only a store that went back in time shows that) is carried by the first alone.
@@ -14,12 +15,12 @@ from collections.abc import Mapping
 from services.binder.core.events import StoredIntent
 from services.binder.core.gangs import GangStage, InFlightGang
 from services.binder.core.in_flight import InFlightBinding, Stage
-from services.binder.core.state import State
+from services.binder.core.state import Heir, State
 from services.binder.core.takeover import Takeover, adopt, judge
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
 from shared.wire.messages import Outcome
-from shared.wire.records import gang_part
+from shared.wire.records import Intent, IntentPod, gang_part
 
 
 class Inheritance:
@@ -32,7 +33,7 @@ class Inheritance:
         self._takeover = takeover
 
     def take(self, intents: Mapping[str, StoredIntent]) -> None:
-        """Take over these, all that belong together at once."""
+        """Take over these, all that belong together at once: as many pods as the turn has time for, the rest later."""
         links: dict[str, dict[int, StoredIntent]] = {}
         heads: dict[str, StoredIntent] = {}
         for key, stored in intents.items():
@@ -48,11 +49,31 @@ class Inheritance:
         for key, parts in links.items():
             for number, stored in parts.items():
                 self._delete(f"{key}:{number}", stored)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Take up and judge some of those that wait."""
+        state = self._state
+        while state.heirs and state.left > 0:
+            state.left -= 1
+            uid = next(iter(state.heirs))
+            heir = state.heirs.pop(uid)
+            binding = adopt(state, heir.intent, heir.pod, gang=heir.gang)
+            state.move(binding, Stage.COMMITTED)
+            state.in_flight[uid] = binding
+            if heir.gang:
+                gang = state.gangs[heir.gang]
+                gang.members[uid] = binding
+                gang.coming -= 1
+                if not gang.coming:
+                    state.touch(gang.key)
+            self._judge(binding)
 
     def known(self, key: str) -> bool:
-        """Whether the intent is of somebody on its way, or in a transaction."""
+        """Whether the intent is of somebody on its way, or about to be, or in a transaction."""
         part = gang_part(key)
-        carried = key in self._state.in_flight if part is None else part[0] in self._state.gangs
+        state = self._state
+        carried = key in state.in_flight or key in state.heirs if part is None else part[0] in state.gangs
         return carried or self._committer.waits(key)
 
     def _lone(self, key: str, stored: StoredIntent) -> None:
@@ -60,14 +81,9 @@ class Inheritance:
         if intent is None or len(intent.pods) != 1 or intent.pods[0].uid != key:
             self._unreadable(key)
             return
-        binding = adopt(self._state, intent, intent.pods[0])
-        self._begin(binding, key, stored)
-
-    def _begin(self, binding: InFlightBinding, key: str, stored: StoredIntent) -> None:
         self._state.stats.intents_inherited += 1
         self._committer.adopt(key, stored.created)
-        self._enter(binding)
-        self._judge(binding)
+        self._expect(intent, intent.pods[0], "")
 
     def _gang(self, key: str, head: StoredIntent, links: Mapping[int, StoredIntent]) -> None:
         parts = [head, *(links[number] for number in sorted(links))]
@@ -88,19 +104,16 @@ class Inheritance:
         for part_key, part, stored in zip(_keys(key, len(parts)), intents, parts, strict=True):
             self._committer.adopt(part_key, stored.created)
             gang.parts.append({pod.uid: pod for pod in part.pods})
-        for uid, pod in [(uid, pod) for part in gang.parts for uid, pod in part.items()]:
-            if uid in self._state.in_flight:
-                self._state.log("pod_in_two_intents", level="error", pod_uid=uid, gang=key)
+        for pod in (pod for part in gang.parts for pod in part.values()):
+            if pod.uid in self._state.in_flight or pod.uid in self._state.heirs:
+                self._state.log("pod_in_two_intents", level="error", pod_uid=pod.uid, gang=key)
                 continue
-            binding = gang.members[uid] = adopt(self._state, intent, pod, gang=key)
-            self._enter(binding)
-        for binding in list(gang.members.values()):
-            self._judge(binding)
+            gang.coming += 1
+            self._expect(intent, pod, key)
 
-    def _enter(self, binding: InFlightBinding) -> None:
-        self._state.move(binding, Stage.COMMITTED)
-        self._state.in_flight[binding.uid] = binding
-        self._takeover.opened(binding.uid)
+    def _expect(self, intent: Intent, pod: IntentPod, gang: str) -> None:
+        self._state.heirs[pod.uid] = Heir(intent, pod, gang)
+        self._takeover.opened(pod.uid)
 
     def _judge(self, binding: InFlightBinding) -> None:
         judged = judge(self._state, binding)

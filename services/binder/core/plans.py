@@ -173,12 +173,12 @@ class Plans:
         at = self._state.agenda.plans
         if at > self.wake_at():
             yield f"agenda: the oldest plan is to be answered at {self.wake_at():.3f}, and is looked at at {at:.3f}"
-        arriving = {arrival.placement.uid for arrival in self._state.arriving}
+        coming = {*(arrival.placement.uid for arrival in self._state.arriving), *self._state.heirs}
         for key, opened in self._open.items():
             if opened.done and (opened.results or opened.evicting):
                 yield f"plan-open: plan {key} has all its results and is open"
             for uid in opened.waiting:
-                if uid not in self._state.in_flight and uid not in arriving:
+                if uid not in self._state.in_flight and uid not in coming:
                     yield f"plan-units: plan {key} waits for {uid}, which is not on its way"
                 if key not in self._by_uid.get(uid, ()):
                     yield f"plan-units: {uid} would not tell plan {key} its end"

@@ -22,6 +22,7 @@ from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.story import Story
 from shared.wire.messages import Outcome, Placement
+from shared.wire.records import Intent, IntentPod
 
 NEVER = float("inf")
 
@@ -40,7 +41,8 @@ class CoreSettings:
     """Pods named in one value in etcd, and in one transaction: a larger gang's intent goes on under further keys. Of
     the longest names 512 are some 0.7 MiB; etcd takes 1.5."""
     units_per_turn: int = 500
-    """Placements of plans that one turn takes up, or gives back of a gang: some 10 ms. Further turns do the rest."""
+    """Placements of plans, or pods of inherited intents, that one turn takes up, or of a gang gives back: some 10 ms.
+    Further turns do the rest."""
     max_units: int = 16_384
     """Units on their way at a time; plans beyond are told 429."""
     answer_after_s: float = 2.0
@@ -163,6 +165,14 @@ class Arrival(NamedTuple):
     gang: str
 
 
+class Heir(NamedTuple):
+    """A pod of an inherited intent, and the unit key of its gang ("": of none)."""
+
+    intent: Intent
+    pod: IntentPod
+    gang: str
+
+
 @dataclass(slots=True)
 class Agenda:
     """When a part of the core is to be stepped next, in seconds of the clock; one that is not due is not asked. A time
@@ -193,10 +203,12 @@ class State:
     gangs: dict[str, InFlightGang] = field(default_factory=dict)
     arriving: deque[Arrival] = field(default_factory=deque)
     """Placements of plans that are not taken up yet, in order."""
+    heirs: dict[str, Heir] = field(default_factory=dict)
+    """Pods of inherited intents that are not taken up yet, by uid: no plan is taken up for one."""
     left: int = 0
     """How many units this turn may still take up, or give back."""
     unfinished: dict[str, None] = field(default_factory=dict)
-    """Gangs whose members are being given back: the next turn goes on."""
+    """Gangs whose members are being marked or given back: the next turn goes on."""
     touched: dict[str, None] = field(default_factory=dict)
     """Gangs with news of a member, in order: each is looked at before the turn ends."""
     paused: dict[str, float] = field(default_factory=dict)

@@ -93,7 +93,7 @@ class Takeover:
         return self._intents
 
     def opened(self, key: str) -> None:
-        """An inherited unit is on its way."""
+        """An inherited unit is on its way, or about to be."""
         self._open.add(key)
 
     def settled(self, key: str) -> None:
@@ -102,7 +102,7 @@ class Takeover:
 
     def step(self) -> None:
         """Accept plans if nothing stands against it any more."""
-        if self.accepting or self._judged_at is None:
+        if self.accepting or self._judged_at is None or self._state.heirs:
             return
         late = self._state.now - self._judged_at >= self._state.settings.takeover_grace_s
         if self._open and not late:
@@ -120,7 +120,7 @@ class Takeover:
 
     def validate(self) -> Iterator[str]:
         """Inherited units that plans wait for in vain."""
-        for key in self._open - self._state.in_flight.keys():
+        for key in self._open - self._state.in_flight.keys() - self._state.heirs.keys():
             yield f"inherited: {key} holds plans up, and is not on its way"
 
     def wake_at(self) -> float | None:

@@ -130,11 +130,11 @@ class GangCycle:
             key = next(iter(touched))
             del touched[key]
             gang = self._state.gangs.get(key)
-            if gang is not None:
+            if gang is not None and not gang.arriving:
                 self._review(gang)
 
     def go_on(self) -> None:
-        """A new turn: give back more of what is given back."""
+        """A new turn: give back more of what is given back, or find out about more."""
         unfinished, self._state.unfinished = self._state.unfinished, {}
         for key in unfinished:
             self._state.touch(key)
@@ -196,9 +196,12 @@ class GangCycle:
             self._cycle.line.forget(gang.key)
         reason = gang.told()
         unclear = list(gang.unclear())
-        for member in unclear:
-            if member.stage is Stage.COMMITTED:
-                self._cycle.mark(member, reason)
+        for member in [member for member in unclear if member.stage is Stage.COMMITTED]:
+            if self._state.left <= 0:
+                self._state.unfinished[gang.key] = None
+                break
+            self._state.left -= 1
+            self._cycle.mark(member, reason)
         self._rewrite(gang)
         if not unclear:
             self._state.stats.gangs_withdrawn += 1

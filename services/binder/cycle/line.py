@@ -24,6 +24,7 @@ class Line:
 
     def __init__(self, room: int) -> None:
         self.in_flight = 0
+        self._of_gangs = 0
         self._room = room
         self._gangs_room = max(1, room - room // 4)
         self.pods: deque[str] = deque()
@@ -67,6 +68,7 @@ class Line:
         if gang:
             self._out.setdefault(uid, []).append(gang)
             self._sent[gang] = self._sent.get(gang, 0) + 1
+            self._of_gangs += 1
 
     def answered(self, uid: str) -> None:
         """A Binding of the unit has its answer, or none will come."""
@@ -76,6 +78,7 @@ class Line:
         gang = out.pop(0)
         if not out:
             del self._out[uid]
+        self._of_gangs -= 1
         self._sent[gang] -= 1
         if not self._sent[gang]:
             del self._sent[gang]
@@ -90,7 +93,7 @@ class Line:
 
     def _gang(self, now: float, at_once: Callable[[str, int], int]) -> str:
         """The gang whose turn it is. Passes over those alone that wait for the answer to a call, which are few."""
-        if sum(self._sent.values()) >= self._gangs_room:
+        if self._of_gangs >= self._gangs_room:
             return ""
         head = next(iter(self.gangs))
         if head != self._head:

@@ -69,6 +69,7 @@ def _goes_on(gang: InFlightGang, state: State, committer: Committer) -> bool:
         case GangStage.COMMITTING:
             return any(committer.waits(key) for key in gang.unwritten)
         case GangStage.COMMITTED | GangStage.FAILING:
-            return any(member.stage is not Stage.COMMITTED or member.uid in state.paused for member in members)
+            waits = any(member.stage is not Stage.COMMITTED or member.uid in state.paused for member in members)
+            return waits or gang.arriving or gang.key in state.unfinished
         case _:
             return bool(members)

@@ -257,7 +257,9 @@ class Core:
         if queue.backing_off:
             queue.flush(now)
         self._again = False
-        if self.cycle.current is None and state.paused is None and queue.has_active():
+        if state.paused is not None and self.cycle.examined:
+            self.cycle.give_up()
+        if self.cycle.current is None and state.paused is None and (queue.has_active() or self.cycle.examined):
             state.work = share = max(1, work // (1 + self._searching()))
             self._cycles()
             work += state.work - share

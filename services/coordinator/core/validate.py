@@ -52,7 +52,8 @@ def _offered(core: Core) -> set[str]:
     """Pods that the cycle is about."""
     current = core.cycle.current
     classes = current.classes.values() if current is not None else ()
-    return {unit.pod.uid for offered in classes if not offered.shadow for unit in offered.units}
+    offered = {unit.pod.uid for offered in classes if not offered.shadow for unit in offered.units}
+    return offered | {pod.uid for pod in core.cycle.examined}
 
 
 def _plans(core: Core) -> Iterator[str]:

@@ -250,6 +250,8 @@ class GuidedSeats:
                 row = row_of.get(name)
                 if row is not None and row == answer.slot:
                     self._nodes.append(_Node(_head(found, place), row, place))
+        self._by_place = len({node.head.policy for node in self._nodes}) > 1
+        self._named: dict[str, list[_Node]] = {}
         self._lasts = offered.scores is None and not offered.prefiltered.rules
         self._line: list[_InLine] | None = None
 
@@ -276,9 +278,7 @@ class GuidedSeats:
         guidance = state.constraints.judge(replace_fields(unit.pod, nominated_node=only) if only else unit.pod)
         ranked: list[_Node] = []
         if guidance.rejection is None:
-            ranked = _ranked(state, self._conflicts, unit, guidance, self._offered, self._nodes)
-        if only:
-            ranked = [node for node in ranked if node.head.name == only]
+            ranked = self._ranked(unit, guidance, self._called(only) if only else self._nodes)
         pod_class = unit.pod.pod_class
         allowed = state.feasibility.static_verdict(pod_class).mask
         chosen = next((node for node in ranked if _takes(state, pod_class, allowed, node.head)), None)
@@ -334,14 +334,36 @@ class GuidedSeats:
 
     def _line_up(self) -> list[_InLine]:
         mask, rng = self._offered.mask, self._state.rng
-        by_place = len({node.head.policy for node in self._nodes}) > 1
         line = [
-            _InLine(not node.head.answer.accept, _own_score(node, by_place=by_place), node.taken, rng.random(), at)
+            _InLine(not node.head.answer.accept, self._own_score(node), node.taken, rng.random(), at)
             for at, node in enumerate(self._nodes)
             if mask is None or mask[node.row]
         ]
         heapq.heapify(line)
         return line
+
+    def _called(self, name: str) -> list[_Node]:
+        """Those of a name: of a large gang each member has its own."""
+        if not self._named:
+            for node in self._nodes:
+                self._named.setdefault(node.head.name, []).append(node)
+        return self._named.get(name, [])
+
+    def _own_score(self, node: _Node) -> int:
+        """What the agent gave the node, the better the smaller; by its place as in ``_Merged``."""
+        return SCORE_SCALE * node.place if self._by_place else -node.head.answer.score
+
+    def _ranked(self, unit: Unit, guidance: Guidance, nodes: Sequence[_Node]) -> list[_Node]:
+        """Those of the nodes that the unit may have, best first: accepted ones, then by score, then the least taken."""
+        mask, uid, rng = guidance.mask, unit.pod.uid, self._state.rng
+        keyed = []
+        for node in nodes:
+            answer = node.head.answer
+            if (mask is None or mask[node.row]) and not self._conflicts.avoids(uid, node.head.name):
+                score = SCORE_SCALE * (_at(guidance.scores, node.row) - _at(self._offered.scores, node.row))
+                keyed.append(((not answer.accept, self._own_score(node) - score, node.taken, rng.random()), node))
+        keyed.sort(key=lambda item: item[0])
+        return [node for _, node in keyed]
 
     def mark(self) -> Mark:
         """What ``undo`` goes back to."""
@@ -371,33 +393,6 @@ class _InLine(NamedTuple):
 
 
 Seats = PlainSeats | GuidedSeats
-
-
-def _own_score(node: _Node, *, by_place: bool) -> int:
-    """What the agent gave the node, the better the smaller; ``by_place``: as in ``_Merged``."""
-    return SCORE_SCALE * node.place if by_place else -node.head.answer.score
-
-
-def _ranked(
-    state: State,
-    conflicts: ConflictTracker,
-    unit: Unit,
-    guidance: Guidance,
-    offered: Guidance,
-    nodes: list[_Node],
-) -> list[_Node]:
-    """The nodes that the unit may have, best first: accepted ones, then by score, then the least taken."""
-    mask, uid = guidance.mask, unit.pod.uid
-    by_place = len({node.head.policy for node in nodes}) > 1  # as in ``_Merged``
-    keyed = []
-    for node in nodes:
-        answer = node.head.answer
-        if (mask is None or mask[node.row]) and not conflicts.avoids(uid, node.head.name):
-            score = SCORE_SCALE * (_at(guidance.scores, node.row) - _at(offered.scores, node.row))
-            worth = _own_score(node, by_place=by_place) - score
-            keyed.append(((not answer.accept, worth, node.taken, state.rng.random()), node))
-    keyed.sort(key=lambda item: item[0])
-    return [node for _, node in keyed]
 
 
 def _at(scores: IntArray | None, row: int) -> int:

@@ -10,6 +10,7 @@ failure handler (``failures.py``), what is bound, or is not, to ``binding/``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.coordinator.agents.registry import AgentRegistry
@@ -27,6 +28,7 @@ from services.coordinator.cycle.taking import Taken, Taker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.rollout.variants import Variants, judged_by
 from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE
+from shared.model.pod import Pod
 from shared.policy.observation import Need
 from shared.scheduling.cycle.feasibility import unavailable_message
 from shared.scheduling.cycle.scoring import norms_of
@@ -73,6 +75,15 @@ class Cycle:
         self.current: OpenCycle | None = None
         self.cut_short = False
         """The turn's work was used up by units that no node takes: there is more to do at once."""
+
+    @property
+    def examined(self) -> Sequence[Pod]:
+        """Members of the group that was taken, and is not judged yet."""
+        return self._taker.examination.pods if self._taker.examination is not None else ()
+
+    def give_up(self) -> None:
+        """No cycle is to begin for now."""
+        self._taker.give_up()
 
     # --- take and offer -------------------------------------------------------------------------------------------
 

@@ -229,7 +229,7 @@ class Placer:
             self._together.retry(item.key)
         else:
             missing = "" if asked else _silent(current.missing, unowned)
-            self._together.give_back(item.key, [unit.pod for unit in item.units], missing)
+            yield from self._together.give_back(item.key, [unit.pod for unit in item.units], missing)
 
     def _let_go(self, pod: Pod) -> None:
         """What was assumed by this cycle is not any more; a nomination stands again."""

@@ -16,41 +16,31 @@ Nobody is placed here; who is evicted is decided by ``preemption/search.py``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from services.coordinator.core.state import NEVER, State
 from services.coordinator.cycle.concerned import concerns
-from services.coordinator.cycle.constraints import unnominated
+from services.coordinator.cycle.gang_rousing import (
+    JUDGED_IN_FULL,
+    LOOKED_UP,
+    ROUSED_AT_ONCE,
+    GangRouser,
+    places_left,
+    taking_nodes,
+)
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.search import Preemptor
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.model.resources import PODS
-from shared.scheduling.cycle.constraints import Guidance
-from shared.scheduling.cycle.room import room_for
 from shared.scheduling.groups.trial import OUTSIDE
 from shared.scheduling.parked_groups import RELATIONAL, ParkedGroup, Room
 from shared.scheduling.places import ClusterEvent, OwnEvent
-from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray
+from shared.scheduling.state.node_table import PODS_COLUMN
 
 LOOKS_PER_WORK = 2
 """Looks in one unit of the turn's work; one look: at one group on one node."""
-
-JUDGED_IN_FULL = 15
-"""Looks that one group on all nodes counts for."""
-
-WAITS = 4
-"""The same for a gang for which victims still leave."""
-
-YIELDED_TO = 8
-"""Nodes kept for nominated pods that a group judged on all nodes is tried on in one unit of work."""
-
-LOOKED_UP = 64
-"""Groups that are only noted, or looked up, in the time of one look."""
-
-ROUSED_AT_ONCE = 16
-"""Members of a group that one change wakes at most where the room is not counted; the next follow them."""
 
 CONCERNED_KEPT = 1024
 """Kinds of pods for which it is remembered which groups they concern."""
@@ -92,12 +82,13 @@ class Requeuer:
     def __init__(self, state: State, preemptor: Preemptor, groups: GroupPreemptor) -> None:
         self._state = state
         self._preemptor = preemptor
-        self._group_preemptor = groups
+        self._gangs = GangRouser(state, preemptor.nominations, groups)
         self._nodes: dict[str, _Change] = {}
         self._pods: dict[Hashable, tuple[Pod, ClusterEvent]] = {}
         self._groups: dict[int, ClusterEvent | OwnEvent] = {}
         self._objects: dict[ClusterEvent, set[str]] = {}
         self._budgets = self._joined = False
+        self._held: set[str] = set()
         self._unjudged: deque[str] = deque()
         self._roused: dict[str, _Roused] = {}
         self._concerned: dict[Hashable, tuple[tuple[int, int], list[int]]] = {}
@@ -106,7 +97,7 @@ class Requeuer:
 
     def node_changed(self, node_name: str, event: ClusterEvent) -> None:
         """A node came, went or changed, or room on it was given up."""
-        if not self._state.queue.waiting.groups:
+        if not self._state.queue.waiting.groups and not self._held:
             return
         self._nodes[node_name] = _Change(event)
         self._state.agenda.rousing = self._state.now
@@ -120,7 +111,7 @@ class Requeuer:
     def pod_changed(self, pod: Pod, event: ClusterEvent) -> None:
         """A pod that stands, or stood, came, went or changed: other pods' rules may mean it, and its own others."""
         waiting, relations = self._state.queue.waiting, pod.relations or NO_RELATIONS
-        if waiting.related or (relations.anti_affinity and waiting.groups):
+        if waiting.related or self._held or (relations.anti_affinity and waiting.groups):
             labels = tuple(sorted(pod.labels.items()))
             self._pods[pod.namespace, labels, relations.anti_affinity, relations.claims] = pod, event
             self._state.agenda.rousing = self._state.now
@@ -129,7 +120,7 @@ class Requeuer:
         """A claim, volume, storage class, CSINode, namespace or domain changed; ``key``: the claim's, or the name."""
         if event is ClusterEvent.NAMESPACE_LABELS:
             self._concerned.clear()
-        if self._state.queue.waiting.related:
+        if self._state.queue.waiting.related or self._held:
             self._objects.setdefault(event, set()).add(key)
             self._state.agenda.rousing = self._state.now
 
@@ -158,16 +149,29 @@ class Requeuer:
                 self._groups.setdefault(group.number, event)
                 self._state.agenda.rousing = self._state.now
 
+    def hold(self, key: str) -> None:
+        """A group is judged over turns: what changes until that has ended may help it too, and is kept."""
+        self._held.add(key)
+
+    def release(self, key: str) -> None:
+        """It has ended."""
+        if key in self._held:
+            self._held.discard(key)
+            self._state.agenda.rousing = self._state.now
+
     # --- work ---------------------------------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
         """Whether something is still to be looked into: the loop is to turn at once."""
-        return bool(self._nodes or self._pods or self._groups or self._unjudged)
+        return not self._held and bool(self._nodes or self._pods or self._groups or self._unjudged)
 
     def step(self) -> None:
         """Look into what changed, as far as the turn's work goes."""
         state = self._state
+        if self._held:
+            state.agenda.rousing = NEVER
+            return
         if self._joined:
             self._unjudged, self._joined = deque(state.queue.unjudged), False
         for _ in range(min(len(self._unjudged), UNJUDGED_AT_ONCE)):
@@ -263,15 +267,12 @@ class Requeuer:
         while change.left and work < left:
             number = change.left.popleft()
             if (group := waiting.numbered(number)) is not None:
-                work += self._offer(group, node_name, row, taken.setdefault(self._line(group.pod), {}), change.event)
+                work += self._offer(
+                    group, node_name, row, taken.setdefault(self._gangs.line(group.pod), {}), change.event
+                )
         if not change.left:
             del self._nodes[node_name]
         return work
-
-    def _line(self, pod: Pod) -> str:
-        """Whose room it is: with Queue objects each queue is offered all of it, as the queues' order says who goes."""
-        turns = self._state.queue.turns
-        return turns.queue_of(pod) if turns is not None else ""
 
     def _free(self, row: int) -> Room:
         table = self._state.cache.table
@@ -299,7 +300,9 @@ class Requeuer:
         """Offer what is left of the row's room to one group. ``taken``: what those roused before it will take."""
         state, pod, free = self._state, group.pod, self._free(row)
         if group.needs:
-            return self._gather(group, row, free, event)
+            if self._gangs.gather(group, row, free):
+                self._groups[group.number] = event
+            return 1
         if not self._leaves_room(pod, free, taken):
             self._look_for_victims(group, row)
             return 1
@@ -312,7 +315,7 @@ class Requeuer:
             self._look_for_victims(group, row)
             return 3
         counted = not (group.relational or pod.pod_class.host_ports)
-        count = self._places(pod, free, taken) if counted else 1
+        count = places_left(pod, free, taken) if counted else 1
         count = min(count, len(group.members))
         taken[PODS] = taken.get(PODS, 0) + count
         for name, amount in pod.pod_class.requests:
@@ -326,76 +329,9 @@ class Requeuer:
             return False
         return all(free(name) - taken.get(name, 0) >= amount for name, amount in pod.pod_class.requests)
 
-    @staticmethod
-    def _places(pod: Pod, free: Room, taken: dict[str, int]) -> int:
-        """For how many such pods there is room, by amounts."""
-        places = free(PODS) - taken.get(PODS, 0)
-        for name, amount in pod.pod_class.requests:
-            places = min(places, (free(name) - taken.get(name, 0)) // amount)
-        return places
-
     def _look_for_victims(self, group: ParkedGroup, row: int) -> None:
         if self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:
             self._preemptor.look_again(group, row)
-
-    def _gather(self, group: ParkedGroup, row: int, free: Room, event: ClusterEvent) -> int:
-        """Count a node's room towards what pod groups lack: none is roused before there may be enough for one."""
-        if self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:
-            places = self._places(group.pod, free, {})
-            if places > 0:
-                group.gained += 1
-                group.lack -= places
-                if group.lack <= 0:
-                    self._groups[group.number] = event
-            self._group_preemptor.look_again(group)
-        return 1
-
-    def _judge_gangs(self, group: ParkedGroup, event: ClusterEvent | OwnEvent) -> int:
-        """Rouse the pod groups, as they came, for which there may be room on all nodes together; not those that were
-        tried since room was last gained."""
-        pod = group.pod
-        if pod.nominated_node and self._preemptor.nominations.waits(pod) and not self._room_elsewhere(pod):
-            return WAITS  # it is looked at again when more room comes free, and when the last victim has left
-        state, pod = self._state, unnominated(group.pod)  # room on all nodes counts, not on one that is kept alone
-        if event is not OwnEvent.ROUSED:
-            group.gained += 1
-        guidance = state.constraints.judge(pod) if state.constraints.template(pod) is not None else None
-        if guidance is not None and guidance.rejection is not None:
-            return JUDGED_IN_FULL
-        left = room_for(state.cache.table, pod.pod_class, self._mask(pod, guidance))
-        able = [uid for uid, need in group.needs.items() if need <= left and group.gained > group.tried[uid]]
-        queues: dict[str, list[str]] = {}
-        for uid in sorted(able, key=group.members.__getitem__):
-            queues.setdefault(self._line(state.queue.entries[uid].pod), []).append(uid)
-        work = JUDGED_IN_FULL + len(group.needs) // LOOKED_UP + len(state.cluster.nominated) // YIELDED_TO
-
-        def rouse(uids: Sequence[str]) -> int:
-            """Those of one queue, as far as the room goes; what they leave of it."""
-            room = left
-            for uid in uids[:ROUSED_AT_ONCE]:
-                need = group.needs[uid]
-                if need <= room and state.queue.rouse(uid, state.now, event):
-                    room -= need
-                    state.stats.woken += 1
-                    self._roused[uid] = _Roused("", group.key, counted=False)
-            return room
-
-        group.lack = max(1, min(group.needs.values(), default=1) - max(map(rouse, queues.values()), default=left))
-        return work
-
-    def _room_elsewhere(self, pod: Pod) -> bool:
-        """Whether all of a gang for which victims leave may fit before they have: there are as many places as it lacks
-        beside one for everybody else who is nominated."""
-        state = self._state
-        making = self._preemptor.nominations.made.get(pod.uid)
-        others = len(state.cluster.nominated_to) - (len(making.pods) if making is not None else 0)
-        places = room_for(state.cache.table, pod.pod_class, self._mask(pod, None))
-        return places - others >= state.groups.lacking(pod.group)
-
-    def _mask(self, pod: Pod, guidance: Guidance | None) -> BoolArray:
-        """``[rows]``: the nodes that take the pod now."""
-        mask = guidance.mask if guidance is not None else None
-        return self._state.feasibility.of(pod.pod_class).mask if mask is None else mask
 
     def _judge(self, number: int, event: ClusterEvent | OwnEvent) -> int:
         """Judge a group on all nodes: a change elsewhere may have helped it anywhere."""
@@ -404,12 +340,14 @@ class Requeuer:
         if group is None:
             return 0
         if group.needs:
-            return self._judge_gangs(group, event)
+            roused, work = self._gangs.rouse(group, event)
+            self._roused.update(dict.fromkeys(roused, _Roused("", group.key, counted=False)))
+            return work
         pod = group.pod
         if state.constraints.fits_nowhere(pod):
             self._preemptor.look_again(group, None)
             return JUDGED_IN_FULL
-        nodes = int(self._mask(pod, state.constraints.judge(pod)).sum())
+        nodes = int(taking_nodes(state, pod, state.constraints.judge(pod)).sum())
         count = min(len(group.members), nodes, ROUSED_AT_ONCE)
         self._rouse(group, count, "", event, counted=False)
         return JUDGED_IN_FULL

@@ -16,7 +16,7 @@ from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Classes, KnownClass, OfferedClass
 from services.coordinator.cycle.constraints import unnominated
 from services.coordinator.cycle.failures import FailureHandler
-from services.coordinator.groups.failures import GroupFailures, Outlook
+from services.coordinator.groups.failures import Examination, GroupFailures, Outlook
 from services.coordinator.rollout.variants import Variants
 from shared.model.pod import Pod
 from shared.model.unit import Unit
@@ -78,6 +78,8 @@ class Taker:
         self._failures = failures
         self._together = together
         self.classes = Classes()
+        self.examination: Examination | None = None
+        """Of a group that was taken, and is not judged yet."""
         self.units = 0
 
     def number(self) -> int:
@@ -88,6 +90,8 @@ class Taker:
     def take(self) -> Taken:
         """The units of the next cycle."""
         state, taken = self._state, Taken()
+        if self.examination is not None and not self._go_on(self.examination, taken):
+            return taken
         while len(taken.class_of) < state.settings.batch_units:
             if taken.work >= state.work:
                 taken.cut_short = state.queue.has_active()
@@ -102,6 +106,21 @@ class Taker:
             if not more:
                 break
         return taken
+
+    def give_up(self) -> None:
+        """The group whose examination is not over is tried later."""
+        if self.examination is not None:
+            self.examination.end()
+            self._together.retry(self.examination.key)
+            self.examination = None
+
+    def _go_on(self, examination: Examination, taken: Taken) -> bool:
+        """With a group that an earlier turn took."""
+        if examination.stands:
+            return self._take_together(list(examination.pods), taken)
+        self.give_up()  # the next turn looks at the group first: it may have lost its minimum
+        taken.cut_short = True
+        return False
 
     def _take_alone(self, pod: Pod, taken: Taken) -> bool:
         """False: it waits for the next offer, this one is full."""
@@ -137,8 +156,13 @@ class Taker:
     def _take_together(self, pods: list[Pod], taken: Taken) -> bool:
         """As ``_take_alone``, of members of a pod group: all of them are in one offer."""
         state, key = self._state, pods[0].group
-        outlook = self._together.examine(key, pods)
-        taken.work += outlook.work
+        examination = self.examination or self._together.examine(key, pods)
+        outlook = examination.go_on(state.work - taken.work)
+        taken.work += examination.work
+        if outlook is None:
+            self.examination, taken.cut_short = examination, True
+            return False
+        self.examination = None
         if outlook.short is not None:
             self._together.park(key, pods, outlook.short)
             return True
@@ -178,18 +202,18 @@ class Taker:
         variants = self._variants
         if outlook.alike and not variants.has_candidate and not variants.looks[False]:
             return [self._judge(pods[0], None)] * len(pods)
-        return [self._judge_member(pod, outlook.nodes) for pod in pods]
+        if not outlook.nodes:
+            return [self._judge(pod, self._state.constraints.template(pod)) for pod in pods]
+        table = self._state.cache.table
+        rows: BoolArray = np.zeros(table.rows, np.bool_)
+        rows[[table.row_of[name] for name in outlook.nodes.values() if name in table.row_of]] = True
+        return [self._judge_seated(pod, rows) for pod in pods]
 
-    def _judge_member(self, pod: Pod, nodes: Mapping[str, str]) -> _Judged:
-        """A member's class; where it is to go to one of certain nodes, a class of its group's own."""
-        if not nodes:
-            return self._judge(pod, self._state.constraints.template(pod))
+    def _judge_seated(self, pod: Pod, rows: BoolArray) -> _Judged:
+        """A member that is to go to one of certain nodes: a class of its group's own."""
         pod = unnominated(pod)
         template = self._state.constraints.template(pod)
         judged = self._judge(pod, (pod.group, template or pod.pod_class))
-        table = self._state.cache.table
-        rows: BoolArray = np.zeros(table.rows, np.bool_)
-        rows[[table.row_of[name] for name in nodes.values() if name in table.row_of]] = True
         judged.rows = rows
         return judged
 

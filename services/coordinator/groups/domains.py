@@ -12,8 +12,9 @@ from typing import NamedTuple
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
-from shared.scheduling.groups.placing import Attempt, allowed_rows, try_group
+from shared.scheduling.groups.placing import Attempt, Exploring, allowed_rows, exploring
 from shared.scheduling.groups.topology import domains
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.pod_groups import PodGroups
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray
@@ -53,14 +54,16 @@ class DomainKeeper:
         rows = allowed_rows(self._cluster, group, domain.value) if group is not None else None
         return self._cluster.table.present[: self._cluster.table.rows] & False if rows is None else rows
 
-    def attempt(self, group: PodGroup, pods: Sequence[Pod]) -> Attempt:
+    def attempting(self, group: PodGroup, pods: Sequence[Pod]) -> Exploring[Attempt]:
         """Where the pods would go as things stand, beside the members that run."""
-        return try_group(self._cluster, self._feasibility, group, pods, self._bound(group))
+        bound = self._bound(group)
+        attempt, _ = yield from exploring(self._cluster, self._feasibility, group, pods, bound)
+        return attempt
 
     def diagnosis(self, pod: Pod) -> Diagnosis | None:
         """Why no node of its domain takes the pod; None if one does, or it is confined to none."""
         group = self._groups.group(pod.group) if pod.group else None
-        return self.attempt(group, [pod]).rejected.get(pod.uid) if group is not None else None
+        return in_one_go(self.attempting(group, [pod])).rejected.get(pod.uid) if group is not None else None
 
     def _bound(self, group: PodGroup) -> list[Pod]:
         index = self._cluster.index

@@ -7,7 +7,7 @@ at least what it lacks was placed --> the rest waits where it was, until those a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,11 +23,17 @@ from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.cycle.room import room_for
-from shared.scheduling.places import ClusterEvent
+from shared.scheduling.groups.trial import PART
+from shared.scheduling.places import ClusterEvent, Place
+from shared.scheduling.pod_groups import Standing
 
 NODES_PER_WORK, MEMBERS_PER_WORK, ATTEMPT = 1_000, 8, 4
 """Nodes that an attempt looks at, and members that are judged or parked, in the time of one unit of a turn's work
 (``taking.py``); and what an attempt takes at least."""
+
+
+TRIED_PER_WORK = 2
+"""Members with rules about each other that are tried one by one in one unit of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,58 @@ class Outlook:
     short: Shortfall | None = None
 
 
+class Examination:
+    """Of one group, in parts. The cluster is judged as it was when it began: what changes until it is over is kept for
+    the group (``Requeuer.hold``), and nobody is placed meanwhile."""
+
+    def __init__(
+        self, state: State, requeuer: Requeuer, key: str, pods: Sequence[Pod], steps: Generator[int, None, Outlook]
+    ) -> None:
+        self.key = key
+        self.pods = pods
+        self.work = 0
+        self._state = state
+        self._requeuer = requeuer
+        self._steps = steps
+        self._nodes_version = state.nodes_version
+
+    @property
+    def stands(self) -> bool:
+        """Whether the nodes are those it began with, and so are the members."""
+        state, groups = self._state, self._state.groups
+        gated = groups.standing(self.key)[0] is Standing.GATED
+        return not gated and state.nodes_version == self._nodes_version and all(map(self._same, self.pods))
+
+    def go_on(self, work: int) -> Outlook | None:
+        """So much of the turn's work of it, and at least one part; None: it is not over."""
+        self.work = 0
+        try:
+            while self.work < work:
+                self.work += 1 + next(self._steps) // TRIED_PER_WORK
+        except StopIteration as end:
+            outlook: Outlook = end.value
+            self.work += outlook.work
+            self.end()
+            return outlook
+        self._requeuer.hold(self.key)
+        return None
+
+    def end(self) -> None:
+        """It is over, or given up."""
+        self._steps.close()
+        self._requeuer.release(self.key)
+
+    def _same(self, pod: Pod) -> bool:
+        entry = self._state.queue.entries.get(pod.uid)
+        if entry is None or entry.place is not Place.IN_FLIGHT:
+            return False
+        now = entry.pod
+        if now is pod:
+            return True
+        judged = now.pod_class, now.labels, now.relations, now.nominated_node
+        return judged == (pod.pod_class, pod.labels, pod.relations, pod.nominated_node)
+
+
 class GroupFailures:
     """One term's."""
 
@@ -70,7 +128,11 @@ class GroupFailures:
         self._rooms: dict[PodClass, int] = {}
         self._rooms_at = -1
 
-    def examine(self, key: str, pods: Sequence[Pod]) -> Outlook:
+    def examine(self, key: str, pods: Sequence[Pod]) -> Examination:
+        """Begin to find out whether so many of the pods, which are in flight, as the group lacks can be placed."""
+        return Examination(self._state, self._requeuer, key, pods, self._examining(key, pods))
+
+    def _examining(self, key: str, pods: Sequence[Pod]) -> Generator[int, None, Outlook]:
         """Whether so many of the pods as the group lacks can be placed together as things stand.
 
         A gang of copies that only their nodes decide about is counted. Others are tried on a fork of the accounting;
@@ -85,7 +147,7 @@ class GroupFailures:
         plain = not exact and group.topology is None and self._alike(pods)
         if plain and self._has_room(pods[0].pod_class, lacking):
             return Outlook(pods, 1 + len(pods) // (2 * MEMBERS_PER_WORK), alike=True)
-        attempt = state.domains.attempt(group, pods)
+        attempt = yield from state.domains.attempting(group, pods)
         work = ATTEMPT + len(pods) // MEMBERS_PER_WORK + attempt.work // NODES_PER_WORK
         if not attempt.reached:
             reason = next((failure_message(diagnosis) for diagnosis in attempt.rejected.values()), "")
@@ -138,12 +200,21 @@ class GroupFailures:
         self._preemptor.consider(key, self._as_queued(pods), text)
         self._ended(key, pods)
 
-    def give_back(self, key: str, pods: Sequence[Pod], silent: str) -> None:
+    def give_back(self, key: str, pods: Sequence[Pod], silent: str) -> Iterator[int]:
         """Fewer were placed than the group lacks, and all of them are forgotten. ``silent``: who did not answer for
-        nodes, where nobody else did."""
+        nodes, where nobody else did. Yields members that were tried."""
         state = self._state
         standing = [state.queue.entries[pod.uid].pod for pod in pods if pod.uid in state.queue.entries]
-        outlook = self.examine(key, standing) if standing else Outlook(standing)
+        outlook = Outlook(standing)
+        if standing:
+            examination = self.examine(key, standing)
+            while (found := examination.go_on(1)) is None:
+                yield PART
+                if not examination.stands:
+                    examination.end()
+                    self.retry(key)
+                    return
+            outlook = found
         if outlook.short is not None:
             self.park(key, standing, outlook.short)
         elif silent:

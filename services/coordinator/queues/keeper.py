@@ -59,6 +59,8 @@ class QueueKeeper:
         tree = self._state.queues
         if queue is None:
             tree.drop_queue(name)
+            if not tree.queues:
+                self._state.queue.labelled = self._named()
             return
         written = replace(queue, written=QueueStatus(), times={}, resource_version="")
         if tree.queues.get(name) != written:
@@ -77,13 +79,15 @@ class QueueKeeper:
             return
         turns = queue.turns
         assert turns is not None
+        queue.catch_up(turns)
         self._count(turns)
         self._measure()
         if state.now >= self._history_at + HISTORY_S:
             self._history_at = state.now
             self.past.resume()
             tree.advance(state.now)
-            queue.labelled = any(name for name in tree.lines if name not in tree.queues)
+            if not tree.queues:
+                queue.labelled = self._named()
             tree.front()
             tree.look_again(SHAPES_PER_LOOK, state.now, state.settings.notice_repeat_s)
         tree.front()
@@ -126,6 +130,15 @@ class QueueKeeper:
         state.queues.clear()
         self._measured = -1
         state.log("queues_end")
+
+    def _named(self) -> bool:
+        """Whether pods that count or are pending, wherever they wait, name queues. Costs as all that are pending; asked
+        only while there is no Queue object."""
+        state, turns = self._state, self._state.queue.turns
+        if turns is None:
+            return state.queue.labelled
+        there = any(line.units or line.charges for name, line in turns.tree.lines.items() if name)
+        return there or any(turns.label(entry.pod) for entry in state.queue.entries.values())
 
     # --- what counts --------------------------------------------------------------------------------------------
 

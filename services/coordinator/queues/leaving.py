@@ -1,9 +1,11 @@
 """Those that were asked to leave so that a limit lets others go: asked in parts, waited for, given up.
 
     chosen --leaving: they count as gone already--> asked --all gone--> the unit goes before all others
-                                                        | refused, or none of them begins to leave
+                                                        | refused, or not begun to leave
                                                         v
                                                      passed over for a while, and others are found
+
+Whoever was asked is looked after until he has gone or is given up, whatever became of the unit.
 
 Both are done to some per turn: a limit that falls may cost most of what runs. Victims of nominations are asked and
 followed by those (``preemption/nominations.py``); here they stop counting as leaving when their nomination is over.
@@ -11,9 +13,8 @@ followed by those (``preemption/nominations.py``); here they stop counting as le
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from services.coordinator.binding.plans import Ledger
@@ -21,11 +22,12 @@ from services.coordinator.core.state import State
 from services.coordinator.preemption.evictions import REFUSED, UNKNOWN, PastEviction
 from services.coordinator.preemption.nominations import Making, Nominations
 from shared.scheduling.queues.nodes import Charge
-from shared.scheduling.queues.victims import may_leave
+from shared.scheduling.queues.reclaim.victims import may_leave
 from shared.wire.messages import Eviction, EvictionReason
 
 GIVE_UP_S = 60.0
-"""Victims that have not begun to leave after so long are not waited for any more; nor asked again that may not go."""
+"""Victims that have not begun to leave so long after others did last are not waited for any more; nor asked again that
+may not go."""
 
 MARKED_PER_TURN, ASKED_PER_TURN = 2048, 256
 """Victims that one turn counts as leaving, and asks to: some 5 ms each."""
@@ -42,11 +44,13 @@ FOLLOWED, FOLLOWED_MAKING = 2, 4
 
 @dataclass(slots=True)
 class _Attempt:
-    """``victims``: uids that are still there; ``unasked``: of those, in order."""
+    """``victims``: uids that are still there; ``unasked``: of those, in order; ``stay``: how many had not begun to
+    leave at the last look; ``at``: when they were chosen, or somebody began to last."""
 
     victims: dict[str, None]
+    unasked: dict[str, None]
+    stay: int
     at: float
-    unasked: deque[str] = field(default_factory=deque)
 
 
 class Leaving:
@@ -79,7 +83,9 @@ class Leaving:
     def evict(self, name: str, unit: str, victims: Sequence[Charge]) -> None:
         """For the unit, "" for nobody, that a limit of the queue, or of one above, holds back."""
         state, uids = self._state, {charge.uid: None for charge in victims}
-        self.attempts[name, unit] = _Attempt(uids, state.now, deque(uids))
+        before = self.attempts.get((name, unit), _Attempt({}, {}, 0, state.now))  # others leave for it still
+        waited_for = before.victims | uids
+        self.attempts[name, unit] = _Attempt(waited_for, before.unasked | uids, len(waited_for), state.now)
         self._unasked[name, unit] = None
         self._unmarked |= uids
         self._mark()
@@ -102,8 +108,8 @@ class Leaving:
                 del self._unasked[name, unit]
                 continue
             uids = list(islice(attempt.unasked, left))
-            for _ in uids:
-                attempt.unasked.popleft()
+            for uid in uids:
+                del attempt.unasked[uid]
             self._ask(name, unit, uids)
             if not attempt.unasked:
                 del self._unasked[name, unit]
@@ -156,38 +162,43 @@ class Leaving:
         return unit != "" and unit not in self._state.queues.reserved
 
     def _follow(self, name: str, unit: str, attempt: _Attempt) -> Iterator[int]:
+        """Whether the victims have gone, or will not."""
         state, tree = self._state, self._state.queues
-        stay, unknown, refused = list[str](), list[str](), list[str]()
+        stay, unknown, refused = dict[str, None](), dict[str, None](), dict[str, None]()
         for number, uid in enumerate(list(attempt.victims), 1):
             if uid not in tree.charges:
                 del attempt.victims[uid]
+                attempt.unasked.pop(uid, None)
             elif not self._leaves(uid):
-                stay.append(uid)
-                if (outcome := state.evicted.outcome(uid)) == UNKNOWN:
-                    unknown.append(uid)
+                stay[uid] = None
+                outcome = state.evicted.outcome(uid) if uid not in attempt.unasked else ""
+                if outcome == UNKNOWN:
+                    unknown[uid] = None
                 elif outcome == REFUSED:
-                    refused.append(uid)
+                    refused[uid] = None
             if number % LOOKED_AFTER == 0:
                 yield FOLLOWED * LOOKED_AFTER
-        if self._is_over(unit):
-            for uid in attempt.unasked:
-                self._unmarked.pop(uid, None)
-                tree.leave(uid, leaving=False)
-        elif not attempt.victims:
-            if unit:
+        if len(stay) < attempt.stay:
+            attempt.at = state.now
+        given_up = refused or (stay if state.now >= attempt.at + GIVE_UP_S else {})
+        self.refused |= dict.fromkeys(given_up, state.now + GIVE_UP_S)
+        if given_up and (waiting := tree.reserved.get(unit)) is not None:
+            tree.add(waiting)  # the others leave as they were asked to; somebody else may go in place of these
+        over = self._is_over(unit)
+        let_stay = given_up | attempt.unasked if over else given_up
+        for uid in let_stay:
+            self._unmarked.pop(uid, None)
+            tree.leave(uid, leaving=False)
+            del attempt.victims[uid]
+            attempt.unasked.pop(uid, None)
+        attempt.stay = len(stay.keys() - let_stay.keys())
+        if not attempt.victims:
+            del self.attempts[name, unit]
+            if unit in tree.reserved:
                 tree.due[unit] = None
-        elif refused or (len(stay) == len(attempt.victims) and state.now >= attempt.at + GIVE_UP_S):
-            for uid in refused or stay:
-                tree.leave(uid, leaving=False)
-                self.refused[uid] = state.now + GIVE_UP_S
-            waiting = tree.remove(unit) if unit else None
-            if waiting is not None:
-                tree.add(waiting)
-        else:
-            attempt.unasked.extend(unknown)
+        elif not over:
+            attempt.unasked |= {uid: None for uid in unknown if uid in attempt.victims}
             self._unasked[name, unit] = None
-            return
-        del self.attempts[name, unit]
 
     def _follow_nominations(self) -> int:
         """Victims of nominations that were given up, and who did not leave, may be asked again."""
@@ -196,8 +207,10 @@ class Leaving:
             making = self._asked.pop(uid)
             if any(made.get(one) is making for one in making.pods) or self._leaves(uid):
                 self._asked[uid] = making  # behind those that were looked at longer ago
-            else:
-                self._state.queues.leave(uid, leaving=False)
+                continue
+            self._state.queues.leave(uid, leaving=False)
+            if self._state.evicted.outcome(uid) == REFUSED:
+                self.refused[uid] = self._state.now + GIVE_UP_S
         return FOLLOWED_MAKING * len(some)
 
     def _leaves(self, uid: str) -> bool:

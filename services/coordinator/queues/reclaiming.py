@@ -1,4 +1,4 @@
-"""Takes back what was borrowed: who may ask, whom it costs (``shared/scheduling/queues/reclaim.py``, ``lowered.py``).
+"""Takes back what was borrowed: who may ask, whom it costs (``shared/scheduling/queues/reclaim/``).
 
     a unit that a limit holds back --reserved: it counts already--> evictions --all gone--> it goes before all others
     a unit that no node takes --the node, or nodes, where the fewest must go--> nominated, as in any preemption
@@ -12,7 +12,7 @@ over more than one is asked once more of the moment.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -26,12 +26,12 @@ from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.groups.preemption import places_to_empty
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
-from shared.scheduling.queues.lowered import over_limit
 from shared.scheduling.queues.nodes import Charge, Line, Waiting
-from shared.scheduling.queues.reclaim import Work, search, still_owed
+from shared.scheduling.queues.reclaim.lowered import over_limit
+from shared.scheduling.queues.reclaim.search import Work, search, still_owed
+from shared.scheduling.queues.reclaim.victims import Stock
 from shared.scheduling.queues.structure import Structure
 from shared.scheduling.queues.turns import Turns
-from shared.scheduling.queues.victims import Stock
 from shared.wire.messages import EvictionReason
 
 EVERY_S, AGAIN_S = 1.0, 0.1
@@ -151,9 +151,10 @@ class Reclaimer:
         return Stock(self._state.queues, self._state.now, among=among, but=self._leaving.refused)
 
     @property
-    def _version(self) -> tuple[int, int]:
-        """What counts, and the nodes, as of now."""
-        return self._state.queues.version, int(self._state.cache.table.clock)
+    def _version(self) -> Hashable:
+        """What counts, the nodes, and what rules read beside them, as of now."""
+        state = self._state
+        return state.queues.version, state.cluster.table.clock, state.cluster.objects_version
 
     # --- a limit holds units back -------------------------------------------------------------------------------
 
@@ -299,7 +300,7 @@ class Reclaimer:
     # --- who leaves ---------------------------------------------------------------------------------------------
 
     def _conclude(
-        self, key: str, room: NodeRoom | GroupRoom, victims: Sequence[Charge], began: tuple[int, int], turns: Turns
+        self, key: str, room: NodeRoom | GroupRoom, victims: Sequence[Charge], began: Hashable, turns: Turns
     ) -> bool:
         """The pods are nominated, which is the reservation, and the victims asked once that is stored: if what was
         chosen stands still."""

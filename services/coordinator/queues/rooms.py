@@ -1,4 +1,4 @@
-"""What the nodes say to reclaim: would a unit find room once certain pods are gone? (``reclaim.Room``)
+"""What the nodes say to reclaim: would a unit find room once certain pods are gone? (``reclaim/search.py``, ``Room``)
 
 A lone pod asks about one node, in dry runs; members that go together ask about many, in trials of the whole group. Pods
 that are leaving already, for whomever, count as gone.
@@ -75,6 +75,7 @@ class GroupRoom:
         self._pods = pods
         self._lacking = max(1, state.groups.lacking(unit.key))
         self._allowed = allowed
+        self._nodes_version = state.nodes_version
         outlook = Outlook(state.queues)
         self._free = {name: outlook.free(name) - amount for name, amount in unit.amounts}
         self._crew = Crew(state.cluster, pods)
@@ -82,9 +83,10 @@ class GroupRoom:
         self._base.leave(self._standing(state.queues.decided.leaving))
         self.work = self._base.work
 
-    def anew(self, pods: Sequence[Pod], unit: Waiting) -> GroupRoom:
-        """The same question, as of now."""
-        return GroupRoom(self._state, pods, unit, self._allowed)
+    def anew(self, pods: Sequence[Pod], unit: Waiting) -> GroupRoom | None:
+        """The same question, as of now; None: which nodes it is about may be others by now."""
+        same = self._allowed is None or self._nodes_version == self._state.nodes_version
+        return GroupRoom(self._state, pods, unit, self._allowed) if same else None
 
     @property
     def nodes(self) -> dict[str, str]:

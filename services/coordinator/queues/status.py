@@ -33,7 +33,6 @@ class QueueReporter:
         self._version = -1
         self._left: deque[str] = deque()
         self._asked: dict[str, tuple[QueueStatus, float]] = {}
-        self._unsure_until = 0.0
 
     def step(self) -> None:
         """Compare some, and ask for what differs to be written."""
@@ -42,7 +41,7 @@ class QueueReporter:
             self._at = state.now
             if tree.version != self._version or self._asked:
                 self._version = tree.version
-                self._left.extend(tree.queues)
+                self._left.extend({**tree.queues, **self._asked})  # also of one that is gone
         for _ in range(min(QUEUES_PER_TURN, len(self._left))):
             self._look(self._left.popleft())
 

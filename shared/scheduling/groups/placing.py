@@ -12,8 +12,9 @@ Cost: one pass over all nodes per run of members of one template; ``Attempt.work
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.groups.topology import Domains, domain_rows, domains, worth
 from shared.scheduling.groups.trial import Trial
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
 
@@ -43,6 +45,8 @@ TOO_MANY_TEXT = (
     "too many members with affinity, spread or volumes of their own to be placed together; give them one template, "
     "or make the group smaller"
 )
+
+T = TypeVar("T")
 
 Run = tuple[Template, list[Pod]]
 
@@ -82,6 +86,10 @@ def try_group(
     return explore(cluster, feasibility, group, members, bound)[0]
 
 
+Exploring = Generator[int, None, T]
+"""Yields how many members were tried one by one, of the cluster as it was when it began."""
+
+
 def explore(
     cluster: ClusterState,
     feasibility: FeasibilityCache,
@@ -90,6 +98,17 @@ def explore(
     bound: Sequence[Pod] = (),
 ) -> tuple[Attempt, Trial]:
     """The same, with the cluster as it would be then; where nothing was tried, as it is."""
+    return in_one_go(exploring(cluster, feasibility, group, members, bound))
+
+
+def exploring(
+    cluster: ClusterState,
+    feasibility: FeasibilityCache,
+    group: PodGroup,
+    members: Sequence[Pod],
+    bound: Sequence[Pod] = (),
+) -> Exploring[tuple[Attempt, Trial]]:
+    """The same in parts; nodes must stay what they are until it is over."""
     needed = max(0, group.min_count - len(bound))
     crew = Crew(cluster, members)
     if len(crew.ruled) * len(members) > MAX_PAIRS:
@@ -98,12 +117,12 @@ def explore(
     base = Trial.of(crew, feasibility)
     search = _Search(crew, base, needed)
     if group.topology is None and len(crew.templates) == 1:
-        base.place(crew.templates[0], members)  # all are alike: no order is better than another
+        yield from base.placing(crew.templates[0], members)  # all are alike: no order is better than another
         return search.attempt(base, False, None, "")
     if group.topology is None:
-        return search.attempt(*search.best(None), None, "")
+        return search.attempt(*(yield from search.best(None)), None, "")
     offered = domains(cluster, group.topology.key, _nodes_of(cluster, bound))
-    return search.within(offered, required=group.topology.required)
+    return (yield from search.within(offered, required=group.topology.required))
 
 
 def allowed_rows(cluster: ClusterState, group: PodGroup, domain: str) -> BoolArray | None:
@@ -132,34 +151,34 @@ class _Search:
         self._needed = needed
         self._forked = 0
 
-    def best(self, allowed: BoolArray | None) -> tuple[Trial, bool]:
+    def best(self, allowed: BoolArray | None) -> Exploring[tuple[Trial, bool]]:
         """(the first trial that reaches the minimum, whether it took another order); else that of the given order."""
         members = self._crew.members
-        given = self._trial(members, allowed)
+        given = yield from self._trial(members, allowed)
         hopeless = len(self._crew.templates) < 2 or self._needed > len(members)
         if not hopeless and len(given.nodes) < self._needed:
             for order in orders(self._crew, self._base, self._needed, allowed):
-                trial = self._trial(order, allowed)
+                trial = yield from self._trial(order, allowed)
                 if len(trial.nodes) >= self._needed:
                     return trial, True
         return given, False
 
-    def within(self, offered: Domains, *, required: bool) -> tuple[Attempt, Trial]:
+    def within(self, offered: Domains, *, required: bool) -> Exploring[tuple[Attempt, Trial]]:
         """The attempt in the domain that is worth most of those that reach the minimum."""
         ranked = self._ranked(offered)
         most: tuple[Trial, int] | None = None
         for at in ranked:
-            trial = self._trial(self._crew.members, offered.mask(at))
+            trial = yield from self._trial(self._crew.members, offered.mask(at))
             if len(trial.nodes) >= self._needed:
-                return self._settled(trial, offered, at, required=required)
+                return (yield from self._settled(trial, offered, at, required=required))
             if most is None or len(trial.nodes) > len(most[0].nodes):
                 most = trial, at
         for at in ranked[:REORDERED_DOMAINS]:
-            trial, reordered = self.best(offered.mask(at))
+            trial, reordered = yield from self.best(offered.mask(at))
             if reordered:
-                return self._settled(trial, offered, at, required=required, reordered=True)
+                return (yield from self._settled(trial, offered, at, required=required, reordered=True))
         if not required:
-            return self.attempt(*self.best(None), None, "")
+            return self.attempt(*(yield from self.best(None)), None, "")
         if most is None:  # there is no domain at all
             nowhere: BoolArray = np.zeros(self._crew.cluster.table.rows, np.bool_)
             return self.attempt(self._base, False, nowhere, "")
@@ -182,18 +201,18 @@ class _Search:
 
     def _settled(
         self, trial: Trial, offered: Domains, at: int, *, required: bool, reordered: bool = False
-    ) -> tuple[Attempt, Trial]:
+    ) -> Exploring[tuple[Attempt, Trial]]:
         """The minimum is reached in a domain: where that is only preferred, the others go anywhere."""
         if required:
             return self.attempt(trial, reordered, offered.mask(at), offered.values[at])
         for template, pods in runs([p for p in self._crew.members if p.uid not in trial.nodes], self._crew):
-            trial.place(template, pods)
+            yield from trial.placing(template, pods)
         return self.attempt(trial, reordered, None, offered.values[at])
 
-    def _trial(self, order: Sequence[Pod], allowed: BoolArray | None) -> Trial:
+    def _trial(self, order: Sequence[Pod], allowed: BoolArray | None) -> Exploring[Trial]:
         trial = self._base.fork()
         for template, pods in runs(order, self._crew):
-            trial.place(template, pods, allowed)
+            yield from trial.placing(template, pods, allowed)
         self._forked += trial.work
         return trial
 

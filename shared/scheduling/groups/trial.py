@@ -9,8 +9,8 @@ Best fit: a node that has the least room left comes first, so that small members
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Generator, Iterable, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from shared.scheduling.cycle.room import places
 from shared.scheduling.filters.accounted import conflicts
 from shared.scheduling.framework import ClusterRule
 from shared.scheduling.groups.crew import Crew, Template
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
 from shared.scheduling.state.removable import FloatArray
 
@@ -34,6 +35,9 @@ LEAVING, RETURNING, YIELDED_TO = 5, 50, 100
 
 Standing = tuple[Pod, int, Sequence[int]]
 """A pod that stands: on which row, with which devices."""
+
+PART = 32
+"""Members that are tried one by one in one part of the work: about a millisecond."""
 
 MISSES = 16
 """Nodes refused in a row by a rule after which all are judged anew."""
@@ -84,8 +88,15 @@ class Trial:
         return other
 
     def place(self, template: Template, pods: Sequence[Pod], allowed: BoolArray | None = None) -> list[Pod]:
+        """``placing``, in one go."""
+        return in_one_go(self.placing(template, pods, allowed))
+
+    def placing(
+        self, template: Template, pods: Sequence[Pod], allowed: BoolArray | None = None
+    ) -> Generator[int, None, list[Pod]]:
         """Place those of the pods, all of one template, that fit; returns the others. ``allowed [rows]``: nodes that
-        may be taken; None: all. A pod goes to the node that is kept for it, where that takes it."""
+        may be taken; None: all. A pod goes to the node that is kept for it, where that takes it. Yields how many were
+        tried one by one."""
         if template.rejection is not None:
             return list(pods)
         rest = []
@@ -98,7 +109,7 @@ class Trial:
         if not rest:
             return rest
         if self._rules_of(template):
-            return self._one_by_one(template, rest, allowed)
+            return (yield from self._one_by_one(template, rest, allowed))
         while rest:
             before = len(rest)
             rest = self._fill(template.pod.pod_class, rest, self.mask(template, allowed))
@@ -316,22 +327,28 @@ class Trial:
             self.taken.add(names[row])
         return list(pods[len(placed) :])
 
-    def _one_by_one(self, template: Template, pods: Sequence[Pod], allowed: BoolArray | None) -> list[Pod]:
+    def _one_by_one(
+        self, template: Template, pods: Sequence[Pod], allowed: BoolArray | None
+    ) -> Generator[int, None, list[Pod]]:
         """Each to the tightest node that takes it beside those before it; the order of nodes is made anew when it is
         used up, and when rules refuse too many of it."""
-        pod_class, rest = template.pod.pod_class, list(pods)
+        pod_class, rest, tried = template.pod.pod_class, deque(pods), 0
         while rest:
             left, misses = len(rest), 0
             for row in self._tightest(pod_class, np.flatnonzero(self.mask(template, allowed))).tolist():
                 while rest and self.takes(template, row):
-                    self.put(rest.pop(0), row)
-                    misses = 0
+                    self.put(rest.popleft(), row)
+                    misses, tried = 0, tried + 1
                 misses += 1
+                if tried >= PART:
+                    yield tried
+                    tried = 0
                 if not rest or (misses > MISSES and len(rest) < left):
                     break
             if len(rest) == left:
                 break
-        return rest
+        yield tried
+        return list(rest)
 
     def _tightest(self, pod_class: PodClass, rows: IntArray) -> IntArray:
         """The rows, that with the least room first: free amounts of what the class asks for, each as a share of the

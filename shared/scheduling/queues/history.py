@@ -57,7 +57,9 @@ class History:
         self._moved_at: dict[str, float] = {}
 
     def advance(self, nodes: Mapping[str, Node], now: float) -> bool:
-        """Move on the queues whose step is due, as if what they use now was used since the last. True: some did."""
+        """Move on the queues whose step is due, as if what they use now was used since the last. True: some did.
+
+        What is not a queue with a half-life any more has no past."""
         moved = False
         for name, node in nodes.items():
             half_life_s = node.queue.half_life_s
@@ -69,9 +71,9 @@ class History:
             self._moved_at[name] = now
             self._move(name, node.used, remaining(now - at, half_life_s))
             moved = True
-        for name in [name for name in self.past if name in nodes and nodes[name].queue.half_life_s is None]:
-            del self.past[name]
-            self._moved_at.pop(name, None)
+        for name in [name for name in self._moved_at if name not in nodes or nodes[name].queue.half_life_s is None]:
+            del self._moved_at[name]
+            self.past.pop(name, None)
         return moved
 
     def _move(self, name: str, used: Mapping[str, int], left: int) -> None:

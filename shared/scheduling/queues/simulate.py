@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shared.model.queue import Queue
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Amounts, Charge, Waiting
 from shared.scheduling.queues.outlook import Outlook
-from shared.scheduling.queues.reclaim import Reclaim, in_one_go, search
+from shared.scheduling.queues.reclaim.search import Reclaim, search
 from shared.scheduling.queues.tree import QueueTree
 
 T = TypeVar("T")
@@ -60,9 +61,11 @@ def copied(tree: QueueTree) -> Parts[QueueTree]:
     """The same queues, units and pods; what is done to the one is not done to the other. Costs as all of them."""
     made = QueueTree(tree.strategy)
     made.set_capacity(tree.capacity)
-    for queue in tree.queues.values():
+    for queue in (*tree.queues.values(), *tree.deleted.values()):
         made.put_queue(queue)
         yield
+    for name in tree.deleted:
+        made.drop_queue(name)
     made.history.load(tree.history.past, 0.0)
     units, pods, coming = list(tree.units.values()), list(tree.charges.values()), list(tree.decided.coming.values())
     for waiting in _parts(units):

@@ -39,6 +39,8 @@ class QueueTree(Ordering):
     def __init__(self, strategy: Strategy = Strategy.DRF) -> None:
         super().__init__()
         self.queues: dict[str, Queue] = {}
+        self.deleted: dict[str, Queue] = {}
+        """As they were written last, those that are used still."""
         self.capacity: dict[str, int] = {}
         self.history = History()
         self.units: dict[str, Waiting] = {}
@@ -55,7 +57,6 @@ class QueueTree(Ordering):
         self.decided = Decided()
         self.notices = Notices()
         self.strategy = strategy
-        self._last: dict[str, Queue] = {}
         self._namespaces: dict[str, dict[str, None]] = {}
         self._bindings: dict[str, str] = {}
         self._structure: Structure | None = None
@@ -68,13 +69,13 @@ class QueueTree(Ordering):
     def put_queue(self, queue: Queue) -> None:
         """A Queue object was made or changed."""
         self.queues[queue.name] = queue
-        self._last.pop(queue.name, None)
+        self.deleted.pop(queue.name, None)
         self._changed()
 
     def drop_queue(self, name: str) -> None:
         """A Queue object is gone; what counts in it goes on to count."""
         if (queue := self.queues.pop(name, None)) is not None:
-            self._last[name] = queue
+            self.deleted[name] = queue
             self._changed()
 
     def set_capacity(self, totals: Mapping[str, int]) -> None:
@@ -94,6 +95,9 @@ class QueueTree(Ordering):
     def _rebind(self, namespace: str) -> None:
         """Units and pods of the namespace that name no queue move to its new one."""
         for key in list(self._namespaces.get(namespace, ())):
+            if (reserved := self.reserved.get(key)) is not None:
+                self.add(reserved)  # what was reserved was the former queue's
+                continue
             if (unit := self.units.get(key)) is not None:
                 line = self._line(unit.label, namespace)
                 unit.line.remove(unit)
@@ -111,8 +115,8 @@ class QueueTree(Ordering):
                 if name not in self.queues:
                     del self.lines[name]
             named = {queue.parent for queue in self.queues.values()} | self.lines.keys()
-            self._last = {name: queue for name, queue in self._last.items() if name in named}
-            found = self._structure = build(self.queues, self.lines, self._last, self.capacity, self.strategy)
+            self.deleted = {name: queue for name, queue in self.deleted.items() if name in named}
+            found = self._structure = build(self.queues, self.lines, self.deleted, self.capacity, self.strategy)
             self.history.count_in(found.nodes)
             self._order_all(found.nodes)
         return found

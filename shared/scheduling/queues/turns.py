@@ -46,6 +46,8 @@ class Turns:
         self.parked: dict[str, dict[str, float]] = {}
         """By queue: units that no node takes, in the order in which reclaim looks at them; since when."""
         self._parked_in: dict[str, str] = {}
+        self.changed: dict[str, None] = {}
+        """Keys of groups that stand here, and whose members are others by now."""
         self._wanted: dict[str, float] = {}
         """By unit: since when it could have gone, but for what others borrowed."""
 
@@ -110,18 +112,19 @@ class Turns:
                 self.tree.charge(charge)
         return left
 
-    def label(self, pod: Pod) -> str:
-        """The queue that the pod, or else its group, names; "" leaves it to the namespace."""
-        return pod.labels.get(QUEUE_LABEL) or (self._group_label(pod.group) if pod.group else "")
+    def label(self, pod: Pod, group: str = "") -> str:
+        """The queue that the pod, or else its group, names; "" leaves it to the namespace. ``group``: where the pod as
+        it is kept does not say it."""
+        group = pod.group or group
+        return pod.labels.get(QUEUE_LABEL) or (self._group_label(group) if group else "")
 
     def charge(self, pod: Pod, *, group: str = "", since: float | None = None) -> Charge:
-        """The pod as it counts. ``group``: where the pod as it is kept does not say it."""
+        """The pod as it counts. ``group``: as of ``label``."""
         group = pod.group or group
-        label = pod.labels.get(QUEUE_LABEL) or (self._group_label(group) if group else "")
         return Charge(
             pod.uid,
             pod.namespace,
-            label,
+            self.label(pod, group),
             amounts_of(pod.pod_class.requests),
             group or pod.uid,
             pod.priority,

@@ -11,7 +11,7 @@ import pytest
 from shared.model.queue import Queue, ReclaimUpTo, Strategy
 from shared.scheduling.queues.history import decayed
 from shared.scheduling.queues.nodes import Charge, Waiting
-from shared.scheduling.queues.reclaim import reclaim
+from shared.scheduling.queues.reclaim.search import reclaim
 from shared.scheduling.queues.share import Claim, borrowed_share, dominant_share, fair_shares
 from shared.scheduling.queues.tree import QueueTree
 from tests.unit.shared.scheduling.queues.queue_trees import Pool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from services.binder.core.events import Tick
 from services.binder.core.instructions import Bind, Commit, MarkPod
 from services.binder.core.state import CoreSettings
 from shared.ports import Delete, Put
@@ -141,3 +142,96 @@ def test_a_pod_that_two_intents_name_is_carried_by_the_first() -> None:
     world.settle(binder)
     assert len({entry.uid for entry in world.kube.bound}) == len(world.kube.bound)
     assert world.intents() == {}
+
+
+# --- a gang, or many intents, too large for one turn ------------------------------------------------------------------
+
+
+def found(*, at_least: int = 4, bound: int = 0, a_turn: int = 1, gone: int = 0) -> tuple[World, Binder]:
+    """The successor takes up so many pods a turn, and had its first. ``gone``: so many nodes are."""
+    world, _ = left(at_least=at_least, bound=bound)
+    for number in range(gone):
+        world.kube.remove_node(f"n{3 - number}")
+    world.settings = CoreSettings(validate=True, units_per_turn=a_turn)
+    return world, take_over(world)
+
+
+def test_no_turn_takes_up_more_members_than_it_may() -> None:
+    world, binder = found()
+    core = binder.core
+    [gang] = core.state.gangs.values()
+    for taken in range(1, 4):
+        assert (len(core.state.in_flight), gang.coming, core.wake_at) == (taken, 4 - taken, world.now)
+        assert not core.takeover.accepting
+        assert not any(isinstance(effect, Bind) for effect in binder.effects)
+        world.tell(binder, Tick())
+    assert (len(core.state.in_flight), gang.coming) == (4, 0)
+    at_rest(world, binder)
+    assert len(world.kube.bound) == 4
+
+
+def test_nothing_is_decided_before_all_are_judged() -> None:
+    """The first three could be bound, and would be enough."""
+    world, binder = found(at_least=3, a_turn=3)
+    assert not any(isinstance(effect, Bind) for effect in binder.effects)
+    world.tell(binder, Tick())
+    assert any(isinstance(effect, Bind) for effect in binder.effects)
+    at_rest(world, binder)
+    assert len(world.kube.bound) == 4
+
+
+@pytest.mark.parametrize("a_turn", [1, 3])
+@pytest.mark.parametrize("bound", [0, 1, 2])
+def test_what_becomes_of_a_gang_is_the_same_over_turns(a_turn: int, bound: int) -> None:
+    world, binder = found(at_least=4, bound=bound, a_turn=a_turn, gone=1)
+    world.late.clear()
+    world.settle(binder)
+    assert check_all(world, binder, broken=bound > 0) == []
+    assert len(world.kube.bound) == (3 if bound else 0)
+    assert world.intents() == {}
+
+
+def test_members_of_a_short_gang_are_marked_some_per_turn() -> None:
+    world, binder = found(at_least=4, a_turn=2, gone=2)
+    marks: list[int] = []
+    for _ in range(4):
+        marks.append(sum(isinstance(effect, MarkPod) for effect in binder.effects))
+        world.tell(binder, Tick())
+    assert marks == [0, 2, 4, 4]
+    at_rest(world, binder)
+    assert world.kube.bound == []
+
+
+def test_a_plan_for_a_pod_that_is_not_taken_up_yet_waits_for_what_becomes_of_it() -> None:
+    """The sweep finds a gang's intent while plans are taken already."""
+    world, _ = left()
+    world.late.clear()
+    [(key, intent)] = world.intents().items()
+    world.etcd.txn([], [Delete(KEYS.intent(key))])
+    world.settings = CoreSettings(validate=True, units_per_turn=1)
+    binder = world.start_binder()
+    assert intent is not None
+    world.etcd.txn([], [Put(KEYS.intent(key), encode_record(intent))])
+    binder.core.state.left = 1
+    binder.core.inheritance.take(world.stored())
+    request = world.send(binder, world.plan(("p3", "n0")))
+    assert binder.core.state.in_flight.keys().isdisjoint({world.uid("p3")})
+    at_rest(world, binder)
+    assert world.node_of("p3") == "n3"
+    assert len(binder.answers[request].results) == 1
+
+
+def test_lone_pods_of_inherited_intents_are_taken_up_some_per_turn_too() -> None:
+    world = make_world(nodes=4, pods=4, settings=CoreSettings(validate=True))
+    binder = world.start_binder()
+    world.send(binder, world.plan(*FOUR))
+    world.run(binder, Commit)
+    world.crash(binder)
+    world.settings = CoreSettings(validate=True, units_per_turn=3)
+    binder = take_over(world)
+    core = binder.core
+    assert (len(core.state.in_flight), len(core.state.heirs), core.wake_at) == (3, 1, world.now)
+    assert not core.takeover.accepting
+    at_rest(world, binder)
+    assert core.takeover.accepting
+    assert len(world.kube.bound) == 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 
 from services.binder.core.instructions import Bind, Commit
@@ -83,6 +85,28 @@ def test_a_gang_that_may_send_nothing_does_not_stop_the_next() -> None:
     assert line.waiting() == {"a-0"}
     line.forget("a")
     assert line.waiting() == set()
+
+
+class Untold(dict[str, int]):
+    """Gangs with Bindings in flight, whom nobody may go through."""
+
+    def values(self) -> NoReturn:
+        raise AssertionError("a Binding costs as gangs do")
+
+    items = __iter__ = keys = values  # type: ignore[assignment]
+
+
+def test_whose_binding_is_next_costs_no_look_at_all_gangs_in_flight() -> None:
+    line = Line(64)
+    line._sent = Untold()
+    for number in range(48):
+        line.add(f"g{number}-0", f"g{number}")
+    sent = taken(line)
+    assert len(sent) == 48
+    line.add("late-0", "late")
+    assert taken(line) == []
+    line.answered(sent[0])
+    assert taken(line) == ["late-0"]
 
 
 def test_with_room_for_one_everybody_has_a_turn() -> None:

@@ -61,6 +61,28 @@ def test_a_label_decides_before_the_group_and_the_group_before_the_namespace(by)
     assert history.bound(["a"]).report().units.over_quota == 1
 
 
+def test_members_that_run_count_where_their_group_names_another_queue():
+    history = GroupHistory()
+    for name in ("left", "right"):
+        history.queue(name, maximum={"cpu": "1"})
+    history.node("n1", ROOM).group("g", 1, labels={"conclave.io/queue": "left"}).wait(10)
+    history.members("a", requests={"cpu": "600m"}).bound(["a"])
+    history.group("g", 1, labels={"conclave.io/queue": "right"}).wait(10)
+    for name, queue in (("b", "left"), ("c", "right")):
+        history.pod(name, {"cpu": "600m"})
+        history.changed(name, lambda pod, queue=queue: pod["metadata"].update(labels={"conclave.io/queue": queue}))
+    report = history.bound(["b", "c"]).report()
+    assert report.units.over_quota == 1
+    assert "queue right" in " ".join(report.examples)
+
+
+def test_of_two_queues_that_name_one_namespace_the_first_by_name_has_its_pods():
+    history = GroupHistory()
+    history.node("n1", ROOM).queue("wide", namespaces=["default"])
+    history.queue("narrow", maximum={"cpu": "500m"}, namespaces=["default"]).wait(10)
+    assert history.pod("a", {"cpu": "600m"}).bound(["a"]).report().units.over_quota == 1
+
+
 def test_a_maximum_that_was_lowered_only_just_may_not_have_been_seen():
     history = small_queue()
     history.queue("team", maximum={"cpu": "2"}, namespaces=["default"]).wait(10)

@@ -9,7 +9,10 @@ from msgspec.structs import replace
 
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue import PodQueue
+from shared.scheduling.queues.turns import Turns
 from tests.builders import make_pod
+from tests.unit.shared.scheduling.queues.queue_trees import World
+from tests.unit.shared.scheduling.queues.queue_trees import queue as tree_queue
 
 KEY = "podgroup:default/train"
 FITS = {"NodeResourcesFit"}
@@ -100,6 +103,36 @@ def test_members_that_leave_are_stood_for_by_others() -> None:
     queue.gate("uid-b", 1.0)
     sound(queue)
     assert queue.groups == {}
+
+
+def test_a_group_asks_its_queue_anew_once_however_many_members_leave() -> None:
+    world = World(tree_queue("a", maximum={"pods": 10}), cpu=10_000)
+    queue = PodQueue()
+    queue.take_turns(Turns(world.tree, lambda _: 15, lambda _: "a", lambda _: 15), 0.0)
+    uids = [f"uid-{number}" for number in range(20)]
+    for number in range(20):
+        queue.add(replace(make_pod(f"{number}").cpu("1").pod(), group=KEY), 0.0, gated=True)
+    queue.join(KEY, uids, 0, 0.0, ClusterEvent.MEMBER_ADDED)
+    assert names(queue, 0.0) == []
+    before = world.tree.version
+    for uid in uids[:12]:
+        queue.remove(uid)
+    assert world.tree.version == before
+    assert len(names(queue, 0.0)) == 8
+    sound(queue)
+
+
+def test_members_that_a_quota_leaves_behind_wait_and_their_group_goes() -> None:
+    world = World(tree_queue("a", maximum={"pods": 3}), cpu=10_000)
+    queue = PodQueue()
+    queue.take_turns(Turns(world.tree, lambda _: 2, lambda _: "a", lambda _: 2), 0.0)
+    for number in range(5):
+        queue.add(replace(make_pod(f"{number}").cpu("1").pod(), group=KEY), 0.0, gated=True)
+    queue.join(KEY, [f"uid-{number}" for number in range(5)], 0, 0.0, ClusterEvent.MEMBER_ADDED)
+    assert names(queue, 0.0) == ["0", "1", "2"]
+    assert not queue.has_active()
+    assert queue.count()[Place.GATED] == 2
+    sound(queue)
 
 
 def test_a_disbanded_group_leaves_its_members_where_they_are() -> None:

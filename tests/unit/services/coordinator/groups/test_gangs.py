@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.events import PlanAnswered
 from services.coordinator.core.instructions import PatchCondition, TellPodGroup
-from services.coordinator.groups.failures import GroupFailures
+from services.coordinator.groups.failures import Examination, Outlook
 from shared.model.cluster_events import ObjectChanged
 from shared.model.labels import selector_of_labels
 from shared.model.pod_group import Broken, PodGroup, Source, Topology, group_key
@@ -157,10 +157,13 @@ def test_members_of_unequal_size_are_placed_though_the_agents_order_fails() -> N
 
 
 def test_ablation_where_agents_alone_choose_unequal_members_are_never_placed(monkeypatch: pytest.MonkeyPatch) -> None:
-    examine = GroupFailures.examine
-    monkeypatch.setattr(
-        GroupFailures, "examine", lambda self, key, pods: dataclasses.replace(examine(self, key, pods), nodes={})
-    )
+    go_on = Examination.go_on
+
+    def found(examination: Examination, work: int) -> Outlook | None:
+        outlook = go_on(examination, work)
+        return outlook and dataclasses.replace(outlook, nodes={})
+
+    monkeypatch.setattr(Examination, "go_on", found)
     placed = []
     for seed in range(5):
         scene = Scene(seed=seed)

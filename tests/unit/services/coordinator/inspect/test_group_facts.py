@@ -21,8 +21,8 @@ from services.coordinator.inspect.units import UnitCounts, phase_of, shown, whol
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import PodGroup, Source, Topology, group_key
 from shared.model.queue import QUEUE_LABEL, Order, Queue
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Charge, Waiting
-from shared.scheduling.queues.reclaim import in_one_go
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 

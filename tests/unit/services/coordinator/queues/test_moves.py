@@ -14,8 +14,20 @@ from msgspec.structs import replace
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
+from shared.scheduling.places import Place
 from tests.builders import make_node, make_pod
-from tests.unit.services.coordinator.queues.queue_scenes import add, bound, cpus, gang, put, scene_with, used
+from tests.unit.services.coordinator.queues.queue_scenes import (
+    KEY,
+    add,
+    bound,
+    change_group,
+    cpus,
+    gang,
+    place,
+    put,
+    scene_with,
+    used,
+)
 from tests.unit.services.coordinator.scene import Scene
 
 NAMES = ("a", "b", "c")
@@ -147,3 +159,32 @@ def test_a_group_alone_that_names_no_queue_that_is_there_waits_and_is_told() -> 
     scene.run(batch=100, until_s=10)
     assert bound(scene) == ["p0"]
     assert "there is no Queue of this name" in scene.pods["uid-g-0"].condition[2]
+
+
+def test_members_that_name_a_missing_queue_wait_though_their_group_comes_late() -> None:
+    scene = scene_with(nodes=1)
+    for number in range(2):
+        scene.add_pod(replace(make_pod(f"g-{number}").cpu("1").pod(), group=KEY, labels={QUEUE_LABEL: "typo"}))
+    scene.run(batch=100, until_s=10)
+    change_group(scene, PodGroup(KEY, Source.NATIVE, "default", "train", min_count=2, gang=True))
+    scene.run(batch=100, until_s=10)
+    assert bound(scene) == []
+    assert "there is no Queue of this name" in scene.pods["uid-g-0"].condition[2]
+
+
+def test_a_pod_that_no_node_took_waits_for_its_queue_when_the_last_queue_is_deleted() -> None:
+    scene = scene_with(Queue("a"), nodes=1)
+    add(scene, "a", "big", cpu="6")
+    scene.run(batch=100, until_s=10)
+    assert place(scene, "big") is Place.UNSCHEDULABLE
+    scene.inbox.append(ObjectChanged("queues", "a", None))
+    scene.run(batch=100, until_s=10)
+    scene.add_node(make_node("large").allocatable(cpu="8").node())
+    scene.run(batch=100, until_s=20)
+    assert bound(scene) == []
+    scene.delete_pod("uid-big")
+    scene.run(batch=100, until_s=10)
+    add(scene, "", "p0")
+    scene.run(batch=100, until_s=10)
+    assert bound(scene) == ["p0"]
+    assert scene.core.state.queue.turns is None

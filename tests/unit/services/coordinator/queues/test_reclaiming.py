@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.queues import leaving
+from services.coordinator.queues import leaving, reclaiming
 from shared.model.pod_group import Topology
 from shared.model.queue import Queue
 from shared.scheduling.queues.notices import Notices
+from shared.scheduling.queues.reclaim.search import Reclaim, search
 from tests.builders import make_node
 from tests.unit.services.coordinator.queues.queue_scenes import add, bound, change_group, cpus, gang, put, scene_with
 from tests.unit.services.coordinator.scene import Scene
@@ -94,6 +97,80 @@ def test_a_gang_that_no_rack_can_hold_costs_nobody_anything() -> None:
     assert scene.evicted == []
 
 
+def test_a_node_that_is_cordoned_amid_the_search_for_a_gang_costs_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = lent(nodes=2)
+    where = dict(scene.bindings)
+
+    def interrupted(*args: Any, **facts: Any) -> Generator[int, None, Reclaim]:
+        found = yield from search(*args, **facts)
+        if not scene.nodes["n0"].unschedulable:
+            scene.add_node(make_node("n0").allocatable(cpu="4").cordon().node())
+            yield 10**9  # no more of it this turn
+        return found
+
+    monkeypatch.setattr(reclaiming, "search", interrupted)
+    gang(scene, "g", 4, label="a")
+    scene.run(batch=100, until_s=30)
+    assert scene.nodes["n0"].unschedulable
+    assert {where[uid] for uid in scene.evicted} == {"n1"}
+    assert {node for uid, node in scene.bindings if uid.startswith("uid-g-")} == {"n1"}
+
+
+def test_a_rack_whose_nodes_change_amid_the_search_for_a_gang_is_asked_about_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = scene_with(LENDER, BORROWER, nodes=0)
+    for number in range(4):
+        scene.add_node(make_node(f"n{number}").allocatable(cpu="2").label(rack=f"r{number % 2}").node())
+    scene.run()
+    add(scene, "b", *(f"b{number}" for number in range(8)))
+    scene.run(batch=100, until_s=5)
+    moved = list[str]()
+
+    def interrupted(*args: Any, **facts: Any) -> Generator[int, None, Reclaim]:
+        found = yield from search(*args, **facts)
+        if found.victims and not moved:
+            where = dict(scene.bindings)
+            moved.append(min(where[uid] for uid in found.uids))
+            scene.add_node(make_node(moved[0]).allocatable(cpu="2").label(rack="elsewhere").node())
+            yield 10**9  # no more of it this turn
+        return found
+
+    monkeypatch.setattr(reclaiming, "search", interrupted)
+    gang(scene, "g", 4, label="a", topology=Topology("rack"))
+    scene.run(batch=100, until_s=30)
+    found = [node for uid, node in scene.bindings if uid.startswith("uid-g-")]
+    assert moved
+    assert len(found) == 4
+    assert len({scene.nodes[node].labels["rack"] for node in found}) == 1
+    assert len(scene.evicted) == 4
+
+
+def test_a_victim_that_stays_is_given_up_though_another_takes_long_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = limited()
+    scene.keep_victims = True
+    stuck = list[str]()
+
+    def leaves(self: leaving.Leaving, uid: str) -> bool:
+        pod = scene.core.state.cluster.index.get(uid)
+        if pod is not None and pod.terminating and not stuck:
+            stuck.append(uid)
+        return pod is not None and pod.terminating and uid not in stuck
+
+    monkeypatch.setattr(leaving.Leaving, "_leaves", leaves)
+    add(scene, "a", "a0", cpu="2")
+    scene.run(batch=100, until_s=leaving.GIVE_UP_S - 5)
+    assert len(scene.evicted) == 2
+    scene.run(batch=100, until_s=10)
+    [uid] = stuck
+    assert uid not in scene.core.state.queues.decided.leaving
+    assert len(scene.evicted) == 3
+    for uid in set(scene.evicted) - set(stuck):
+        scene.delete_pod(uid)
+    scene.run(batch=100, until_s=5)
+    assert bound(scene)[-1] == "a0"
+
+
 def test_who_may_not_be_evicted_is_passed_over_and_another_goes() -> None:
     scene = limited()
     scene.budget_forbids = {f"uid-b{number}" for number in range(4)}
@@ -111,6 +188,34 @@ def test_where_nobody_may_be_evicted_it_is_asked_seldom() -> None:
     scene.run(batch=100, until_s=leaving.GIVE_UP_S - 5)
     asked = [eviction.uid for plan in scene.plans for eviction in plan.evictions]
     assert sorted(asked) == sorted(scene.budget_forbids)
+
+
+def test_who_may_not_be_evicted_is_passed_over_where_nodes_are_short_too() -> None:
+    scene = lent()
+    scene.budget_forbids = {f"uid-b{number}" for number in range(8) if number != 3}
+    add(scene, "a", "a0")
+    scene.run(batch=100, until_s=30)
+    asked = Counter(eviction.uid for plan in scene.plans for eviction in plan.evictions)
+    assert bound(scene)[-1] == "a0"
+    assert scene.evicted == ["uid-b3"]
+    assert set(asked.values()) == {1}
+
+
+def test_a_victim_that_may_not_leave_stays_also_where_the_unit_has_gone_before_that_is_known() -> None:
+    scene = limited()
+    scene.budget_forbids = {f"uid-b{number}" for number in range(6)}
+    add(scene, "a", "a0")
+    decided = scene.core.state.queues.decided
+    while not decided.leaving:
+        if not scene.step():
+            scene.run(until_s=0.2)
+    scene.delete_pod("uid-a0")
+    scene.run(batch=100, until_s=5)
+    assert not decided.leaving
+    scene.budget_forbids = set()
+    add(scene, "a", "a1")
+    scene.run(batch=100, until_s=5)
+    assert bound(scene)[-1] == "a1"
 
 
 def test_an_eviction_of_which_nobody_knows_is_asked_for_again() -> None:

@@ -12,8 +12,8 @@ from services.coordinator.core.events import Event, Tick
 from services.coordinator.core.instructions import Instruction, SendPlan
 from services.coordinator.queues import leaving, reclaiming
 from shared.model.queue import Queue
-from shared.scheduling.queues import reclaim, victims
-from shared.scheduling.queues.victims import Stock
+from shared.scheduling.queues.reclaim import victims
+from shared.scheduling.queues.reclaim.victims import Stock
 from shared.wire.messages import MAX_UNITS, Eviction
 from tests.unit.services.coordinator.queues.queue_scenes import add, bound, cpus, put, scene_with
 from tests.unit.services.coordinator.scene import Scene
@@ -32,7 +32,7 @@ def stocks(monkeypatch: pytest.MonkeyPatch) -> list[Stock]:
             made.append(self)
 
     monkeypatch.setattr(reclaiming, "Stock", Seen)
-    monkeypatch.setattr(reclaim, "WEIGHED", 10**9)
+    monkeypatch.setattr(victims, "WEIGHED", 10**9)
     monkeypatch.setattr(victims, "PART", 2)
     return made
 
@@ -174,6 +174,25 @@ def test_who_was_not_asked_yet_stays_where_the_unit_is_gone(monkeypatch: pytest.
         turn(scene)
     assert not scene.core.state.queues.decided.leaving
     assert scene.evicted == []
+
+
+def test_who_was_refused_once_is_asked_again_before_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = limited()
+    scene.budget_forbids = {f"uid-b{number}" for number in range(6)}
+    add(scene, "a", "a0")
+    scene.run(batch=100, until_s=leaving.GIVE_UP_S - 5)
+    asked, decided = len(scene.plans), scene.core.state.queues.decided
+    assert not decided.leaving
+    scene.budget_forbids = set()
+    monkeypatch.setattr(leaving, "ASKED_PER_TURN", 0)
+    until = scene.now + 20
+    while scene.now < until:
+        turn(scene)
+    assert len(decided.leaving) == 1
+    assert not any(plan.evictions for plan in scene.plans[asked:])
+    monkeypatch.setattr(leaving, "ASKED_PER_TURN", 256)
+    scene.run(batch=100, until_s=5)
+    assert bound(scene)[-1] == "a0"
 
 
 def test_more_evictions_than_a_plan_may_name_are_several_plans() -> None:

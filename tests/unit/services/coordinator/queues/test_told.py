@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from services.coordinator.core.instructions import PatchCondition
+from services.coordinator.queues.status import QueueReporter
+from shared.model.cluster_events import ObjectChanged
 from shared.model.queue import Queue
 from tests.unit.services.coordinator.queues.queue_scenes import add, cpus, gang, put, scene_with
 from tests.unit.services.coordinator.scene import Scene
@@ -44,6 +46,19 @@ def test_another_reason_is_told_soon() -> None:
     scene.run(until_s=5)
     assert writes(scene, "big")[2].startswith("queue a: spec.parent: there is no Queue gone")
     assert len(writes(scene, "big")) == 3
+
+
+def test_nothing_is_due_for_the_status_of_a_queue_that_is_gone() -> None:
+    scene = scene_with(Queue("a"), Queue("b"))
+    state, reporter = scene.core.state, QueueReporter(scene.core.state)
+    reporter.step()
+    assert reporter.wake_at() is not None  # nobody has written what it asked for
+    for name in ("a", "b"):
+        scene.inbox.append(ObjectChanged("queues", name, None))
+    scene.run(until_s=10)
+    state.now = scene.now
+    reporter.step()
+    assert reporter.wake_at() is None
 
 
 def test_members_of_a_gang_are_told_too() -> None:

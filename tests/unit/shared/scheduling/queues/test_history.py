@@ -44,6 +44,17 @@ def test_between_two_steps_nothing_moves():
     assert world.tree.history.past["a"]["cpu"] > 0
 
 
+def test_a_queue_that_is_made_anew_has_no_past():
+    world = World(queue("a", half_life_s=64.0), cpu=100)
+    world.tree.history.load({"a": {"cpu": 40 * SCALE}}, 0.0)
+    world.tree.drop_queue("a")
+    world.tree.advance(64.0)
+    world.tree.put_queue(queue("a", half_life_s=64.0))
+    world.run("a", cpu=40)
+    world.tree.advance(6400.0)  # not as if it had used that all the time
+    assert world.tree.history.past == {}
+
+
 def test_past_use_is_kept_over_a_restart():
     before = World(queue("a", half_life_s=100.0), cpu=100)
     before.run("a", cpu=50)

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from shared.model.queue import ReclaimUpTo, Strategy
-from shared.scheduling.queues import lowered
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Charge, Waiting
-from shared.scheduling.queues.reclaim import Reclaim, in_one_go, reclaim, still_owed
-from shared.scheduling.queues.victims import Stock
+from shared.scheduling.queues.reclaim import lowered
+from shared.scheduling.queues.reclaim.search import Reclaim, reclaim, search, still_owed
+from shared.scheduling.queues.reclaim.victims import PART, WEIGHED, Stock
 from tests.unit.shared.scheduling.queues.queue_trees import Pool, World, queue
 
 FAIR = {"reclaim": True, "reclaim_up_to": ReclaimUpTo.FAIR_SHARE}
@@ -118,6 +119,58 @@ def test_needless_victims_are_put_back():
     [large] = world.run("b", cpu=5, priority=1)
     [key] = world.wait("a", cpu=5)
     assert ask(world, key).uids == [large]
+
+
+def test_a_pod_that_frees_nothing_of_what_is_short_keeps_nobody_behind_it():
+    world = World(queue("a", guaranteed={"gpu": 4}, reclaim=True), queue("b"), cpu=10, gpu=4)
+    world.run("b", cpu=1)
+    world.run("b", 4, cpu=1, gpu=1, priority=1)
+    [key] = world.wait("a", gpu=2)
+    assert names(ask(world, key)) == {"b": 2}
+
+
+def test_the_same_where_a_limit_is_what_is_short():
+    world = World(
+        queue("top", maximum={"gpu": 4}), queue("a", "top", guaranteed={"gpu": 4}, reclaim=True), queue("b", "top"),
+        cpu=10, gpu=8,
+    )  # fmt: skip
+    world.run("b", cpu=1)
+    gpus = world.run("b", 4, cpu=1, gpu=1, priority=1)
+    [key] = world.wait("a", gpu=2)
+    assert set(ask(world, key).uids) < set(gpus)
+
+
+def test_of_a_gang_that_is_broken_nobody_is_left_who_was_passed_over():
+    world = World(queue("a", guaranteed={"gpu": 4}, reclaim=True), queue("b"), cpu=10, gpu=4)
+    gpus = world.run("b", 4, cpu=1, gpu=1, unit="g", least=4)
+    [launcher] = world.run("b", cpu=1, unit="g", least=4, since=9.0)
+    [key] = world.wait("a", gpu=2)
+    assert set(ask(world, key).uids) == {launcher, *gpus}
+    world.tree.put_queue(queue("b", maximum={"gpu": 2}, reclaim=True))
+    assert set(over_limit(world, "b").uids) == {launcher, *gpus}
+
+
+def test_s2a_passes_over_a_pod_that_is_too_large_and_takes_a_smaller_one():
+    world = World(queue("a", **FAIR), queue("b"), cpu=12)
+    world.run("a", cpu=3)
+    world.run("b", cpu=6)
+    [small] = world.run("b", cpu=3, priority=1)
+    [key] = world.wait("a", cpu=3)
+    assert ask(world, key).uids == [small]  # 9 - 6 < 3 + 3, 9 - 3 >= 3 + 3
+
+
+def test_who_was_passed_over_may_go_once_those_nearer_have_given_back():
+    # b owes top no GPUs while c, below it, uses so many that top would be beyond its guarantee
+    world = World(
+        queue("top", guaranteed={"cpu": 8, "gpu": 6}), queue("c", "top"), queue("b"),
+        queue("a", "top", guaranteed={"cpu": 6, "gpu": 4}, reclaim=True), cpu=8, gpu=8,
+    )  # fmt: skip
+    world.run("c", 4, gpu=1)
+    world.run("b", 4, gpu=1)
+    world.run("b", 8, cpu=1, priority=1)
+    [key] = world.wait("a", cpu=6, gpu=4)
+    found = ask(world, key).victims
+    assert Counter((pod.label, pod.priority) for pod in found) == {("b", 1): 6, ("b", 0): 2, ("c", 0): 2}
 
 
 def test_what_opted_out_or_is_not_running_yet_is_no_victim():
@@ -347,6 +400,15 @@ def test_a_lowered_limit_takes_in_proportion_to_what_is_beyond_the_guarantee():
     assert Counter(p.label for p in over_limit(world, "top").victims) == {"a": 10, "b": 5}
 
 
+def test_a_lowered_limit_takes_from_those_who_use_of_it():
+    world = World(queue("a", maximum={"gpu": 2}, reclaim=True), cpu=10, gpu=8)
+    world.run("a", cpu=1)
+    gpus = world.run("a", 4, cpu=1, gpu=1, priority=1)
+    found = over_limit(world, "a").uids
+    assert len(found) == 2
+    assert set(found) < set(gpus)
+
+
 def test_a_lowered_limit_takes_nothing_where_reclaim_is_off_or_twice():
     world = World(queue("a", maximum={"cpu": 2}), cpu=100)
     world.run("a", 4, cpu=1)
@@ -398,3 +460,35 @@ def test_what_is_not_owed_any_more_is_left():
         world.tree.leave(uid)
     world.tree.put_queue(queue("b", guaranteed={"cpu": 4}))
     assert not still_owed(world.tree, unit, victims)
+
+
+def test_passing_over_is_work_in_parts_too():
+    world = World(queue("a", guaranteed={"gpu": 4}, maximum={"gpu": 4}, reclaim=True), queue("b"), cpu=10_000, gpu=4)
+    world.run("b", 2 * PART, cpu=1)
+    world.run("b", 4, cpu=1, gpu=1, priority=1)
+    [key] = world.wait("a", gpu=2)
+    room = Pool(world.tree, world.tree.units[key].amounts)
+    steps = search(world.tree, world.tree.units[key], 1e6, waited_s=1e9, room=room)
+    work = list(steps)
+    assert max(work) <= WEIGHED * PART
+    assert sum(work) >= WEIGHED * (4 * PART + 4)
+    fallen = list(lowered.over_limit(world.tree, "b", Stock(world.tree, 1e6)))
+    assert fallen == []
+    world.tree.put_queue(queue("b", maximum={"gpu": 2}, reclaim=True))
+    fallen = list(lowered.over_limit(world.tree, "b", Stock(world.tree, 1e6)))
+    assert max(fallen) <= WEIGHED * PART
+    assert sum(fallen) >= WEIGHED * (4 * PART + 4)
+
+
+def test_who_was_passed_over_and_has_gone_since_does_not_go_along_with_its_gang():
+    world = World(queue("b", maximum={"gpu": 2}, reclaim=True), cpu=10, gpu=4)
+    gpus = world.run("b", 4, cpu=1, gpu=1, unit="g", least=4)
+    [launcher] = world.run("b", cpu=1, unit="g", least=4, since=9.0)
+    steps = lowered.over_limit(world.tree, "b", Stock(world.tree, 1e6))
+    passing = 0
+    while passing < 2:  # all that were put in order in parts, and the launcher
+        passing += next(steps) == WEIGHED
+        if passing:
+            world.tree.release(launcher)
+            break
+    assert set(in_one_go(steps).uids) == set(gpus)

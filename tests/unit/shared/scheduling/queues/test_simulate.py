@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.scheduling.queues.reclaim import in_one_go
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.simulate import Question, copied, simulate
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
@@ -67,3 +67,13 @@ def test_the_state_itself_stays_as_it_is():
     assert world.tree.units.keys() == before.units.keys()
     assert world.tree.charges.keys() == before.charges.keys()
     assert list(world.tree.validate()) == []
+
+
+def test_a_queue_that_was_deleted_while_used_counts_where_it_did() -> None:
+    world = World(queue("top", maximum={"cpu": 4}), queue("old", "top"), queue("a", "top"), cpu=10)
+    world.run("old", cpu=3)
+    world.tree.drop_queue("old")
+    copy = in_one_go(copied(world.tree))
+    assert copy.structure.nodes["top"].used == world.tree.structure.nodes["top"].used == {"cpu": 3}
+    answer = simulate(world.tree, Question("ns", "a", 0, (("cpu", 2),)), now=0.0, ends_at={"run-old-1": 60.0})
+    assert answer.starts_in_s == 60.0

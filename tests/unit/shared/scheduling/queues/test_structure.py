@@ -115,6 +115,18 @@ def test_units_and_pods_of_a_namespace_move_with_its_binding():
     assert list(world.tree.validate()) == []
 
 
+def test_what_is_reserved_in_one_queue_is_not_in_the_one_that_its_namespace_goes_to():
+    world = World(queue("a", namespaces=("ns",)), queue("b", maximum={"cpu": 1}), cpu=10)
+    [key] = world.wait("", cpu=4)
+    world.tree.reserve(world.tree.units[key])
+    world.tree.due[key] = None
+    world.tree.put_queue(queue("a"))
+    world.tree.put_queue(queue("b", maximum={"cpu": 1}, namespaces=("ns",)))
+    assert world.next() == ""
+    assert world.used("b") == {}
+    assert not world.tree.due
+
+
 def test_a_deleted_queue_counts_until_its_pods_end_and_its_units_are_told():
     world = World(queue("top", maximum={"cpu": 4}), queue("a", "top"), queue("b", "top"), cpu=10)
     [pod] = world.run("a", cpu=4)

@@ -9,14 +9,14 @@ from fractions import Fraction
 
 from shared.scheduling.queues.nodes import Line, lines_of
 from shared.scheduling.queues.outlook import Outlook
-from shared.scheduling.queues.reclaim import CHOSEN, WEIGHED, Key, Reclaim, Work, excess, pods_of, put_back
+from shared.scheduling.queues.reclaim.owed import Key, excess
+from shared.scheduling.queues.reclaim.search import CHOSEN, Reclaim, Work, pods_of, put_back
+from shared.scheduling.queues.reclaim.victims import WEIGHED, Item, Stack, Stock
 from shared.scheduling.queues.tree import QueueTree
-from shared.scheduling.queues.victims import Item, Stack, Stock
 
 
 def over_limit(tree: QueueTree, name: str, stock: Stock) -> Work[Reclaim]:
-    """Whom to evict where a queue uses more than its limits since they were lowered: of the queue and those below it in
-    proportion to what each has beyond its guarantee."""
+    """Whom to evict where a queue uses more than its limits since they were lowered."""
     node = tree.structure.nodes[name]
     if not node.queue.reclaim:
         return Reclaim(reason=f"queue {name}: spec.reclaim is off")
@@ -46,18 +46,22 @@ def over_limit(tree: QueueTree, name: str, stock: Stock) -> Work[Reclaim]:
             continue
         heapq.heappop(heap)
         if line not in stacks:
-            for weighed in stock.weigh(line):
-                yield WEIGHED * weighed
+            yield from stock.weigh(line)
             stacks[line] = stock.of(line)
-        item = stacks[line].first
-        if item is None or not any(resource in item.amounts for resource in over):
+        stack = stacks[line]
+        while (item := stack.first) is not None and item.amounts.keys().isdisjoint(over):
+            stack.pass_over()
+            stock.weighed += len(item.pods)
+            yield WEIGHED * len(item.pods)
+        if item is None:
             continue
-        stacks[line].pop()
-        chosen.append(item)
-        outlook.shift(line, item.amounts, 1)
+        taken = stack.take()
+        for one in taken:
+            outlook.shift(line, one.amounts, 1)
+        chosen += taken
         over = too_much()
         heapq.heappush(heap, (key(line), line))
-        yield CHOSEN
+        yield CHOSEN * len(taken)
     left = set(over)
     chosen = yield from put_back(outlook, chosen, lambda _: left.issuperset(too_much()))
     return Reclaim(tuple(pods_of(chosen)))
