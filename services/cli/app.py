@@ -25,6 +25,7 @@ from services.cli.operate.policy import policy
 from services.cli.operate.queues import queue
 from services.cli.operate.scheduling import drain, pause, resume
 from services.cli.operate.settings import log_level, settings
+from services.cli.operate.shards import shards
 from services.cli.operate.status import members, status
 from services.cli.operate.top.command import top
 from services.cli.operate.units import units
@@ -47,7 +48,7 @@ def conclave() -> None:
 
 OPERATE = (
     changes, decisions, drain, dump, explain, log_level, members, nodes, pause, pending, pending_pods, policy,
-    queue, resume, settings, status, top, units,
+    queue, resume, settings, shards, status, top, units,
 )  # fmt: skip
 """What asks or changes a running mesh."""
 OTHERS = (audit, completion, context, demo, evaluate, pki, run, train, twin, up, version, wire)

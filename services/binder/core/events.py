@@ -32,6 +32,13 @@ class IntentsListed:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardsSeen:
+    """The record of the shards, as etcd has it now: its mod_revision, 0 for none."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlanReceived:
     """``request`` names the HTTP request that waits for the answer."""
 
@@ -65,7 +72,8 @@ class CommitUnknown:
 class LookedUp:
     """What etcd holds, read linearizably after a batch that did not succeed. Terms are 0 where nobody leads.
 
-    ``intents``: only the keys that exist. ``fence``: mod_revision of the shard's fence, 0 where there is none.
+    ``intents``: only the keys that exist. ``fence``, ``shards``: mod_revision of the shard's fence and of the record of
+    the shards, 0 where there is none.
     """
 
     batch: int
@@ -73,6 +81,7 @@ class LookedUp:
     coordinator_term: int
     intents: Mapping[str, StoredIntent]
     fence: int = 0
+    shards: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +169,7 @@ class Tick:
 Event = (
     ClusterEvent
     | IntentsListed
+    | ShardsSeen
     | PlanReceived
     | Committed
     | CommitRefused

@@ -25,7 +25,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Read both leaders' keys and these intents; answer ``LookedUp`` or ``LookUpFailed``."""
+    """Read both leaders' keys, the shards and these intents; answer ``LookedUp`` or ``LookUpFailed``."""
 
     batch: int
     unit_keys: tuple[str, ...]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import os
 import secrets
 import socket
@@ -24,6 +25,7 @@ from services.cli.etcd import MeshView, read_mesh
 from services.cli.local.supervisor import Child, Spec, Supervisor
 from shared.errors import ConfigError, StoreError
 from shared.ports import Store
+from shared.runtime.records.shards import change_shards
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 
 READY_TIMEOUT_S = 60.0
@@ -53,6 +55,9 @@ class MeshSettings:
     coordinators: int = 2
     agents: int = 2
     binders: int = 2
+    """For each shard."""
+    shards: int = 1
+    """What the nodes are divided into; ``0`` is the first one's name."""
     policy: str = "kube-default"
     learner: bool = False
     """Whether a learner runs and trains ``policy`` while the mesh does."""
@@ -125,14 +130,16 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
     wanted = (
         ("coordinator", settings.coordinators, [*cluster, *learned, *rollout]),
         ("agent", settings.agents, [*learned, "--reward-delay-s", f"{REWARD_DELAY_S / settings.speed:g}"]),
-        ("binder", settings.binders, cluster),
+        ("binder", settings.binders * settings.shards, cluster),
     )
     specs = []
     for service, count, own in wanted:
         for number in range(count):
             name = f"{service}-{number}"
-            listening = _admin(settings, number) if service == "coordinator" else []
-            argv = (sys.executable, "-m", f"services.{service}", "--id", name, *common, *own, *listening)
+            more = _admin(settings, number) if service == "coordinator" else []
+            if service == "binder" and settings.shards > 1:
+                more = ["--shard", str(number % settings.shards)]
+            argv = (sys.executable, "-m", f"services.{service}", "--id", name, *common, *own, *more)
             # One arena per thread pair keeps glibc from holding a heap per thread: memory per agent is a target.
             specs.append(Spec(name, service, argv, env=(("MALLOC_ARENA_MAX", "2"),)))
     if settings.learner:
@@ -172,6 +179,12 @@ class Mesh:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._session: aiohttp.ClientSession | None = None
 
+    async def divide(self) -> None:
+        """Divide the nodes as the settings say, before anybody leads: also back into one shard."""
+        names = [str(number) for number in range(self.settings.shards)]
+        now = dt.datetime.now(dt.UTC)
+        await change_shards(self.store, self.keys, names, by="conclave up", reason="", now=now, unmanned=True)
+
     def start(self) -> list[Child]:
         """Start every process."""
         return [self.supervisor.start(spec) for spec in mesh_specs(self.settings)]
@@ -204,8 +217,8 @@ class Mesh:
         view = await self.refresh()
         if view.coordinator is None:
             return "no coordinator leads"
-        if not view.binders:
-            return "no binder leads"
+        if len(view.binders) < self.settings.shards:
+            return "no binder leads" + (f" {self.settings.shards - len(view.binders)} shard(s)" if view.binders else "")
         if len(view.agents) < self.settings.agents:
             return f"{len(view.agents)} of {self.settings.agents} agents have joined"
         status = await self.get(view.coordinator.record.url, "/v1/status")
@@ -215,8 +228,9 @@ class Mesh:
             return _unsynced(view, view.coordinator.record.identity)
         if len(status.get("agents") or ()) < self.settings.agents:
             return "the leading coordinator does not know all agents yet"
-        if not (status.get("binder") or {}).get("url"):
-            return "the leading coordinator does not know the binder yet"
+        known = status.get("binders") or {}
+        if sum(bool(binder.get("url")) for binder in known.values()) < self.settings.shards:
+            return "the leading coordinator does not know every shard's binder yet"
         return ""
 
     async def wait_scheduling(self, *, on_wait: Callable[[str], None] | None = None) -> None:

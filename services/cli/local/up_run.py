@@ -128,6 +128,7 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
     write_tokens(settings)
     mesh = Mesh(settings, supervisor, store)
     stack.push_async_callback(mesh.close)
+    await mesh.divide()
     mesh.start()
     await mesh.wait_scheduling()
     view = mesh.view

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ClusterEvent
 from shared.model.pod import Pod
+from shared.scheduling.shards import ONLY
 from shared.wire.messages import Decisions, PlanResult, ViewAck
 from shared.wire.records import AgentRecord, Drained, Paused, PolicyPointer, QueueHistoryRecord
 
@@ -63,6 +64,14 @@ class BinderChanged:
 
     url: str
     term: int
+    shard: str = ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsSeen:
+    """The record of the shards, as etcd has it now: its mod_revision, 0 for none."""
+
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +196,7 @@ Event = (
     | ViewAcked
     | RequestFailed
     | BinderChanged
+    | ShardsSeen
     | PlanAnswered
     | PlanFailed
     | IntentsListed
