@@ -15,6 +15,7 @@ from services.binder.core.events import ShardsSeen as BinderShardsSeen
 from services.binder.core.state import CoreSettings
 from services.coordinator.core.events import ShardsSeen
 from tests.builders import make_node
+from tests.sim.test_mesh_gang_walk import GangWalk
 from tests.sim.test_mesh_random_walk import Violation, Walk, violation
 from tests.unit.services.binder.ablations import without_loans, without_the_layout
 from tests.unit.services.binder.binder_checks import check_all
@@ -28,7 +29,7 @@ NODES = ("n0", "n2", "n5", "n6", "n1")
 class ShardsWalk(Walk):
     """One seed's walk; it begins with ``shards``."""
 
-    def __init__(self, seed: int, shards: tuple[str, ...], settings: CoreSettings | None = None) -> None:
+    def __init__(self, seed: int, settings: CoreSettings | None = None, shards: tuple[str, ...] = ("0", "1")) -> None:
         super().__init__(seed, settings, shards=shards, nodes=0)
         self.changes = 0
         self.world._units = self.world._plans = 1_000_000  # far from the coordinator's own
@@ -65,7 +66,8 @@ class ShardsWalk(Walk):
         """A plan that no coordinator has thought about: the nodes' owners are all that keeps it right."""
         binder = self.one()
         nodes = [node for node in NODES if binder.core.state.owns(node)]
-        if not binder.stopped and nodes and (name := self._any()):
+        name = self._any()
+        if not binder.stopped and nodes and name.startswith("p"):
             plan = self.world.plan((name, self.rng.choice(nodes)), term=self.world.coordinator.core.state.term)
             self.world.send(binder, plan)
 
@@ -104,9 +106,17 @@ class ShardsWalk(Walk):
         return bool(binder.stopped) if binder is not None else shard in self.world.shards().names
 
 
+class GangsWalk(GangWalk, ShardsWalk):
+    """With gangs among the pods."""
+
+    def __init__(self, seed: int, settings: CoreSettings | None = None) -> None:
+        ShardsWalk.__init__(self, seed, settings)
+        self.wanted = []
+
+
 def walk(seed: int, shards: tuple[str, ...], steps: int = 400, *, settings: CoreSettings | None = None) -> ShardsWalk:
     """A whole walk and its rest. Raises ``Violation``."""
-    walked = ShardsWalk(seed, shards, settings)
+    walked = ShardsWalk(seed, settings, shards)
     for _ in range(steps):
         walked.step()
         if violations := check_all(walked.world):
@@ -125,11 +135,25 @@ def test_the_mesh_keeps_its_promises_while_its_shards_change(seed: int, shards: 
         assert check_all(world, binder) == []
 
 
+@pytest.mark.parametrize("seed", range(15))
+def test_a_gang_is_bound_to_its_minimum_or_not_at_all_while_shards_change(seed: int) -> None:
+    """Large gangs' intents of several values too, and turns that take up few."""
+    settings = CoreSettings(validate=True, max_value_pods=2 if seed % 2 else 512, units_per_turn=2 if seed % 3 else 500)
+    walked = GangsWalk(seed, settings)
+    for _ in range(400):
+        walked.step()
+        if problems := [*check_all(walked.world, broken=True), *walked.world.disobeyed]:
+            raise violation(walked.world, problems)
+    walked.rest()
+    if problems := [*check_all(walked.world, broken=True), *walked.world.disobeyed]:
+        raise violation(walked.world, problems)
+
+
 def test_the_walk_reaches_what_it_is_for() -> None:
     """Faults that never happen prove nothing."""
     changes = lent = 0
     for seed in range(8):
-        walked = ShardsWalk(seed, ("0", "1"))
+        walked = ShardsWalk(seed)
         for _ in range(400):
             walked.step()
             lent += any(len(binder.core.loans) for binder in walked.world.binders.values())

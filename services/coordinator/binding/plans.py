@@ -82,7 +82,8 @@ class Ledger:
     """Who leads each shard's, by shard; it is not here, or has no URL, where nobody does."""
     plans: dict[int, OpenPlan] = field(default_factory=dict)
     placed: dict[str, Placed] = field(default_factory=dict)
-    _later: dict[str, None] = field(default_factory=dict)
+    _later: dict[str, str] = field(default_factory=dict)
+    """Units whose end is to be asked for, and of whose binders: their shard."""
     _plan_ids: int = 0
     _swept_at: float = 0.0
 
@@ -137,7 +138,7 @@ class Ledger:
 
     def ask_later(self, uid: str) -> None:
         """The binder has the unit still on its way: its end is to be asked for."""
-        self._later[uid] = None
+        self._later[uid] = self.state.shards.of(self.placed[uid].placement.node)
         self.state.agenda.ledger = self.state.now
 
     def _ask_again(self) -> None:
@@ -312,8 +313,4 @@ class Ledger:
         asked = {plan.shard for plan in self.plans.values() if plan.again}
         if len(asked) == len(self.state.shards.names):
             return []
-        return [uid for uid in self._later if not asked or self._shard_of(uid) not in asked][:MAX_UNITS]
-
-    def _shard_of(self, uid: str) -> str:
-        placed = self.placed.get(uid)
-        return self.state.shards.of(placed.placement.node) if placed is not None else ""
+        return [uid for uid, shard in self._later.items() if shard not in asked][:MAX_UNITS]

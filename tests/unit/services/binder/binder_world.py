@@ -250,7 +250,7 @@ class World:
     def carry_out(self, effect: Instruction, *, fault: str = "ok", shard: str = "0") -> Event | None:
         """The effect on the world, and what the binder hears of it: by the binder's own shell, over fakes in memory."""
         self.api.faults = {verb: [fault] for verb in ("bind", "get", "patch")}
-        self.store.fault = fault
+        self.store.fault = "ok" if isinstance(effect, ListIntents) else fault  # it is made until it is answered
         match effect:
             case Commit():
                 call = self.store_calls[shard].commit(effect)

@@ -8,10 +8,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from services.cli.local.mesh import Mesh, MeshSettings
+from services.cli.local.mesh import Mesh, MeshSettings, mesh_specs
 from services.cli.local.supervisor import Supervisor
 from shared.election.record import LeaderRecord
 from shared.ports import Put
+from shared.runtime.records.shards import read_shards
 from shared.wire.keys import Keys
 from shared.wire.records import MemberRecord, encode_record
 from tests.memory_etcd import MemoryEtcd
@@ -50,3 +51,23 @@ async def test_a_mesh_that_stands_by_says_for_whom(tmp_path: Path, warnings: tup
         finally:
             await mesh.close()
             await supervisor.close()
+
+
+async def test_every_shard_has_binders_and_the_nodes_are_divided_before_anybody_leads(tmp_path: Path) -> None:
+    settings = MeshSettings(etcd="", kubeconfig=tmp_path, state_dir=tmp_path, binders=2, shards=2)
+    specs = [spec.argv for spec in mesh_specs(settings) if spec.service == "binder"]
+    assert [argv[argv.index("--shard") + 1] for argv in specs] == ["0", "1", "0", "1"]
+    settings.token_file.write_text("t")
+    store, supervisor = MemoryStore(MemoryEtcd()), Supervisor(tmp_path)
+    mesh = Mesh(settings, supervisor, store)
+    try:
+        await mesh.divide()
+        assert (await read_shards(store, KEYS)).names == ("0", "1")
+    finally:
+        await mesh.close()
+        await supervisor.close()
+
+
+def test_one_shard_needs_no_flag(tmp_path: Path) -> None:
+    settings = MeshSettings(etcd="", kubeconfig=tmp_path, state_dir=tmp_path)
+    assert not [spec for spec in mesh_specs(settings) if "--shard" in spec.argv]
