@@ -384,6 +384,8 @@ class BinderCore:
             return
         if self.loans:
             self.loans.listed(others)
+        if self.loans.looked():
+            return
         idle = {key: stored for key, stored in own.items() if not self.inheritance.known(key)}
         orphans = self.reconciler.orphans(idle)
         self.stats.intents_orphaned += len(orphans)

@@ -30,6 +30,7 @@ class Loans:
         self._of: dict[str, IntentPod] = {}
         self._asked: set[str] = set()
         self._look_at = 0.0
+        self._looks = 0
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._of
@@ -86,7 +87,14 @@ class Loans:
         """A plan names one of them: its intent may be gone already."""
         if self._state.now >= self._look_at:
             self._look_at = self._state.now + self._state.settings.retry_max_s
+            self._looks += 1
             self._state.emit(ListIntents())
+
+    def looked(self) -> bool:
+        """Whether a list that came counts as asked for here: it is not one more of the sweep's, which are far apart."""
+        asked = self._looks > 0
+        self._looks -= asked
+        return asked
 
 
 def divide(
