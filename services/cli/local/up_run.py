@@ -124,6 +124,9 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
         stack.push_async_callback(_cancelled, starting)
         settings = replace(settings, etcd=keeper.endpoint)
     await check_cluster(settings.kubeconfig, settings.context)
+    if starting is not None and settings.shards > 1:
+        await starting
+        starting = None
     if starting is None:
         await check_etcd(settings)
     settings = replace(settings, admin_ports=free_ports(settings.coordinators))
@@ -155,7 +158,8 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 async def check_etcd(settings: MeshSettings) -> None:
-    """``ConfigError``: the etcd that was named does not answer, or a mesh lives there already."""
+    """The nodes are divided, before anybody leads. ``ConfigError``: etcd does not answer, or a mesh lives there."""
+    from services.cli.local.dividing import divide
     from shared.runtime.process.process import ProcessSettings, await_store, store_opener
 
     process = ProcessSettings(etcd=tuple(settings.etcd.split(",")), etcd_prefix=settings.etcd_prefix)
@@ -163,6 +167,7 @@ async def check_etcd(settings: MeshSettings) -> None:
     try:
         await await_store(store, process, timeout_s=CHECK_S)
         await await_alone(store, Keys.under(settings.etcd_prefix))
+        await divide(store, settings)
     except StoreError as error:
         raise ConfigError(f"--etcd: {settings.etcd}: {error}; start it, or correct --etcd") from None
     finally:

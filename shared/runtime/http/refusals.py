@@ -56,6 +56,13 @@ CODES: dict[str, Code] = {
         Code("body_timeout", 408, "the body came too slowly", "look at the network; had no effect"),
         Code("conflict", 409, "something else is the case than the caller thought", "read again, then decide anew"),
         Code("stale_term", 409, "the sender leads no more, or never did", "look in etcd who leads"),
+        Code(
+            "wrong_shard",
+            409,
+            "a node of the plan is another binder's: had no effect",
+            "sender or receiver has not heard of the new shards yet",
+            1,
+        ),
         Code("other_policy", 409, "the learner trains another policy", "follow the policy pointer"),
         Code("kube_rejected", 409, "the API server refused: had no effect", "the message has its reason"),
         Code("store_rejected", 409, "etcd refused: had no effect", "read again, then decide anew"),
