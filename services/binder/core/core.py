@@ -298,7 +298,7 @@ class BinderCore:
             state.emit(Refuse(event.request, "not_ready", message, 503, 1.0))
             return
         if message := beyond(state, plan):
-            state.emit(Refuse(event.request, "wrong_shard", message, 409, 1.0))
+            state.emit(Refuse(event.request, "wrong_shard", message, 421))
             return
         if len({p.uid for p in plan.placements}) + len({p.unit for p in plan.placements}) != 2 * len(plan.placements):
             state.emit(Refuse(event.request, "wire_invalid", "a pod or unit is in the plan twice", 400))

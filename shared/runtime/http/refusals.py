@@ -56,13 +56,6 @@ CODES: dict[str, Code] = {
         Code("body_timeout", 408, "the body came too slowly", "look at the network; had no effect"),
         Code("conflict", 409, "something else is the case than the caller thought", "read again, then decide anew"),
         Code("stale_term", 409, "the sender leads no more, or never did", "look in etcd who leads"),
-        Code(
-            "wrong_shard",
-            409,
-            "a node of the plan is another binder's: had no effect",
-            "sender or receiver has not heard of the new shards yet",
-            1,
-        ),
         Code("other_policy", 409, "the learner trains another policy", "follow the policy pointer"),
         Code("kube_rejected", 409, "the API server refused: had no effect", "the message has its reason"),
         Code("store_rejected", 409, "etcd refused: had no effect", "read again, then decide anew"),
@@ -70,6 +63,12 @@ CODES: dict[str, Code] = {
         Code("wire_too_large", 413, "the message is over its limit", "report it: no service sends so much"),
         Code("media_type_unsupported", 415, "send application/json", "set Content-Type; services speak msgpack"),
         Code("not_leader", 421, "another process leads", "look in etcd who leads"),
+        Code(
+            "wrong_shard",
+            421,
+            "a node of the plan is of another binder's shard",
+            "had no effect; one of the two has old news",
+        ),
         Code(
             "invalid_value", 422, "it fits the schema, and a value in it cannot be", "the message says what is allowed"
         ),

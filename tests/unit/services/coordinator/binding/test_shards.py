@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from services.coordinator.core.events import BinderChanged, PlanFailed, ShardsSeen
+from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed, ShardsSeen
 from services.coordinator.core.instructions import PatchCondition, SendPlan, StepDown
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.scheduling.shards import Shards
-from shared.wire.messages import Eviction
+from shared.wire.messages import VERSION, Eviction, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
@@ -67,6 +67,36 @@ def test_a_gang_goes_to_its_home_alone() -> None:
     assert {node for _, node in scene.bindings} == set(NODES[TWO.of(KEY)])
     [plan] = scene.plans
     assert len(plan.gangs) == 1
+
+
+def test_a_gang_that_its_home_cannot_take_goes_to_a_shard_that_can() -> None:
+    scene = scene_of()
+    home = TWO.of(KEY)
+    for name in NODES[home]:
+        scene.add_pod(make_pod(f"fills-{name}").cpu("4").on(name).pod())
+    add_gang(scene, 4, 4)
+    scene.run(batch=100, until_s=10.0)
+    gang = {node for uid, node in scene.bindings if uid.startswith("uid-m")}
+    assert gang == set(NODES["1" if home == "0" else "0"])
+    assert scene.core.validate() == []
+
+
+def test_a_gang_of_which_some_were_planned_stays_in_its_shard() -> None:
+    """A deposed binder may give back a moment too early what only its own shard's committer knows of."""
+    scene = scene_of(hold=True)
+    home = TWO.of(KEY)
+    add_gang(scene, 4, 4)
+    scene.run(batch=100)
+    [plan] = scene.held_plans
+    scene.hold_plans = False
+    for name in NODES[home]:
+        scene.add_pod(make_pod(f"fills-{name}").cpu("4").on(name).pod())
+    results = [PlacementResult(p.unit, Outcome.CONFLICT, "", "its gang was given back") for p in plan.placements]
+    result = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results)
+    scene.deliver(PlanAnswered(plan.plan_id, result))
+    scene.run(batch=100, until_s=10.0)
+    assert scene.bindings == []
+    assert {scene.core.place_of(f"uid-m{number}")[0] for number in range(4)} == {"unschedulable"}
 
 
 def test_a_gang_larger_than_its_home_waits_and_is_told() -> None:
