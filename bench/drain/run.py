@@ -55,6 +55,8 @@ async def drain(stand: Stand, contestant: Contestant, count: int, shapes: int) -
     before = await stand.writes.so_far()
     async with Turn(stand, contestant) as turn:
         ready = asyncio.create_task(turn.scheduler.ready())
+        await cluster.until(lambda: turn.failed or seen.bound, BOUND_S)
+        cpu_to_first = turn.cpu_s()
         await cluster.until(lambda: turn.failed or len(seen.bound) >= count, BOUND_S)
         cpu, server = turn.cpu_s(), turn.server_cpu_s()
         await ready
@@ -70,6 +72,7 @@ async def drain(stand: Stand, contestant: Contestant, count: int, shapes: int) -
         "pods_per_s": round((bound - 1) / (last - first), 1) if last > first else 0.0,
         "pods_per_s_from_start": round(bound / (last - started_at), 1) if bound else 0.0,
         "ready_s": round(ready_at - started_at, 2), "first_bind_s": round(first - started_at, 2),
+        "cpu_to_first_s": {name: round(used, 2) for name, used in sorted(cpu_to_first.items())},
         "cpu_s": {name: round(used, 2) for name, used in sorted(cpu.items())},
         "cpu_ms_per_pod": round(1000 * total(cpu) / max(1, bound), 3),
         "server_cpu_ms_per_pod": round(1000 * total(server) / max(1, bound), 3),
@@ -132,6 +135,7 @@ def details(name: str, runs: Sequence[Figures]) -> list[str]:
     told = []
     if len(runs[0]["cpu_s"]) > 1:
         told.append(f"{name}: CPU ms per pod by process: {median_of('cpu_s', 1000 / max(1, runs[0]['pods']))}")
+        told.append(f"{name}: CPU s by process until the first bind: {median_of('cpu_to_first_s')}")
         told.append(f"{name}: MB by process: {median_of('rss_mb_of')}")
     if runs[0]["bytes_per_pod"]:
         told.append(f"{name}: bytes per pod: {median_of('bytes_per_pod')}")

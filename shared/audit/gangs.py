@@ -42,7 +42,7 @@ class Gang:
     pending: dict[str, bool] = field(default_factory=dict)
     """Members that wait, and whether their condition says that their Binding was refused."""
     whole: bool = False
-    began_s: float = 0.0
+    began_s: float | None = None
     """When the first member of this incarnation was bound."""
     opened_s: float | None = None
     """Since when it stands in part by a bind; None: it does not."""
@@ -141,7 +141,9 @@ class Gangs:
         if not any(seen):
             self._note("orphan", f"{pod.key} is bound, but its group {gang.group.key} does not exist")
         if not gang.standing and (gang.whole or not gang.counted):
-            gang.counted, gang.whole, gang.began_s = set(), False, time_s
+            gang.counted, gang.whole, gang.began_s = set(), False, None
+        if gang.began_s is None:
+            gang.began_s = time_s
         self._topology(gang, pod, time_s)
         gang.standing[pod.uid] = pod
         gang.counted.add(pod.uid)
@@ -161,7 +163,7 @@ class Gangs:
         if gang.opened_s is None:
             return
         if len(gang.counted) >= gang.least:
-            if not gang.whole and gang.least > 1:
+            if not gang.whole and gang.least > 1 and gang.began_s is not None:
                 self.took_s.append(time_s - gang.began_s)
             gang.whole = True
             if gang.least > 1:

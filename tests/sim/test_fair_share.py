@@ -1,22 +1,31 @@
 """Fair share within 2 % of the exact allocation after 1,000 units, by the whole coordinator over full nodes.
 
-Every queue always has pods waiting; they run for a while and end one after the other. What counts is how much of the
-cluster each queue had over time, against what the weights say (``shared/scheduling/queues/share.fair_shares``).
+Every queue always has units waiting, lone pods or gangs; they run for a while and end one after the other. What counts
+is how much of the cluster each queue had over time, against what the weights say
+(``shared/scheduling/queues/share.fair_shares``).
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from fractions import Fraction
 from random import Random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from services.coordinator.core.state import CoreSettings
+from services.coordinator.cycle.requeueing import Requeuer
 from shared.model.cluster_events import ObjectChanged
+from shared.model.pod import Pod
+from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import QUEUE_LABEL, Queue, Strategy
+from shared.scheduling.queue_entries import Entry, QueuedGroup
 from shared.scheduling.queue_moves import Moves
 from shared.scheduling.queues.share import Claim, fair_shares
+from shared.scheduling.queues.turns import Turns
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
@@ -25,20 +34,36 @@ WITHIN = 0.02
 NODES, CPUS = 4, 32
 WAITING = 80
 """Pods of each queue that wait at a time."""
+GANGS_WAITING = 10
+"""Gangs of each queue that wait at a time."""
 
 
 class Load:
-    """Queues that always ask for more, for pods of 1 to ``cpus``."""
+    """Queues that always ask for more, for pods of 1 to ``cpus``; they run for ``run_s`` and up to half as long again.
 
-    def __init__(self, *queues: Queue, cpus: int = 1, seed: int = 0) -> None:
+    ``settings`` None: the default ones, and every turn is validated.
+    """
+
+    waiting = WAITING
+
+    def __init__(
+        self, *queues: Queue, cpus: int = 1, seed: int = 0, units: int = UNITS, settings: CoreSettings | None = None,
+        run_s: float = 8.0,
+    ) -> None:  # fmt: skip
         self.rng = Random(seed)
-        self.scene = Scene(seed=seed)
+        self.scene = Scene(seed=seed, settings=settings)
         self.queues = queues
         self.cpus = cpus
+        self.units = units
+        self.run_s = run_s
         self.made = 0
         self.went = 0
         self.waits: dict[str, set[str]] = {queue.name: set() for queue in queues}
         self.queue_of: dict[str, str] = {}
+        self.unit_of: dict[str, str] = {}
+        self.members: dict[str, list[str]] = {}
+        """By unit its pods; by ``coming`` those that are not bound yet."""
+        self.coming: dict[str, set[str]] = {}
         self.ends: list[tuple[float, str]] = []
         self.cpu: dict[str, int] = {}
         self.used = dict.fromkeys(self.waits, 0)
@@ -55,17 +80,23 @@ class Load:
         """One pod more waits in the queue."""
         self.made += 1
         cpu = self.rng.randint(1, self.cpus)
-        pod = replace(make_pod(f"u{self.made}").cpu(str(cpu)).pod(), labels={QUEUE_LABEL: name})
-        self.scene.add_pod(pod)
-        self.cpu[pod.uid], self.queue_of[pod.uid] = cpu, name
-        self.waits[name].add(pod.uid)
+        self.wait(name, f"u{self.made}", make_pod(f"u{self.made}").cpu(str(cpu)).pod(), cpu=cpu)
+
+    def wait(self, name: str, unit: str, *pods: Pod, cpu: int) -> None:
+        """These pods, a unit, wait in the queue."""
+        for pod in pods:
+            self.scene.add_pod(replace(pod, labels={QUEUE_LABEL: name}))
+            self.cpu[pod.uid], self.queue_of[pod.uid], self.unit_of[pod.uid] = cpu, name, unit
+        self.members[unit] = [pod.uid for pod in pods]
+        self.coming[unit] = set(self.members[unit])
+        self.waits[name].add(unit)
 
     def run(self) -> dict[str, float]:
         """Each queue's share of what all had, over the time."""
         scene = self.scene
-        while self.went < UNITS:
+        while self.went < self.units:
             for name, waits in self.waits.items():
-                while len(waits) < WAITING:
+                while len(waits) < self.waiting:
                     self.arrive(name)
             began = scene.now
             until = self.ends[0][0] if self.ends else scene.now + 0.5
@@ -74,21 +105,44 @@ class Load:
                 self.integral[name] += used * (scene.now - began)
             self.note()
             while self.ends and self.ends[0][0] <= scene.now:
-                uid = heapq.heappop(self.ends)[1]
-                scene.delete_pod(uid)
-                self.used[self.queue_of[uid]] -= self.cpu[uid]
+                for uid in self.members.pop(heapq.heappop(self.ends)[1]):
+                    scene.delete_pod(uid)
+                    self.used[self.queue_of[uid]] -= self.cpu[uid]
         whole = sum(self.integral.values())
         return {name: amount / whole for name, amount in self.integral.items()}
 
     def note(self) -> None:
         """Who was bound since runs for a while."""
         for uid, _ in self.scene.bindings[self.seen :]:
-            name = self.queue_of[uid]
+            name, unit = self.queue_of[uid], self.unit_of[uid]
             self.used[name] += self.cpu[uid]
-            self.waits[name].discard(uid)
-            self.went += 1
-            heapq.heappush(self.ends, (self.scene.now + 8 + 4 * self.rng.random(), uid))
+            self.coming[unit].discard(uid)
+            if not self.coming[unit]:
+                del self.coming[unit]
+                self.waits[name].discard(unit)
+                self.went += 1
+                ends = self.scene.now + self.run_s * (1.0 + 0.5 * self.rng.random())
+                heapq.heappush(self.ends, (ends, unit))
         self.seen = len(self.scene.bindings)
+
+
+class Gangs(Load):
+    """The same of gangs, of a thirty-second to a quarter of the cluster, whose members ask for ``cpus`` each."""
+
+    waiting = GANGS_WAITING
+
+    def __init__(self, *queues: Queue, seed: int = 0, units: int = UNITS) -> None:
+        super().__init__(*queues, cpus=2, seed=seed, units=units, settings=CoreSettings(), run_s=48.0)
+
+    def arrive(self, name: str) -> None:
+        self.made += 1
+        group, size = f"g{self.made}", self.rng.randint(2, NODES * CPUS // self.cpus // 4)
+        key = group_key(Source.NATIVE, "default", group)
+        labels = {QUEUE_LABEL: name}
+        found = PodGroup(key, Source.NATIVE, "default", group, gang=True, min_count=size, labels=labels)
+        self.scene.inbox.append(ObjectChanged("podgroups", f"default/{group}", found))
+        members = (make_pod(f"{group}-{number}").cpu(str(self.cpus)).pod() for number in range(size))
+        self.wait(name, key, *(replace(pod, group=key) for pod in members), cpu=self.cpus)
 
 
 def exact(*queues: Queue) -> dict[str, float]:
@@ -113,7 +167,7 @@ def test_shares_are_exact_within_two_percent_after_a_thousand_units(queues: tupl
 
 def test_what_is_guaranteed_comes_first_and_the_rest_is_shared() -> None:
     queues = (
-        Queue("a", "top", guaranteed={"cpu": 64_000, "pods": 440}),  # of what is not guaranteed all is borrowed
+        Queue("a", "top", guaranteed={"cpu": 64_000}),
         Queue("b", "top", weight=Fraction(3)),
         Queue("c", "top"),
     )  # fmt: skip
@@ -122,6 +176,33 @@ def test_what_is_guaranteed_comes_first_and_the_rest_is_shared() -> None:
     found, wanted = load.run(), exact(*queues)
     for name, share in found.items():
         assert abs(share - wanted[name]) <= WITHIN, (found, wanted)
+
+
+def test_shares_of_gangs_of_mixed_sizes_are_exact_within_two_percent_after_a_thousand_units() -> None:
+    load = Gangs(*WEIGHTS)
+    found, wanted = load.run(), exact(*WEIGHTS)
+    assert load.scene.overcommitted == []
+    for name, share in found.items():
+        assert abs(share - wanted[name]) <= WITHIN, (found, wanted)
+
+
+def in_order_of_arrival(_: Turns, units: Iterable[Entry | QueuedGroup]) -> str:
+    """Whose turn it would be if queues did not matter."""
+    first = min(units, key=lambda unit: unit.arrival)
+    return first.key if isinstance(first, QueuedGroup) else first.pod.uid
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "instead"),
+    [(Requeuer, "_line", lambda *_: ""), (Turns, "foremost", in_order_of_arrival)],
+    ids=["room", "nodes kept"],
+)
+def test_ablation_what_goes_to_gangs_in_order_of_arrival_goes_past_the_weights(
+    monkeypatch: pytest.MonkeyPatch, where: type, name: str, instead: Any
+) -> None:
+    monkeypatch.setattr(where, name, instead)
+    found, wanted = Gangs(*WEIGHTS, units=300).run(), exact(*WEIGHTS)
+    assert any(abs(share - wanted[name]) > WITHIN for name, share in found.items()), (found, wanted)
 
 
 def test_ablation_units_that_wait_out_a_backoff_lose_their_share(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,8 @@ def _queue(queue: Json, priority: int) -> Iterator[str]:
     text = f"  queue: {place}"
     if queue.get("ahead") is not None:
         text += f", {queue['ahead']} ahead of it"
-    text += f"; priority {priority}, {queue['attempts']} failed attempts, pending for {seconds(queue['waiting_s'])}"
+    failed = f"{queue['attempts']} failed attempt{'' if queue['attempts'] == 1 else 's'}"
+    text += f"; priority {priority}, {failed}, pending for {seconds(queue['waiting_s'])}"
     if queue.get("next_retry_s") is not None:
         when = seconds(queue["next_retry_s"])
         text += (
@@ -123,10 +124,11 @@ def _queue(queue: Json, priority: int) -> Iterator[str]:
 
 
 def _nodes(nodes: Json) -> Iterator[str]:
-    deciding = f"; {nodes['agents']} agents decide" if "agents" in nodes else ""
+    agents = nodes.get("agents")
+    deciding = "" if agents is None else "; 1 agent decides" if agents == 1 else f"; {agents} agents decide"
     yield f"  now {nodes['feasible']} of {nodes['nodes']} nodes take it{deciding}"
     if nodes.get("unowned"):
-        yield f"  {nodes['unowned']} nodes have no agent"
+        yield f"  {nodes['unowned']} {'node has' if nodes['unowned'] == 1 else 'nodes have'} no agent"
     for group in nodes["groups"]:
         stage = "" if group["stage"] == "Filter" else f" ({group['stage']})"
         yield f"  {group['count']} x {group['plugin']}{stage}: {', '.join(group['reasons'])}"

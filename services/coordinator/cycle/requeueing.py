@@ -16,7 +16,7 @@ Nobody is placed here; who is evicted is decided by ``preemption/search.py``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from services.coordinator.core.state import NEVER, State
@@ -262,15 +262,16 @@ class Requeuer:
             change.left.extend(self._opened(row, free, frozenset(change.left)))
         while change.left and work < left:
             number = change.left.popleft()
-            work += self._offer(number, node_name, row, taken.setdefault(self._line(number), {}), change.event)
+            if (group := waiting.numbered(number)) is not None:
+                work += self._offer(group, node_name, row, taken.setdefault(self._line(group.pod), {}), change.event)
         if not change.left:
             del self._nodes[node_name]
         return work
 
-    def _line(self, number: int) -> str:
+    def _line(self, pod: Pod) -> str:
         """Whose room it is: with Queue objects each queue is offered all of it, as the queues' order says who goes."""
-        turns, group = self._state.queue.turns, self._state.queue.waiting.numbered(number)
-        return turns.queue_of(group.pod) if turns is not None and group is not None else ""
+        turns = self._state.queue.turns
+        return turns.queue_of(pod) if turns is not None else ""
 
     def _free(self, row: int) -> Room:
         table = self._state.cache.table
@@ -294,13 +295,9 @@ class Requeuer:
         found = self._state.queue.waiting.opened(min(index.priorities), room_at)
         return [number for number in found if number not in fitting]
 
-    def _offer(self, number: int, node_name: str, row: int, taken: dict[str, int], event: ClusterEvent) -> int:
+    def _offer(self, group: ParkedGroup, node_name: str, row: int, taken: dict[str, int], event: ClusterEvent) -> int:
         """Offer what is left of the row's room to one group. ``taken``: what those roused before it will take."""
-        state = self._state
-        group = state.queue.waiting.numbered(number)
-        if group is None:
-            return 0
-        pod, free = group.pod, self._free(row)
+        state, pod, free = self._state, group.pod, self._free(row)
         if group.needs:
             return self._gather(group, row, free, event)
         if not self._leaves_room(pod, free, taken):
@@ -367,14 +364,23 @@ class Requeuer:
             return JUDGED_IN_FULL
         left = room_for(state.cache.table, pod.pod_class, self._mask(pod, guidance))
         able = [uid for uid, need in group.needs.items() if need <= left and group.gained > group.tried[uid]]
+        queues: dict[str, list[str]] = {}
+        for uid in sorted(able, key=group.members.__getitem__):
+            queues.setdefault(self._line(state.queue.entries[uid].pod), []).append(uid)
         work = JUDGED_IN_FULL + len(group.needs) // LOOKED_UP + len(state.cluster.nominated) // YIELDED_TO
-        for uid in sorted(able, key=group.members.__getitem__)[:ROUSED_AT_ONCE]:
-            need = group.needs[uid]
-            if need <= left and state.queue.rouse(uid, state.now, event):
-                left -= need
-                state.stats.woken += 1
-                self._roused[uid] = _Roused("", group.key, counted=False)
-        group.lack = max(1, min(group.needs.values(), default=1) - left)
+
+        def rouse(uids: Sequence[str]) -> int:
+            """Those of one queue, as far as the room goes; what they leave of it."""
+            room = left
+            for uid in uids[:ROUSED_AT_ONCE]:
+                need = group.needs[uid]
+                if need <= room and state.queue.rouse(uid, state.now, event):
+                    room -= need
+                    state.stats.woken += 1
+                    self._roused[uid] = _Roused("", group.key, counted=False)
+            return room
+
+        group.lack = max(1, min(group.needs.values(), default=1) - max(map(rouse, queues.values()), default=left))
         return work
 
     def _room_elsewhere(self, pod: Pod) -> bool:

@@ -229,7 +229,7 @@ class GroupPreemptor:
 
     def _favour(self) -> None:
         """Nodes are looked for that are kept for a group that has waited for too long, for one at a time."""
-        if self._favoured and (self._favoured in self.searches or self._nominated(self._favoured)):
+        if self._has_turn():
             return
         self._favoured, self._kept = "", None
         while key := self._patience.next():
@@ -238,6 +238,10 @@ class GroupPreemptor:
                 self._begin(key, "", patient=True)
                 return
             self._patience.later(key, LOOK_AGAIN_S)  # room is looked for, or made, for it as it is
+
+    def _has_turn(self) -> bool:
+        """Whether a group that has waited for too long has nodes looked for, or kept: the others' turn comes after."""
+        return bool(self._favoured) and (self._favoured in self.searches or self._nominated(self._favoured))
 
     # --- the search ---------------------------------------------------------------------------------------------
 
@@ -277,7 +281,8 @@ class GroupPreemptor:
 
     def wake_at(self) -> float | None:
         """When something happens by itself."""
-        times = (self._due[0][0] if self._due else None, self._over.next_at(), self._patience.wake_at())
+        turn = None if self._has_turn() else self._patience.wake_at()
+        times = (self._due[0][0] if self._due else None, self._over.next_at(), turn)
         return min((at for at in times if at is not None), default=None)
 
     def _waiting(self, key: str) -> list[Pod]:

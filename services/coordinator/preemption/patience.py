@@ -49,16 +49,18 @@ class Patience:
         """The group whose turn it is, "" where there is none; its next comes after it was tried in vain again."""
         groups, over = self._state.queue.groups, self._over
         over.update((key, None) for key in self._due.take(self._state.now) if key in self._in_vain)
-        if not over or not self._state.settings.gang_patience_s:
-            return ""
+        if not self._state.settings.gang_patience_s:
+            over.clear()
         waiting = [(-groups[key].priority, groups[key].arrival, key) for key in over if key in groups]
         if not waiting:
             over.clear()
             return ""
         first = min(waiting)[2]
+        if (turns := self._state.queue.turns) is not None:
+            first = turns.foremost(groups[key] for _, _, key in waiting)
         del over[first]
         return first
 
     def wake_at(self) -> float | None:
-        """When a group has waited for too long."""
-        return self._due.next_at()
+        """When a group has waited for too long; some may have already."""
+        return self._state.now if self._over else self._due.next_at()

@@ -115,10 +115,11 @@ def explain_group(
     preemption = None
     if lacking and group.gang:
         preemption = _victims(state, feasibility, group, pending, bound, strict=strict_budgets)
+    change = _unlabelled(state, group) or _change(failed, lacking, preemption, minimum)
     answer = GroupAnswer(
         group.title, group.gang, minimum, len(bound), len(pending), len(attempt.nodes), lacking, attempt.reached,
         attempt.reordered, group.topology.key if group.topology is not None else "", attempt.domain,
-        _summary(group, attempt, pending, bound, minimum), _change(failed, lacking, preemption, minimum), failed,
+        _summary(group, attempt, pending, bound, minimum), change, failed,
         _domains(state, feasibility, group, pending, bound), preemption,
     )  # fmt: skip
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
@@ -164,6 +165,13 @@ def _member_change(pod: Pod, diagnosis: Diagnosis, near: Sequence[NearNode]) -> 
         return f"add a node with {asked}, or ask for less: no node that is open to it is so large"
     known = [CHANGES[plugin] for plugin in sorted(diagnosis.plugins) if plugin in CHANGES]
     return "; or ".join(known) or "see conclave explain of the pod, which says what each rule asks for"
+
+
+def _unlabelled(state: ClusterState, group: PodGroup) -> str:
+    """What would help a group that must be in one domain of a label which no node has; "" for others."""
+    if group.topology is None or not group.topology.required or domains(state, group.topology.key, []).values:
+        return ""
+    return f"no node has the label {group.topology.key}: label nodes with it, or name another for the group's topology"
 
 
 def _change(failed: Sequence[FailedMembers], lacking: int, preemption: GroupVictims | None, minimum: int) -> str:

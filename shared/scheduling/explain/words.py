@@ -17,6 +17,7 @@ CHANGES = {
     "or prefer instead of require",
     "NodeVolumeLimits": "detach volumes of the driver from one of them, or add a node",
     "SchedulingGates": "remove its scheduling gates",
+    "PodGroupTopology": "make room in one domain of its group's topology, or label more nodes",
 }
 """What would help, by plugin, where it takes no numbers to say."""
 

@@ -17,12 +17,14 @@ from fractions import Fraction
 
 from shared.model.queue import Order, Queue, Strategy
 from shared.model.resources import amount_text
+from shared.scheduling.queues.share import with_half
 
 Amounts = tuple[tuple[str, int], ...]
 """Resource and amount, sorted by resource, each above zero: what a unit asks for as a whole."""
 
 Rank = tuple[int, int | Fraction, int]
-"""Which child comes first: 0 within its guarantee, 1 beyond; its share; when its first unit arrived."""
+"""Which child comes first: 0 within its guarantee, 1 beyond; twice its share with half of its first unit; when that
+arrived."""
 
 NO_LIMIT = float("inf")
 
@@ -158,21 +160,22 @@ class Contender:
                 named = True
         return named
 
-    def rank(self, strategy: Strategy) -> Rank | None:
-        """Its place among its siblings; None: it has nobody to send."""
-        if (first := self.first) is None:
-            return None
-        within = self.within(first.amounts)
+    def rank(self, strategy: Strategy, unit: Waiting) -> Rank:
+        """Its place among its siblings where it sends this unit, by its share with half of the unit
+        (``share.with_half``)."""
+        within = self.within(unit.amounts)
         fair = strategy is Strategy.FAIR
+        used, asked = self.used, dict(unit.amounts)
         if within and fair:
-            used, named = self.used, self.guaranteed.items()
-            return 0, max(Fraction(used.get(name, 0), most) for name, most in named if most), first.arrival
-        used, past, guaranteed = self.used, self.past, self.guaranteed if fair else {}
+            named = [(name, most) for name, most in self.guaranteed.items() if most]
+            return 0, max(Fraction(with_half(used.get(n, 0), asked.get(n, 0)), most) for n, most in named), unit.arrival
+        past, guaranteed = self.past, self.guaranteed if fair else {}
         share = 0
         for name, factor in self.factors.items():
-            part = (used.get(name, 0) + past.get(name, 0) - guaranteed.get(name, 0)) * factor
-            share = max(share, part)
-        return (0 if within else 1), share, first.arrival
+            counts = used.get(name, 0) + past.get(name, 0) - guaranteed.get(name, 0)
+            if counts > 0:
+                share = max(share, with_half(counts, asked.get(name, 0)) * factor)
+        return (0 if within else 1), share, unit.arrival
 
 
 class Shape:

@@ -36,6 +36,16 @@ def blocked(line: Line, amounts: Amounts) -> Blocked | None:
     return None
 
 
+def foremost(node: Node, firsts: Mapping[Line, Waiting]) -> Waiting | None:
+    """Of these, by line, the one that goes first below the node."""
+    sent: list[tuple[Contender, Waiting | None]] = [
+        (child, foremost(child, firsts)) for child in node.children.values()
+    ]
+    sent.append((node.own, firsts.get(node.own)))
+    ranked = [(child.rank(node.queue.strategy, unit), unit) for child, unit in sent if unit is not None]
+    return min(ranked, key=lambda item: item[0])[1] if ranked else None
+
+
 class Ordering:
     """The heaps of one tree."""
 
@@ -96,8 +106,9 @@ class Ordering:
             return
         self._stamp += 1
         child.stamp = self._stamp
-        if (rank := child.rank(node.queue.strategy)) is None:
+        if child.first is None:
             return
+        rank = child.rank(node.queue.strategy, child.first)
         heap, item = node.heap, (rank, self._stamp, child)
         if heap and heap[0][2] is child:
             heapq.heapreplace(heap, item)  # the one that goes stands first, and now elsewhere

@@ -25,6 +25,17 @@ def dominant_share(used: Amounts, totals: Amounts, weight: Fraction = Fraction(1
     return max(parts, default=NOTHING) / weight
 
 
+def with_half(used: int, asked: int) -> int:
+    """Twice what a queue counts as using in the order: what it uses, and half of what its next unit asks for, at most
+    as much again as it uses.
+
+    Units are indivisible. Who goes by what is used before a unit overshoots by a whole one, which is more of a small
+    part than of a large one. Half of the unit is without such a bias (Webster's method of apportionment). Who uses
+    nothing comes first, whatever it asks for.
+    """
+    return 2 * used + min(asked, 2 * used)
+
+
 def borrowed(used: Amounts, guaranteed: Amounts) -> dict[str, int]:
     """What is used above the guarantee; of a resource without a guarantee all of it."""
     over = ((name, amount - guaranteed.get(name, 0)) for name, amount in used.items())

@@ -130,12 +130,13 @@ def _promises(found: Structure) -> None:
             given = sum(child.guaranteed.get(name, 0) for child in node.children.values())
             has = node.guaranteed.get(name, 0)
             if given > has:
-                children = ", ".join(sorted(c.name for c in node.children.values() if c.guaranteed.get(name)))
+                children = sorted(child.name for child in node.children.values() if child.guaranteed.get(name))
+                promised = amount_text(name, given) + " together" * (len(children) > 1)
                 found.warn(
                     node.name,
                     "PromisesTooMuch",
-                    f"spec.guaranteed[{name}]: {children} are guaranteed {amount_text(name, given)} together, the "
-                    f"queue itself {amount_text(name, has)}; guarantee the queue more, or them less",
+                    f"spec.guaranteed[{name}]: {', '.join(children)} {'are' if len(children) > 1 else 'is'} guaranteed "
+                    f"{promised}, the queue itself {amount_text(name, has)}; guarantee the queue more, or them less",
                 )
 
 
@@ -174,7 +175,9 @@ def _sum_up(node: Node) -> None:
 
 
 def _rescale(root: Node, capacity: dict[str, int]) -> None:
-    """What shares are taken of: with DRF the cluster's totals, else what can be lent in the queue's tree."""
+    """What shares are taken of: with DRF the cluster's totals, else what can be lent in the queue's tree, of what is
+    guaranteed to any child (Kueue's covered resources: what nobody set a quota of, such as ``pods``, is not borrowed);
+    where nothing is, of all."""
     level: list[tuple[Node, dict[str, int]]] = [(root, capacity)]
     while level:
         below: list[tuple[Node, dict[str, int]]] = []
@@ -184,7 +187,9 @@ def _rescale(root: Node, capacity: dict[str, int]) -> None:
                 for name, amount in child.kept.items():
                     lendable[name] = lendable.get(name, 0) - amount
             contenders = node.contenders()
-            node.totals = capacity if node.queue.strategy is Strategy.DRF else lendable
+            named = {name for child in node.children.values() for name in child.guaranteed} or lendable.keys()
+            shared = {name: amount for name, amount in lendable.items() if name in named}
+            node.totals = capacity if node.queue.strategy is Strategy.DRF else shared
             scale = Scale.of(node.totals, (contender.weight for contender in contenders))
             for contender in contenders:
                 contender.factors = scale.factors(contender.weight)

@@ -26,7 +26,7 @@ from shared.scheduling.queues.decided import Decided
 from shared.scheduling.queues.history import History
 from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Line, Node, Shape, Waiting
 from shared.scheduling.queues.notices import Notices
-from shared.scheduling.queues.ordering import Ordering, blocked
+from shared.scheduling.queues.ordering import Ordering, blocked, foremost
 from shared.scheduling.queues.structure import Structure, bindings_of, build
 
 CHECKS_AT_ONCE = 256
@@ -193,6 +193,15 @@ class QueueTree(Ordering):
         """The unit as if it stood in its line, to ask about it; it does not."""
         unit.shape = Shape(self._line(unit.label, unit.namespace), unit.amounts)
         return unit
+
+    def foremost(self, units: Iterable[Waiting]) -> Waiting:
+        """Which of these (``stand_in``, one at least) would go first if only they waited. Costs as units and queues."""
+        firsts: dict[Line, Waiting] = {}
+        for unit in sorted(units, key=lambda unit: unit.line.order_key(unit)):
+            firsts.setdefault(unit.line, unit)
+        found = foremost(self.structure.root, firsts)
+        assert found is not None
+        return found
 
     def clear(self) -> None:
         """Nobody waits and nothing counts here any more."""

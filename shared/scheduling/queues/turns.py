@@ -73,6 +73,10 @@ class Turns:
         first = pods[0]
         return Waiting(key, first.namespace, self.label(first), priority, unit.arrival, _sum(pods))
 
+    def foremost(self, units: Iterable[Entry | QueuedGroup]) -> str:
+        """Which of these, wherever they are, would go first if all of them were ready: its key."""
+        return self.tree.foremost([self.tree.stand_in(self.waiting(unit)) for unit in units]).key
+
     def remove(self, name: str) -> None:
         """The unit is not ready any more, or gone; an unknown one is fine."""
         if name in self.tree.units or name in self.tree.reserved:

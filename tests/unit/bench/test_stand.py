@@ -44,9 +44,10 @@ def test_the_limit_and_every_mesh_take_turns_and_kube_scheduler_where_there_is_o
     assert names("--beside", "/src/before", "--only", CONCLAVE) == [CONCLAVE, "conclave, before"]
 
 
-def test_numbers_are_whole_and_above_0():
+def test_numbers_are_whole_and_above_0_where_none_makes_no_sense():
     assert numbers("1000,5000") == [1000, 5000]
-    with pytest.raises(argparse.ArgumentTypeError, match="whole numbers above 0"):
+    assert numbers("0,1", least=0) == [0, 1]
+    with pytest.raises(argparse.ArgumentTypeError, match="whole numbers from 1 on"):
         numbers("0,5")
 
 
@@ -97,7 +98,8 @@ def test_the_report_says_who_was_not_bound_and_how_far_from_the_limit_a_mesh_is(
         return {
             "who": who, "nodes": 10, "pods": 20, "bound": bound, "pods_per_s": rate, "cpu_ms_per_pod": 1.0,
             "cpu_ms_per_further_pod": 0.5, "server_cpu_ms_per_pod": 0.3, "rss_mb": 90.0, "rss_mb_of": {},
-            "first_bind_s": 1.0, "writes_of_pods_per_pod": 1.0, "writes_per_pod": {"bind Pod": 1.0},
+            "first_bind_s": 1.0, "cpu_to_first_s": {"a": 0.5}, "writes_of_pods_per_pod": 1.0,
+            "writes_per_pod": {"bind Pod": 1.0},
             "cpu_s": {"a": 1.0}, "bytes_per_pod": {}, "conflicts": 0, "placements": 20, "load_before": 0.1,
             "calibration_ms": 9.0,
         }  # fmt: skip

@@ -113,3 +113,11 @@ def test_s2(row: list[str]) -> None:
 def test_past_use_is_halved(row: list[str]) -> None:
     used, ago, counts = map(int, row)
     assert decayed({"cpu": used}, ago * 3600.0, 3600.0)["cpu"] == counts
+
+
+@pytest.mark.parametrize("row", table("named"))
+def test_what_no_sibling_is_guaranteed_is_not_borrowed(row: list[str]) -> None:
+    of_a, of_b, counts = row
+    queues = Queue("top", strategy=Strategy.FAIR), Queue("a", "top", guaranteed=whole(of_a))
+    tree = tree_of(*queues, Queue("b", "top", guaranteed=whole(of_b)), cpu=10, gpu=10, pods=10)
+    assert sorted(tree.structure.nodes["top"].totals) == counts.split(", ")

@@ -34,6 +34,14 @@ def test_a_gang_that_is_bound_at_once_is_whole(old):
     assert report.units.gang_bind_ms["max"] == pytest.approx(100.0, abs=1)
 
 
+def test_a_member_that_was_made_on_a_node_is_not_the_first_bind():
+    history = gang(2, "a")
+    history.wait(100)
+    report = history.members("b", nodeName="n1").bound(["a"]).report()
+    assert report.units.gangs_whole == 1
+    assert report.units.gang_bind_ms["max"] == 0
+
+
 @pytest.mark.parametrize("old", [True, False])
 def test_a_gang_that_stays_in_part_is_a_violation(old):
     history = in_part(old=old)

@@ -42,13 +42,20 @@ def test_a_pending_pod_is_told_with_numbers_place_and_remedy() -> None:
         "  queue: backoff; priority 5, 3 failed attempts, pending for 12 s; tried again in 3.5 s",
         "  waits for events about: NodeResourcesFit",
         "  now 1 of 3 nodes take it; 2 agents decide",
-        "  1 nodes have no agent",
+        "  1 node has no agent",
         "  2 x NodeResourcesFit: Insufficient cpu",
         "      n0: cpu: asked 3, free 2500m of 4, short by 500m",
         "      and 1 more",
         "      would help: n0 is the nearest: free 500m more cpu",
         "  n2 takes it: 310 (NodeResourcesFit 10, TaintToleration 300)",
     ]
+
+
+def test_one_is_not_told_as_many() -> None:
+    one = PENDING | {"queue": PENDING["queue"] | {"attempts": 1}, "nodes": PENDING["nodes"] | {"agents": 1}}
+    text = "\n".join(lines_of(one))
+    assert "1 failed attempt, " in text
+    assert "take it; 1 agent decides" in text
 
 
 def test_a_bound_pod_is_told_with_the_scores_of_the_time() -> None:

@@ -273,3 +273,16 @@ def test_a_kept_node_that_is_closed_is_given_up() -> None:
         scene.delete_pod(uid)
     scene.run(batch=100, until_s=20)
     assert {f"uid-m{number}" for number in range(4)} <= {uid for uid, _ in scene.bindings}
+
+
+def test_a_gang_whose_patience_is_over_wakes_nobody_while_nodes_are_kept_for_another() -> None:
+    scene = busy(5.0)
+    key = group_key(Source.NATIVE, "default", "second")
+    group = PodGroup(key, Source.NATIVE, "default", "second", gang=True, min_count=4)
+    scene.inbox.append(ObjectChanged("podgroups", "default/second", group))
+    for number in range(4):
+        scene.add_pod(replace(make_pod(f"s{number}").cpu("2").pod(), group=key))
+    scene.run(batch=100, until_s=9.0)  # it comes to rest, or fails
+    assert scene.core.state.cluster.nominated_to.keys() == {f"uid-m{number}" for number in range(4)}
+    scene.run(batch=100, until_s=4.0)
+    assert scene.core.state.cluster.nominated_to.keys() == {f"uid-s{number}" for number in range(4)}

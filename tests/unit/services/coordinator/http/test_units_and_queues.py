@@ -114,7 +114,7 @@ async def test_a_simulation_is_asked_without_a_change(world: ApiWorld) -> None:
 async def test_the_overview_counts_units_and_queues(world: ApiWorld) -> None:
     found = (await world.ask("GET", "/v1/overview", "viewer")).json
     assert found["units"] == {"waiting": 5, "placing": 0, "running": 0, "broken": 0, "ended": 0}
-    assert found["queues"] == {"total": 2, "waiting_units": 0, "blocked_units": 0, "problems": 0}
+    assert found["queues"] == {"total": 2, "waiting_units": 0, "blocked_units": 0, "problems": 1}
 
 
 async def test_a_pod_that_names_a_queue_that_is_not_there_shows_it(world: ApiWorld) -> None:

@@ -73,6 +73,14 @@ def test_domains_are_told_with_how_many_members_each_takes() -> None:
     assert found["change"].startswith("free 1 cpu on b")
 
 
+def test_a_topology_label_that_no_node_has_is_named() -> None:
+    found = ask(cpus(a=3000), gang(2, "rack"), members(2, 1000))
+    assert found["change"] == (
+        "no node has the label rack: label nodes with it, or name another for the group's topology"
+    )
+    assert "label more nodes" in found["failed"][0]["change"]
+
+
 def test_a_group_that_fits_or_is_not_complete_says_so() -> None:
     state = cpus(a=3000)
     bound = [stand(state, member("old", 1000), "a")]

@@ -73,6 +73,11 @@ def test_children_that_are_promised_more_than_their_parent_has():
     assert goes(world, "a")
 
 
+def test_one_child_that_is_promised_more_than_its_parent_has():
+    world = World(queue("top"), queue("a", "top", guaranteed={"cpu": 2_000}), cpu=100)
+    assert world.tree.structure.warnings["top"][0][1].startswith("spec.guaranteed[cpu]: a is guaranteed 2, the queue")
+
+
 def test_a_namespace_bound_to_two_queues_belongs_to_the_first_by_name():
     world = World(queue("b", namespaces=("team",)), queue("a", namespaces=("team",)), cpu=10)
     assert reasons(world, "b") == ["NamespaceBoundTwice"]

@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from shared.model.queue import Order, Strategy
-from shared.scheduling.queues.share import Claim, dominant_share, fair_shares
+from shared.scheduling.queues import nodes
+from shared.scheduling.queues.share import Claim, dominant_share, fair_shares, with_half
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 
@@ -136,8 +137,8 @@ def test_shares_are_within_two_percent_of_the_exact_allocation_after_1000_units(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_with_several_resources_the_order_is_that_of_the_paper(seed):
-    # the paper's algorithm, literally: the lowest dominant share goes, as long as its next task fits
+def test_with_several_resources_the_order_is_that_of_the_paper_counting_half_of_the_next_task(seed):
+    # the paper's algorithm: the lowest dominant share goes, as long as its next task fits
     rng = Random(seed)
     names = ["a", "b", "c", "d"]
     demand = {name: {"cpu": rng.randint(1, 9), "memory": rng.randint(1, 9)} for name in names}
@@ -148,11 +149,46 @@ def test_with_several_resources_the_order_is_that_of_the_paper(seed):
     used = {name: {"cpu": 0, "memory": 0} for name in names}
     expected = []
     for _ in range(60):
-        name = min(names, key=lambda n: (dominant_share(used[n], world.tree.capacity, weight[n]), names.index(n)))
+        counts = {n: {r: with_half(used[n][r], demand[n][r]) for r in used[n]} for n in names}
+        name = min(names, key=lambda n: (dominant_share(counts[n], world.tree.capacity, weight[n]), names.index(n)))
         expected.append(name)
         for resource, amount in demand[name].items():
             used[name][resource] += amount
     assert world.fill(60)[:60] == expected
+
+
+def held_over_time(weight: int, places: int = 256) -> float:
+    """The part of the places that the first of two queues has on average: of gangs of 8 to 64 that run and end at
+    random, the next in turn goes as soon as there is room for it."""
+    rng, running = Random(0), dict[str, tuple[str, int]]()
+    world = World(queue("a", weight=weight), queue("b"), cpu=places)
+    for name in ("a", "b"):
+        for _ in range(2000):
+            world.wait(name, 1, cpu=rng.randint(8, 64))
+    integral = {"a": 0, "b": 0}
+    for _ in range(2000):
+        while (front := world.tree.front()) is not None:
+            size = dict(front.amounts)["cpu"]
+            if size > places - sum(used for _, used in running.values()):
+                break
+            world.tree.take(front)
+            running[front.key] = front.label, size
+        for name, size in running.values():
+            integral[name] += size
+        ended = rng.choice(list(running))
+        del running[ended]
+        world.tree.release(ended)
+    return integral["a"] / sum(integral.values())
+
+
+@pytest.mark.parametrize("weight", [1, 2, 4])
+def test_large_units_favour_no_weight(weight):
+    assert abs(held_over_time(weight) - weight / (weight + 1)) <= 0.02
+
+
+def test_ablation_by_what_is_used_before_a_unit_large_ones_favour_the_smaller_weight(monkeypatch):
+    monkeypatch.setattr(nodes, "with_half", lambda used, _: 2 * used)
+    assert held_over_time(2) < 2 / 3 - 0.02
 
 
 @pytest.mark.parametrize("strategy", Strategy)
