@@ -10,7 +10,7 @@ Not its job: agents' partitions (``partition.py``), which are advice and may ove
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from shared.scheduling.partition import weight
@@ -30,10 +30,11 @@ class Shards:
     names: tuple[str, ...] = (ONLY,)
     revision: int = 0
 
-    @property
-    def several(self) -> bool:
-        """Whether it matters which shard a node is of."""
-        return len(self.names) > 1
+    several: bool = field(init=False, default=False)
+    """Whether it matters which shard a node is of."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "several", len(self.names) > 1)
 
     def of(self, name: str) -> str:
         """The shard of a node, and the home of a group, by name."""

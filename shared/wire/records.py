@@ -27,7 +27,7 @@ class IntentPod(msgspec.Struct, frozen=True, kw_only=True):
     unit: int = 0
 
 
-class Intent(msgspec.Struct, frozen=True, kw_only=True):
+class Intent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A committed plan of one unit, not yet confirmed bound: the value under ``Keys.intent(unit key)``.
 
     The key of a single pod's unit is the pod's uid, a gang's is ``gang_key``. ``group``: the pod group's key, "" for a

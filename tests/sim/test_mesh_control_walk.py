@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from services.coordinator.core.operator_control import OperatorControl
@@ -48,7 +49,7 @@ class ControlledWalk(Walk):
             batch_units=self.rng.choice([1, 4, 64]),
             plans_in_flight=self.rng.choice([1, 3]),
         )
-        self.world.control = replace(self.world.control, settings=settings)
+        self.world.control = msgspec.structs.replace(self.world.control, settings=settings)
 
     def hear(self) -> None:
         self.world.inform(self.world.coordinator, self.world.control)

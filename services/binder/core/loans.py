@@ -57,8 +57,9 @@ class Loans:
 
     def over(self, uid: str) -> None:
         """The watch has shown what became of the pod."""
-        self._of.pop(uid, None)
-        self._asked.discard(uid)
+        if self._of:
+            self._of.pop(uid, None)
+            self._asked.discard(uid)
 
     def listed(self, intents: Mapping[str, StoredIntent]) -> None:
         """A later list: pods that no intent of another shard names any more are read."""

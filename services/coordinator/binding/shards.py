@@ -23,10 +23,8 @@ from shared.scheduling.shards import SHARD_LABEL, Shards
 
 
 def confined(state: State, pod: Pod) -> Pod:
-    """The pod, kept in its group's home where it is a member of one."""
-    if not state.shards.several or not pod.group:
-        return pod
-    return _in_shard(pod, _home_of(state, pod.group))
+    """The member of a group, kept in the group's home."""
+    return _in_shard(pod, _home_of(state, pod.group)) if state.shards.several else pod
 
 
 def labelled(shards: Shards, node: Node) -> Node:

@@ -54,7 +54,8 @@ class PodIntake:
 
     def upsert(self, pod: Pod) -> None:
         """A pod was added or changed."""
-        pod = confined(self._state, pod)
+        if pod.group:
+            pod = confined(self._state, pod)
         state, uid = self._state, pod.uid
         grouped = bool(pod.group) or uid in state.groups.key_of
         if pod.finished or pod.node_name:
