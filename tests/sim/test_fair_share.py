@@ -208,5 +208,5 @@ def test_ablation_what_goes_to_gangs_in_order_of_arrival_goes_past_the_weights(
 def test_ablation_units_that_wait_out_a_backoff_lose_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in kube-scheduler: roused in its backoff, a unit joins only when nobody as important is active."""
     monkeypatch.setattr(Moves, "_in_turn", lambda _: False)
-    found, wanted = Load(*THREE).run(), exact(*THREE)
+    found, wanted = Load(*WEIGHTS).run(), exact(*WEIGHTS)
     assert any(abs(share - wanted[name]) > WITHIN for name, share in found.items()), (found, wanted)

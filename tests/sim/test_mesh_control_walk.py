@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import msgspec
 import pytest
+from msgspec import structs
 
 from services.coordinator.core.operator_control import OperatorControl
 from tests.sim.test_mesh_random_walk import Violation, Walk
@@ -49,7 +49,7 @@ class ControlledWalk(Walk):
             batch_units=self.rng.choice([1, 4, 64]),
             plans_in_flight=self.rng.choice([1, 3]),
         )
-        self.world.control = msgspec.structs.replace(self.world.control, settings=settings)
+        self.world.control = structs.replace(self.world.control, settings=settings)
 
     def hear(self) -> None:
         self.world.inform(self.world.coordinator, self.world.control)

@@ -1,6 +1,7 @@
 """Gangs that are awkward to place, and groups that are written wrongly: placed, or told what to do; all else goes on.
 
-The API server is spoken to over TLS here, and refuses some Bindings and evictions as an admission webhook does.
+The API server is spoken to over TLS here, and refuses some Bindings and evictions as an admission webhook does: by the
+twin's fault `forbid`, a 403; no webhook is called.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from services.binder.core import core
 from services.binder.core.events import LookedUp
@@ -43,7 +43,7 @@ class NoCompares(NoCreations):
 
     def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
         coordinator_term = self.sent.coordinator_term if self.sent is not None else 0
-        return super().failed(replace(seen, own_term=self._term, coordinator_term=coordinator_term), now)
+        return super().failed(structs.replace(seen, own_term=self._term, coordinator_term=coordinator_term), now)
 
 
 class NoLayout(Committer):
