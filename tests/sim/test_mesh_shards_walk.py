@@ -95,7 +95,20 @@ class ShardsWalk(Walk):
         for name in SHARDS:
             if self._wanted(name):
                 world.replace_binder(name)
-        super().drain()
+        while True:
+            if world.coordinator.stopped:
+                world.elect()
+            world.look(world.coordinator)
+            for binder in world.binders.values():
+                world.watch(binder)
+            world.route_answers()
+            busy = [binder for binder in world.binders.values() if binder.effects]
+            if not busy and not world.coordinator.effects:
+                return
+            for binder in busy:  # in turns: a coordinator that tries again must not keep a binder from its Bindings
+                world.run(binder)
+            if world.coordinator.effects:
+                world.do(world.coordinator)
 
     def one(self) -> Binder:
         """Any binder's process."""
