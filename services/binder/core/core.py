@@ -100,7 +100,7 @@ class BinderCore:
     def wake_at(self) -> float:
         """When something is due that no event will announce."""
         agenda, paused = self.state.agenda, self.state.paused
-        times = [agenda.plans, agenda.sweeps]
+        times = [agenda.plans, agenda.sweeps, self.loans.look_at]
         if self.state.arriving or self.state.unfinished:
             times.append(self.state.now)
         if paused:
@@ -235,6 +235,8 @@ class BinderCore:
             self.plans.step()
         if agenda.sweeps <= now:
             self.reconciler.step()
+        if self.loans.look_at <= now:
+            self.loans.step()
         if self.lookups.again_at is not None:
             self.lookups.step()
         if self.evictions.waiting:
@@ -336,7 +338,6 @@ class BinderCore:
         account = state.cache.accounts.get(uid)
         binding, gang = state.in_flight.get(uid), self.gangs.arrived(gang_key, plan_id) if gang_key else None
         if uid in self.loans:
-            self.loans.look()
             self.plans.settle(uid, Outcome.CONFLICT, reason="another shard's binder has not given it up yet")
             return
         if binding is None and account is not None:

@@ -16,10 +16,12 @@ from collections.abc import Mapping
 
 from services.binder.core.events import StoredIntent
 from services.binder.core.instructions import ListIntents, ReadPod
-from services.binder.core.state import State
+from services.binder.core.state import NEVER, State
 from shared.model.pod import Pod
 from shared.wire.messages import Plan
 from shared.wire.records import IntentPod, gang_part
+
+FIRST_LOOK_S = 0.5
 
 
 class Loans:
@@ -29,8 +31,10 @@ class Loans:
         self._state = state
         self._of: dict[str, IntentPod] = {}
         self._asked: set[str] = set()
-        self._look_at = 0.0
+        self._pause = FIRST_LOOK_S
         self._looks = 0
+        self.look_at = NEVER
+        """When it is looked next whether any is over."""
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._of
@@ -54,12 +58,17 @@ class Loans:
             elif pod is not None and state.owns(loan.node):
                 state.cache.assume(uid, loan.node, pod.pod_class, state.now, devices=loan.devices)
                 state.hold_volumes(pod, loan.node)
+        if self._of:
+            self.look_at = state.now + self._pause
 
     def over(self, uid: str) -> None:
         """The watch has shown what became of the pod."""
-        if self._of:
-            self._of.pop(uid, None)
-            self._asked.discard(uid)
+        if not self._of:
+            return
+        self._of.pop(uid, None)
+        self._asked.discard(uid)
+        if not self._of:
+            self.look_at = NEVER
 
     def listed(self, intents: Mapping[str, StoredIntent]) -> None:
         """A later list: pods that no intent of another shard names any more are read."""
@@ -84,10 +93,11 @@ class Loans:
         """The API server did not answer; the next list asks again."""
         self._asked.discard(uid)
 
-    def look(self) -> None:
-        """A plan names one of them: its intent may be gone already."""
-        if self._state.now >= self._look_at:
-            self._look_at = self._state.now + self._state.settings.retry_max_s
+    def step(self) -> None:
+        """Look whether their intents are gone, less and less often: until then their room is nobody's."""
+        if self._state.now >= self.look_at:
+            self._pause = min(2 * self._pause, self._state.settings.sweep_every_s)
+            self.look_at = self._state.now + self._pause
             self._looks += 1
             self._state.emit(ListIntents())
 

@@ -3,7 +3,7 @@
 It knows flags, not code: a service is ``python -m services.NAME`` with the settings every service has. The mesh
 schedules when a coordinator leads and has synced, every agent has joined and a binder leads each shard; all of that the
 leader says itself (``/v1/status``). It holds no client of etcd: ``conclave up`` stays beside the mesh and should be
-small. Only to divide the nodes otherwise than etcd says does it load one (``dividing.py``).
+small.
 """
 
 from __future__ import annotations
@@ -174,12 +174,6 @@ class Mesh:
         """The coordinator that was seen leading last."""
         self._token = settings.token_file.read_text(encoding="ascii").strip()
 
-    async def divide_anew(self, term: int) -> None:
-        """Divide the nodes as the settings say: they are not by what an earlier mesh left in etcd."""
-        from services.cli.local.dividing import divide_anew
-
-        await divide_anew(self.settings, term)
-
     def start(self) -> list[Child]:
         """Start every process."""
         return [self.supervisor.start(spec) for spec in mesh_specs(self.settings)]
@@ -211,9 +205,6 @@ class Mesh:
         if joined < self.settings.agents:
             return f"{joined} of {self.settings.agents} agents have joined"
         names, binders = self.settings.shard_names, status.get("binders") or {}
-        if others := sorted(binders.keys() - set(names)):
-            await self.divide_anew(int(status.get("term") or 0))
-            return f"the nodes were divided into other shards ({', '.join(others)})"
         leaderless = [name for name in names if not (binders.get(name) or {}).get("url")]
         if leaderless:
             return "no binder leads" + (f" shard {', '.join(leaderless)}" if len(names) > 1 else "")

@@ -9,11 +9,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from services.cli.local.dividing import divide
 from services.cli.local.mesh import Mesh, MeshSettings, mesh_specs
 from services.cli.local.supervisor import Child, Spec, Supervisor
-from shared.errors import Conflict
-from shared.ports import Put
+from services.cli.local.up_run import divide
 from shared.runtime.records.shards import read_shards
 from shared.wire.keys import Keys
 from tests.memory_etcd import MemoryEtcd
@@ -58,20 +56,6 @@ async def test_a_shard_that_no_binder_leads_is_named(tmp_path: Path) -> None:
     assert await asked(tmp_path, SYNCED | both, shards=2) == ""
 
 
-async def test_shards_that_an_earlier_mesh_left_are_divided_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked_for = []
-
-    async def divide_anew(mesh: Mesh, term: int) -> None:
-        asked_for.append((mesh.settings.shard_names, term))
-
-    monkeypatch.setattr(Mesh, "divide_anew", divide_anew)
-    left = {"term": 7, "binders": {"0": {"url": "http://b"}, "1": {"url": ""}}}
-    assert await asked(tmp_path, SYNCED | left) == "the nodes were divided into other shards (1)"
-    assert asked_for == [(("0",), 7)]
-
-
 async def asked(folder: Path, status: dict[str, Any], *, shards: int = 1) -> str:
     """What a mesh of one agent makes of what its one coordinator says."""
     settings = MeshSettings(
@@ -112,10 +96,7 @@ async def test_the_nodes_are_divided_as_the_mesh_is_asked_for_and_back(tmp_path:
     assert await store.get(keys.binder_shards) is None, "one shard needs no record"
     await divide(store, two)
     assert (await read_shards(store, keys)).names == ("0", "1")
-    led = await store.txn([], [Put(keys.coordinator_leader, b"")])
-    with pytest.raises(Conflict):
-        await divide(store, one)
-    await divide(store, one, term=led.revision)
+    await divide(store, one)
     assert (await read_shards(store, keys)).names == ("0",)
 
 
