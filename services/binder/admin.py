@@ -73,6 +73,8 @@ class Admin:
             answer |= {
                 "accepting": core.takeover.accepting,
                 "missing": core.takeover.missing,
+                "shards": list(core.state.shards.names),
+                "loans": len(core.loans),
                 "in_transit": len(core.state.in_flight),
                 "nodes": len(core.state.cache.table.row_of),
                 "accounts": len(core.state.cache.accounts),

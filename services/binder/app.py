@@ -9,9 +9,11 @@ what is on its way, and resigns, so that its successor finds no intents and lead
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
 from services.binder.admin import Admin
 from services.binder.core.core import BinderCore
+from services.binder.core.events import ShardsSeen
 from services.binder.settings import BinderSettings
 from services.binder.shell import Shell
 from shared.adapters.kube.api import KubeClient
@@ -24,6 +26,7 @@ from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.runtime import Runtime, opened
 from shared.runtime.process.service import Service, boottime
+from shared.runtime.records.shards import follow_shards, read_shards
 
 
 async def main(service: Service, settings: BinderSettings) -> None:
@@ -65,10 +68,14 @@ async def _lead(
     admin: Admin,
 ) -> None:
     """One term: everything is listed anew, intents are resolved, then plans are bound until the term ends."""
-    settings, keys, metrics = runtime.settings, runtime.keys, runtime.metrics
+    settings, keys, metrics, store = runtime.settings, runtime.keys, runtime.metrics, runtime.store
+    shards = await read_shards(store, keys)
+    unknown = f"shard {settings.shard} is none of {', '.join(shards.names)}: this binder has no nodes"
+    runtime.health.note("shard", "" if settings.shard in shards.names else unknown)
+    kinds = [kind.name for kind in STORAGE_KINDS]
     shell = Shell(
-        BinderCore(term, settings.core(), keys, shard=settings.shard, kinds=[kind.name for kind in STORAGE_KINDS]),
-        store=runtime.store,
+        BinderCore(term, settings.core(), keys, shard=settings.shard, shards=shards, kinds=kinds),
+        store=store,
         api=api,
         keys=keys,
         shard=settings.shard,
@@ -81,10 +88,21 @@ async def _lead(
         bind_seconds=admin.bind_seconds,
         hops=runtime.hops,
     )
+
+    async def see_shards() -> None:
+        async with aclosing(follow_shards(store, keys)) as views:
+            async for seen in views:
+                shell.post_one(ShardsSeen(seen.revision))
+
+    async def see_pods() -> None:
+        await shell.intents_listed.wait()
+        await follow_pods(api, shell.post)
+
     admin.shell = shell
     async with asyncio.TaskGroup() as group:
         group.create_task(shell.run())
+        group.create_task(see_shards())
         group.create_task(follow_nodes(api, shell.post, drop_malformed=True))
-        group.create_task(follow_pods(api, shell.post))
+        group.create_task(see_pods())
         for kind in STORAGE_KINDS:
             group.create_task(follow_objects(api, kind, shell.post))

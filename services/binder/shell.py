@@ -79,6 +79,8 @@ class Shell(LeaderShell[Event, Instruction]):
         self._requests: dict[int, asyncio.Future[PlanResult]] = {}
         self._request_id = 0
         self._idle = asyncio.Event()
+        self.intents_listed = asyncio.Event()
+        """The core knows the intents there are: only now may pods be listed."""
         self.draining = False
 
     async def submit(self, plan: Plan) -> PlanResult:
@@ -134,6 +136,8 @@ class Shell(LeaderShell[Event, Instruction]):
     def turned(self, turn: Turn) -> None:  # noqa: ARG002
         """Ask for the core's next deadline."""
         self.wake_at(self.core.wake_at)
+        if not self.intents_listed.is_set() and self.core.takeover.intents_known:
+            self.intents_listed.set()
         if self.draining and not self.core.busy:
             self._idle.set()
 

@@ -21,7 +21,7 @@ OPERATE = {
     "members": "operate.status", "nodes": "operate.nodes", "pause": "operate.scheduling",
     "pending": "operate.pending", "pending-pods": "operate.pending", "policy": "operate.policy",
     "queue": "operate.queues", "resume": "operate.scheduling", "settings": "operate.settings",
-    "status": "operate.status", "top": "operate.top.command", "units": "operate.units",
+    "shards": "operate.shards", "status": "operate.status", "top": "operate.top.command", "units": "operate.units",
 }  # fmt: skip
 """What asks or changes a running mesh: where under ``services.cli`` each is."""
 OTHERS = {

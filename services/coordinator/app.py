@@ -30,7 +30,7 @@ from services.coordinator.io.cluster_lease import ClusterLease, alone, mesh_id
 from services.coordinator.io.embedded_agent import EmbeddedAgent
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Peers
-from services.coordinator.io.sources import follow_agents, follow_binder, follow_inherited_intents
+from services.coordinator.io.sources import follow_agents, follow_binder, follow_inherited_intents, follow_layout
 from services.coordinator.io.totals import Totals
 from services.coordinator.rollout import pointer
 from services.coordinator.settings import CoordinatorSettings
@@ -61,6 +61,7 @@ from shared.runtime.process.runtime import Runtime, opened
 from shared.runtime.process.service import Service, boottime
 from shared.runtime.records.control import rfc3339
 from shared.runtime.records.policies import get_weights
+from shared.runtime.records.shards import read_shards
 from shared.wire.keys import Keys
 
 if TYPE_CHECKING:
@@ -186,12 +187,14 @@ async def lead(
     keys, cluster = keys_of(settings), outside.cluster
     if cluster is not None:
         await cluster.acquire()
+    shards = await read_shards(outside.store, keys)
     core = Core(
         term=term,
         scheduler_name=settings.scheduler_name,
         policy=settings.policy,
         rng=Random(settings.seed),
         settings=settings.core(),
+        shards=shards,
         kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)],
     )
     store, api = outside.store, outside.api
@@ -267,7 +270,8 @@ async def lead(
         following.run(),
         control.note_term(store, keys, term=term, id=identity(settings), url=outside.url),
         pointer.follow(store, keys, policy=settings.policy, term=term, post=pointer_seen),
-        follow_binder(store, keys, settings.shard, shell.post),
+        follow_layout(store, keys, shell.post),
+        *(follow_binder(store, keys, shard, shell.post) for shard in shards.names),
         queue_history.keep(store, keys, term=term, post=shell.post_one, record=core.queues.past.record),
         follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
     ]

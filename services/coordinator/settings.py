@@ -40,8 +40,6 @@ class CoordinatorSettings(ProcessSettings):
     is succeeded by another one this much later. 0: none is asked for."""
     hung_after_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = LEADER_HUNG_AFTER_S
     """Without the end of one turn of its loop for so long, a leader gives up its lease; however busy, it keeps it."""
-    shard: str = "0"
-    """The binders' shard that gets our plans."""
     batch_units: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64
     """Units in one scheduling cycle."""
     dispatch: Literal["auto", "broadcast", "partition", "least-loaded"] = "auto"

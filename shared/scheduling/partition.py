@@ -27,8 +27,8 @@ def assign(nodes: Iterable[str], agents: Mapping[str, str]) -> dict[str, str]:
         return owners
     room = dict.fromkeys(general, -(-len(rest) // len(general)))
     # Nodes pick in the order of their own hash, so that no name is favoured and the order survives changes.
-    for node in sorted(rest, key=lambda n: _weight("", n)):
-        for agent in sorted(general, key=lambda a: _weight(a, node), reverse=True):
+    for node in sorted(rest, key=lambda n: weight("", n)):
+        for agent in sorted(general, key=lambda a: weight(a, node), reverse=True):
             if room[agent] > 0:
                 room[agent] -= 1
                 owners[node] = agent
@@ -38,8 +38,9 @@ def assign(nodes: Iterable[str], agents: Mapping[str, str]) -> dict[str, str]:
 
 def preferred(node: str, agents: Iterable[str]) -> str:
     """The agent that ``assign`` would give this node if all of ``agents`` had room; "" where there are none."""
-    return max(agents, key=lambda agent: _weight(agent, node), default="")
+    return max(agents, key=lambda agent: weight(agent, node), default="")
 
 
-def _weight(agent: str, node: str) -> bytes:
-    return hashlib.blake2b(f"{agent}\0{node}".encode(), digest_size=8).digest()
+def weight(owner: str, node: str) -> bytes:
+    """How much the node prefers the owner, for who compares."""
+    return hashlib.blake2b(f"{owner}\0{node}".encode(), digest_size=8).digest()

@@ -58,6 +58,10 @@ class Members:
     """Since when that is so."""
     moved: float = 0.0
     """When a member came last, or came back."""
+    home: str = ""
+    """To which shard of nodes the members are confined, where that is not the one that the key says."""
+    planned: bool = False
+    """Some of it were on their way already: its shard does not change any more."""
 
     @property
     def waiting(self) -> int:
@@ -188,6 +192,7 @@ class PodGroups:
         members = self.members[key]
         if uid in members.pending and uid not in members.away:
             members.away.add(uid)
+            members.planned = True
             self._touch(key, ClusterEvent.POD_ADDED, uid)
 
     def take_back(self, uid: str) -> None:

@@ -52,11 +52,22 @@ WRITES: dict[str, tuple[str, ...]] = {
 """What each writes, under the mesh's prefix. ``cli-admin``: ``conclave policy`` and whatever else people change."""
 
 
+KEYS: dict[str, tuple[str, ...]] = {"coordinator": ("binders/shards",)}
+"""Single keys that each writes beside its prefixes."""
+
+
 def users_of(keys: Keys, agents: tuple[str, ...] = ()) -> tuple[EtcdUser, ...]:
     """The users of a mesh. ``agents``: ids of agents with a user ``agent:ID`` each, who write their own key alone."""
     everything = Grant(keys.prefix)
     users = [
-        EtcdUser(name, (everything, *(Grant(f"{keys.prefix}{prefix}", write=True) for prefix in prefixes)))
+        EtcdUser(
+            name,
+            (
+                everything,
+                *(Grant(f"{keys.prefix}{prefix}", write=True) for prefix in prefixes),
+                *(Grant(f"{keys.prefix}{key}", write=True, exact=True) for key in KEYS.get(name, ())),
+            ),
+        )
         for name, prefixes in WRITES.items()
     ]
     own = [

@@ -9,6 +9,7 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     coordinator/mesh_id           the mesh's own id, made once: the holder of the Lease in the cluster
     coordinator/terms/<term>      who led that term, and since when
     coordinator/totals            what was counted over all terms
+    binders/shards                which shards nodes are divided into; without it there is the one shard 0
     binders/<shard>/leader        the binder's record of one shard; its create_revision is that shard's term
     binders/<shard>/fence         written after a transaction that got no answer, so that it cannot come later
     agents/<agent_id>             one agent, under its lease
@@ -92,6 +93,10 @@ class Keys:
 
     def binder_fence(self, shard: str) -> str:
         return f"{self.binders_prefix}{escape(shard)}/fence"
+
+    @property
+    def binder_shards(self) -> str:
+        return f"{self.binders_prefix}shards"
 
     @property
     def binders_prefix(self) -> str:

@@ -27,13 +27,14 @@ class IntentPod(msgspec.Struct, frozen=True, kw_only=True):
     unit: int = 0
 
 
-class Intent(msgspec.Struct, frozen=True, kw_only=True):
+class Intent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A committed plan of one unit, not yet confirmed bound: the value under ``Keys.intent(unit key)``.
 
     The key of a single pod's unit is the pod's uid, a gang's is ``gang_key``. ``group``: the pod group's key, "" for a
     lone pod; ``min_count``: so many of ``pods`` are to be bound at least. A gang too large for one value continues
     under ``links`` further keys, which are written first: without this one they mean nothing. ``term`` is the binder's
-    that wrote it, ``coordinator_term`` and ``unit`` together are the cause id; ``policy``: ``name@version``.
+    that wrote it, ``coordinator_term`` and ``unit`` together are the cause id; ``policy``: ``name@version``. ``shard``:
+    whose binder committed it, and finishes or withdraws it.
     """
 
     plan_id: int
@@ -45,6 +46,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     min_count: int = 1
     links: int = 0
+    shard: str = "0"
 
 
 GANG = "gang:"
@@ -65,6 +67,16 @@ def gang_part(unit_key: str) -> tuple[str, int] | None:
         return None
     name, _, link = unit_key.removeprefix(GANG).partition(":")
     return (f"{GANG}{name}", int(link or 0)) if (link or "0").isdecimal() else None
+
+
+class ShardsRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The shards of nodes: the value under ``Keys.binder_shards``. ``generation`` counts its changes."""
+
+    names: tuple[str, ...]
+    generation: int
+    by: str = ""
+    reason: str = ""
+    since: str = ""
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,6 +311,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 Record = (
     Intent
+    | ShardsRecord
     | AgentRecord
     | PolicyPointer
     | PolicyWindow

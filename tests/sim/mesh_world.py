@@ -57,10 +57,14 @@ class Waiting:
 
 
 class MeshWorld(World):
-    """One leading coordinator, one leading binder, some agents."""
+    """One leading coordinator, one leading binder per shard, some agents."""
 
-    def __init__(self, seed: int, *, agents: int = 2, settings: BinderSettings | None = None) -> None:
+    def __init__(
+        self, seed: int, *, agents: int = 2, settings: BinderSettings | None = None, shards: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(settings=settings)
+        if shards:
+            self.divide(*shards)
         self.rng = Random(seed)
         self.agents: dict[str, AgentCore] = {}
         self.records: dict[str, AgentRecord] = {}
@@ -75,10 +79,15 @@ class MeshWorld(World):
         self.control = seen.ControlSeen()
         self.disobeyed: list[str] = []
         self.groups: dict[str, PodGroup] = {}
-        self.binder = self.start_binder()
+        self.binders = {shard: self.start_binder(shard) for shard in self.shards().names}
         for number in range(agents):
             self.start_agent(f"a{number}")
         self.coordinator = self.elect()
+
+    @property
+    def binder(self) -> Binder:
+        """That of the first shard."""
+        return self.binders["0"]
 
     # --- processes ----------------------------------------------------------------------------------------------
 
@@ -96,7 +105,10 @@ class MeshWorld(World):
         """A new coordinator leads: it lists everything."""
         term = self.lead_coordinator()
         settings = CoordinatorSettings(validate=self.settings.validate, units_per_turn=self.settings.units_per_turn)
-        core = Core(term=term, scheduler_name="conclave", policy="kube-default", rng=Random(term), settings=settings)
+        core = Core(
+            term=term, scheduler_name="conclave", policy="kube-default", rng=Random(term), settings=settings,
+            shards=self.shards(),
+        )  # fmt: skip
         self.coordinator = coordinator = Coordinator(core)
         self.look(coordinator)
         stored = {KEYS.intent(key): kv.intent for key, kv in self.stored().items()}
@@ -114,7 +126,7 @@ class MeshWorld(World):
             seen.IntentsListed(intents),
             self.control,
             seen.AgentsChanged(tuple(self.records.values())),
-            seen.BinderChanged(f"b{self.binder.term}", self.binder.term),
+            *(seen.BinderChanged(f"b{b.term}", b.term, b.shard) for b in self.binders.values() if not b.stopped),
         )
         return coordinator
 
@@ -125,17 +137,19 @@ class MeshWorld(World):
         self.coordinator.stopped = "killed"
         self.elect()
 
-    def replace_binder(self) -> None:
+    def replace_binder(self, shard: str = "0") -> None:
         """Killed: its Bindings, transactions and marks under way may still arrive."""
-        self.late += [e for e in self.binder.effects if isinstance(e, Bind | Commit | MarkPod)]
-        self.binder.stopped = "killed"
+        old = self.binders.get(shard)
+        if old is not None:
+            self.late += [e for e in old.effects if isinstance(e, Bind | Commit | MarkPod)]
+            old.stopped = "killed"
         for key, waiting in list(self.waiting.items()):
-            if waiting.binder is self.binder:
+            if waiting.binder is old:
                 del self.waiting[key]
                 self.inform(waiting.coordinator, seen.PlanFailed(waiting.plan_id, "peer_unknown", refused=False))
-        self.binder = self.start_binder(ready=False)
-        self.sync(self.binder)
-        self.inform(self.coordinator, seen.BinderChanged(f"b{self.binder.term}", self.binder.term))
+        binder = self.binders[shard] = self.start_binder(shard, ready=False)
+        self.sync(binder)
+        self.inform(self.coordinator, seen.BinderChanged(f"b{binder.term}", binder.term, shard))
 
     def agents_changed(self) -> None:
         self.inform(self.coordinator, seen.AgentsChanged(tuple(self.records.values())))
@@ -237,7 +251,7 @@ class MeshWorld(World):
         """A plan of before arrives at the binder; nobody waits for its answer."""
         if self.late_plans:
             plan = self.late_plans.pop(self.rng.randrange(len(self.late_plans)))
-            self.send(self.binder, plan)
+            self.send(self.rng.choice(list(self.binders.values())), plan)
 
     def route_answers(self) -> None:
         """What the binders have answered, to those who wait."""
@@ -292,11 +306,11 @@ class MeshWorld(World):
 
     def _plan(self, coordinator: Coordinator, effect: wanted.SendPlan, *, happens: bool, heard: bool) -> None:
         plan_id = effect.plan.plan_id
-        if effect.url != f"b{self.binder.term}" or self.binder.stopped:
+        binder = next((b for b in self.binders.values() if effect.url == f"b{b.term}" and not b.stopped), None)
+        if binder is None:
             self.inform(coordinator, seen.PlanFailed(plan_id, "peer_unreachable", refused=True))
             return
         if happens:
-            binder = self.binder
             request = self.send(binder, decode(encode(effect.plan), Plan))
             self.waiting[binder.term, request] = Waiting(coordinator, binder, plan_id, heard)
         if not heard:

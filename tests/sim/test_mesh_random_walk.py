@@ -33,12 +33,15 @@ REST_S = 300.0
 class Walk:
     """One seed's walk."""
 
-    def __init__(self, seed: int, settings: CoreSettings | None = None, *, check_tests: bool = True) -> None:
-        self.world = MeshWorld(seed, settings=settings)
+    def __init__(
+        self, seed: int, settings: CoreSettings | None = None, *, check_tests: bool = True,
+        shards: tuple[str, ...] = (), nodes: int = NODES,
+    ) -> None:  # fmt: skip
+        self.world = MeshWorld(seed, settings=settings, shards=shards)
         self.world.kube.check_tests = check_tests
         self.rng = self.world.rng
         self.names: list[str] = []
-        for number in range(NODES):
+        for number in range(nodes):
             self.world.kube.add_node(make_node(f"n{number}").allocatable(cpu=str(NODE_CPU)))
 
     def step(self) -> None:
@@ -124,18 +127,19 @@ class Walk:
         """Let time pass up to ``until``, waking whoever wants to be woken."""
         world = self.world
         while True:
-            binder_at = world.binder.core.wake_at
-            due = min(world.coordinator.timer, binder_at if binder_at is not None else until, until)
+            wakes = {shard: binder.core.wake_at for shard, binder in world.binders.items() if not binder.stopped}
+            due = min(world.coordinator.timer, *wakes.values(), until)
             world.now = max(world.now, due)
             if due >= until:
                 return
             if world.coordinator.timer <= world.now:
                 world.coordinator.timer = until
                 world.inform(world.coordinator, Tick())
-            if binder_at is not None and binder_at <= world.now:
-                world.tell(world.binder, BinderTick())
-                if world.binder.core.wake_at == binder_at:
-                    return
+            for shard, at in wakes.items():
+                if at <= world.now:
+                    world.tell(world.binders[shard], BinderTick())
+                    if world.binders[shard].core.wake_at == at:
+                        return
 
     def rest(self) -> None:
         """No more faults; returns when everything is at rest, fails when that takes too long."""
@@ -170,19 +174,22 @@ class Walk:
             if world.coordinator.stopped:
                 world.elect()
             world.look(world.coordinator)
-            world.watch(world.binder)
+            for binder in world.binders.values():
+                world.watch(binder)
             world.route_answers()
+            busy = next((binder for binder in world.binders.values() if binder.effects), None)
             if world.coordinator.effects:
                 world.do(world.coordinator)
-            elif world.binder.effects:
-                world.run(world.binder)
+            elif busy is not None:
+                world.run(busy)
             else:
                 return
 
     def at_rest(self) -> bool:
         """An intent that a late transaction left is found by the sweep, so it may take two of them."""
         world = self.world
-        return not (world.binder.core.busy or world.waiting or world.intents() or self.unsettled())
+        busy = any(binder.core.busy or len(binder.core.loans) for binder in world.binders.values())
+        return not (busy or world.waiting or world.intents() or self.unsettled())
 
     def unsettled(self) -> dict[str, list[str]]:
         """Pending pods that some node would take, that are not parked, or that nobody has told why they wait: name to

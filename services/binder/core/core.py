@@ -33,13 +33,15 @@ from services.binder.core.events import (
     PodMarked,
     PodRead,
     PodReadFailed,
+    ShardsSeen,
     StoredIntent,
     Tick,
 )
 from services.binder.core.in_flight import InFlightBinding, Stage
 from services.binder.core.inherit import Inheritance
 from services.binder.core.instructions import Instruction, Refuse
-from services.binder.core.lookups import LookUps
+from services.binder.core.loans import Loans, beyond, divide
+from services.binder.core.lookups import SHARDS_CHANGED, LookUps
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
 from services.binder.core.state import Arrival, CoreSettings, State, Stats, newer
@@ -51,6 +53,7 @@ from services.binder.cycle.gang_cycle import GangCycle
 from shared.errors import InvalidState
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.pod import Pod
+from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.object_changes import drop_object, put_object
 from shared.wire.keys import Keys
 from shared.wire.messages import Outcome, Placement
@@ -65,19 +68,22 @@ class BinderCore:
     nodes before intents are judged."""
 
     def __init__(
-        self, term: int, settings: CoreSettings, keys: Keys, *, shard: str = "0", kinds: Collection[str] = ()
-    ) -> None:
-        self.state = State(term, settings)
+        self, term: int, settings: CoreSettings, keys: Keys, *, shard: str = ONLY, shards: Shards | None = None,
+        kinds: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        self.state = State(term, settings, shard, shards or Shards())
         self.committer = Committer(
             keys,
             shard=shard,
             term=term,
             linger_s=settings.clear_linger_s,
             size=settings.max_value_pods,
+            shards=self.state.shards.revision,
         )
         self.plans = Plans(self.state)
         self.takeover = Takeover(self.state, kinds)
         self.reconciler = Reconciler(self.state)
+        self.loans = Loans(self.state)
         self.coordinator_term = 0
         self.cycle = BindingCycle(self.state, self.committer, self.plans, self.takeover, self.reconciler)
         self.gangs = GangCycle(self.state, self.committer, self.cycle)
@@ -94,7 +100,7 @@ class BinderCore:
     def wake_at(self) -> float:
         """When something is due that no event will announce."""
         agenda, paused = self.state.agenda, self.state.paused
-        times = [agenda.plans, agenda.sweeps]
+        times = [agenda.plans, agenda.sweeps, self.loans.look_at]
         if self.state.arriving or self.state.unfinished or self.state.heirs:
             times.append(self.state.now)
         if paused:
@@ -196,17 +202,22 @@ class BinderCore:
             case BindingAccepted() | BindingRefused() | BindingUnknown():
                 self.cycle.binding_ended(event)
             case PodRead():
-                self.cycle.pod_read(event.uid, event.pod)
+                if event.uid not in self.loans or not self.loans.read(event.uid, event.pod):
+                    self.cycle.pod_read(event.uid, event.pod)
             case PodReadFailed():
+                self.loans.unread(event.uid)
                 self.cycle.pod_unread(event.uid)
             case Evicted():
                 self.evictions.answered(event.plan, event.result)
             case PodMarked():
                 self.cycle.pod_marked(event)
             case Listed():
-                self.takeover.listed(event.kind)
+                self._listed(event.kind)
             case IntentsListed():
                 self._intents_listed(event)
+            case ShardsSeen():
+                if event.revision != self.state.shards.revision:
+                    self.lookups.stop(SHARDS_CHANGED)
             case Compared():
                 self.reconciler.compare(event.bound)
             case Tick():
@@ -217,6 +228,7 @@ class BinderCore:
         agenda, now, line = self.state.agenda, self.state.now, self.cycle.line
         taking_over = not self.takeover.accepting
         if taking_over and (due := self.takeover.due()) is not None:
+            self.loans.count()
             self.inheritance.take(due)
         elif self.state.heirs:
             self.inheritance.go_on()
@@ -232,6 +244,8 @@ class BinderCore:
             self.plans.step()
         if agenda.sweeps <= now:
             self.reconciler.step()
+        if self.loans.look_at <= now:
+            self.loans.step()
         if self.lookups.again_at is not None:
             self.lookups.step()
         if self.evictions.waiting:
@@ -253,6 +267,7 @@ class BinderCore:
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)
             state.observe(pod)
+            self.loans.over(pod.uid)
             self.reconciler.confirmed(pod.uid)
             if binding is not None:
                 self.cycle.bound_or_gone(binding, pod)
@@ -275,6 +290,7 @@ class BinderCore:
     def _pod_gone(self, uid: str) -> None:
         self.state.pending.pop(uid, None)
         self.state.cluster.forget(uid)
+        self.loans.over(uid)
         self.reconciler.confirmed(uid)
         binding = self.state.in_flight.get(uid)
         if binding is not None:
@@ -291,6 +307,9 @@ class BinderCore:
         if not self.takeover.accepting:
             message = f"taking over: waiting for {', '.join(self.takeover.missing)}"
             state.emit(Refuse(event.request, "not_ready", message, 503, 1.0))
+            return
+        if message := beyond(state, plan):
+            state.emit(Refuse(event.request, "wrong_shard", message, 421))
             return
         if len({p.uid for p in plan.placements}) + len({p.unit for p in plan.placements}) != 2 * len(plan.placements):
             state.emit(Refuse(event.request, "wire_invalid", "a pod or unit is in the plan twice", 400))
@@ -327,6 +346,9 @@ class BinderCore:
         state, uid = self.state, placement.uid
         account = state.cache.accounts.get(uid)
         binding, gang = state.in_flight.get(uid), self.gangs.arrived(gang_key, plan_id) if gang_key else None
+        if uid in self.loans:
+            self.plans.settle(uid, Outcome.CONFLICT, reason="another shard's binder has not given it up yet")
+            return
         if binding is None and account is not None:
             outcome = Outcome.BOUND if account.node_name == placement.node else Outcome.ELSEWHERE
             self.plans.settle(uid, outcome, node=account.node_name)
@@ -364,14 +386,27 @@ class BinderCore:
 
     def _intents_listed(self, event: IntentsListed) -> None:
         """The first list is the takeover's; later ones are the sweep's."""
+        own, others = divide(self.state, event.intents)
         if not self.takeover.intents_known:
             self.committer.fenced_at(event.fence)
-            self.takeover.list_intents(event.intents)
+            self.takeover.list_intents(own)
+            self.loans.list(others)
             return
-        idle = {key: stored for key, stored in event.intents.items() if not self.inheritance.known(key)}
+        if self.loans:
+            self.loans.listed(others)
+        if self.loans.looked():
+            return
+        idle = {key: stored for key, stored in own.items() if not self.inheritance.known(key)}
         orphans = self.reconciler.orphans(idle)
         self.stats.intents_orphaned += len(orphans)
         self.inheritance.take(orphans)
+
+    def _listed(self, kind: str) -> None:
+        """A list is complete. ``InvalidState``: pods were listed before the intents of other shards, so that one bound
+        in between would have no intent, nor a node."""
+        if kind == "pods" and not self.state.sole and not self.takeover.intents_known:
+            raise InvalidState(["listed: pods were listed before the intents of other shards"])
+        self.takeover.listed(kind)
 
     def _foreign(self, key: str, stored: StoredIntent) -> None:
         """Another intent of the pod is in etcd: that one is resolved, and the plans hear its end."""
@@ -382,7 +417,8 @@ class BinderCore:
             return  # the sweep finds it, with its links
         binding = self.state.in_flight.pop(key, None)
         self.state.cluster.forget(key)
-        self.stats.intents_orphaned += 1
-        self.inheritance.take({key: stored})
+        own, _ = divide(self.state, {key: stored})
+        self.stats.intents_orphaned += len(own)
+        self.inheritance.take(own)
         if binding is not None and key not in self.state.in_flight and key not in self.state.heirs:
             self.plans.settle(key, Outcome.CONFLICT, node=binding.node, reason="another intent of this pod is in etcd")

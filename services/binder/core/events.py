@@ -30,6 +30,12 @@ class IntentsListed(Struct, frozen=True):
     fence: int = 0
 
 
+class ShardsSeen(Struct, frozen=True):
+    """The record of the shards, as etcd has it now: its mod_revision, 0 for none."""
+
+    revision: int
+
+
 class PlanReceived(Struct, frozen=True):
     """``request`` names the HTTP request that waits for the answer."""
 
@@ -59,7 +65,8 @@ class CommitUnknown(Struct, frozen=True):
 class LookedUp(Struct, frozen=True):
     """What etcd holds, read linearizably after a batch that did not succeed. Terms are 0 where nobody leads.
 
-    ``intents``: only the keys that exist. ``fence``: mod_revision of the shard's fence, 0 where there is none.
+    ``intents``: only the keys that exist. ``fence``, ``shards``: mod_revision of the shard's fence and of the record of
+    the shards, 0 where there is none.
     """
 
     batch: int
@@ -67,6 +74,7 @@ class LookedUp(Struct, frozen=True):
     coordinator_term: int
     intents: Mapping[str, StoredIntent]
     fence: int = 0
+    shards: int = 0
 
 
 class LookUpFailed(Struct, frozen=True):
@@ -143,6 +151,7 @@ class Tick(Struct, frozen=True):
 Event = (
     ClusterEvent
     | IntentsListed
+    | ShardsSeen
     | PlanReceived
     | Committed
     | CommitRefused

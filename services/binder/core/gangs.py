@@ -153,8 +153,8 @@ class InFlightGang:
         """The index of the part that names the member."""
         return next((number for number, part in enumerate(self.parts) if uid in part), None)
 
-    def intent(self, number: int, term: int) -> Intent:
-        """The value of one part, written under the binder's ``term``."""
+    def intent(self, number: int, term: int, shard: str) -> Intent:
+        """The value of one part, written under the ``term`` of the shard's binder."""
         return Intent(
             plan_id=self.plan_id,
             coordinator_term=self.coordinator_term,
@@ -165,6 +165,7 @@ class InFlightGang:
             group=self.group,
             min_count=self.min_count,
             links=len(self.parts) - 1 if number == 0 else 0,
+            shard=shard,
         )
 
     def renewed(self, member: InFlightBinding) -> None:

@@ -150,8 +150,8 @@ class InFlightBinding:
             uid=self.uid, ns=self.namespace, name=self.name, rv=self.rv, node=self.node, devices=self.devices, unit=unit
         )
 
-    def intent(self, term: int) -> Intent:
-        """What is written to etcd for it under the binder's ``term``."""
+    def intent(self, term: int, shard: str) -> Intent:
+        """What is written to etcd for it under the ``term`` of the shard's binder."""
         return Intent(
             plan_id=self.plan_id,
             coordinator_term=self.coordinator_term,
@@ -159,4 +159,5 @@ class InFlightBinding:
             pods=(self.entry(),),
             term=term,
             policy=self.policy,
+            shard=shard,
         )

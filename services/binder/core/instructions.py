@@ -24,7 +24,7 @@ class Commit(Struct, frozen=True):
 
 
 class LookUp(Struct, frozen=True):
-    """Read both leaders' keys and these intents; answer ``LookedUp`` or ``LookUpFailed``."""
+    """Read both leaders' keys, the shards and these intents; answer ``LookedUp`` or ``LookUpFailed``."""
 
     batch: int
     unit_keys: tuple[str, ...]

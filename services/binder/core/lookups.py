@@ -19,11 +19,13 @@ from shared.wire.messages import Outcome
 from shared.wire.records import Intent, gang_part
 
 TERM_OVER = "the coordinator's term is over"
+SHARDS_CHANGED = "the nodes are divided into other shards: all is listed anew"
 NOT_TAKEN = "etcd does not take the intent"
 
 
 class LookUps:
-    """What follows from the transaction in flight. ``stopped``: somebody else leads the shard."""
+    """What follows from the transaction in flight. ``stopped``: somebody else leads the shard, or it is
+    another one by now."""
 
     def __init__(self, state: State, committer: Committer, plans: Plans, cycle: BindingCycle, gangs: GangCycle) -> None:
         self.stopped = False
@@ -77,9 +79,9 @@ class LookUps:
         diagnosis = self._committer.failed(event, self._state.now)
         if diagnosis is None or batch is None:
             return coordinator_term, {}
-        if diagnosis.fenced:
-            self.stopped = True
-            self._state.emit(Stop(f"the shard's leader has term {event.own_term}, we have {self._state.term}"))
+        if diagnosis.fenced or diagnosis.moved:
+            led = f"the shard's leader has term {event.own_term}, we have {self._state.term}"
+            self.stop(led if diagnosis.fenced else SHARDS_CHANGED)
             return coordinator_term, {}
         self.written(diagnosis.committed)
         if diagnosis.stale:
@@ -88,6 +90,11 @@ class LookUps:
             self._stale(diagnosis.stale, batch.coordinator_term)
         self._drop(diagnosis.exhausted, NOT_TAKEN)
         return coordinator_term, diagnosis.foreign
+
+    def stop(self, reason: str) -> None:
+        """Nothing is committed or bound here any more."""
+        self.stopped = True
+        self._state.emit(Stop(reason))
 
     def drop_older(self, term: int) -> None:
         """Nothing of an older coordinator's is committed any more; what is committed goes on."""

@@ -18,6 +18,7 @@ from shared.errors import InvalidTransition
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.story import Story
@@ -194,6 +195,9 @@ class State:
 
     term: int
     settings: CoreSettings
+    shard: str = ONLY
+    """Ours."""
+    shards: Shards = field(default_factory=Shards)
     cluster: ClusterState = field(default_factory=ClusterState)
     cache: ClusterCache = field(init=False)
     """The cluster's amounts: who holds what on which node."""
@@ -225,6 +229,15 @@ class State:
         self.cache = self.cluster.cache
         self.left = self.settings.units_per_turn
         self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
+
+    @property
+    def sole(self) -> bool:
+        """Whether all nodes are ours."""
+        return self.shards.names == (self.shard,)
+
+    def owns(self, node: str) -> bool:
+        """Whether the node is of our shard."""
+        return self.shards.of(node) == self.shard
 
     def observe(self, pod: Pod) -> None:
         """Take over a pod as the API server shows it, on a node or finished."""

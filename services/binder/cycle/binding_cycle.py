@@ -68,7 +68,7 @@ class BindingCycle:
         if binding.gang:
             self._state.touch(binding.gang)
         else:
-            self._committer.put(binding.uid, binding.intent(self._state.term))
+            self._committer.put(binding.uid, binding.intent(self._state.term, self._state.shard))
 
     def queue(self, binding: InFlightBinding) -> None:
         """Bind the unit, whose intent is committed, as soon as there is room and its gang lets it go."""
@@ -278,7 +278,7 @@ class BindingCycle:
             self._state.gangs[binding.gang].renewed(binding)
             self._state.touch(binding.gang)
         else:
-            self._committer.renew(binding.uid, binding.intent(self._state.term))
+            self._committer.renew(binding.uid, binding.intent(self._state.term, self._state.shard))
 
     def read(self, binding: InFlightBinding) -> None:
         """Ask the API server what the pod is; in the stage the unit is in, or else READING."""

@@ -8,8 +8,9 @@ unknown outcome a read tells whether it was ours. Intents of settled units are d
 A transaction that got no answer may still be applied after the read, until the next one is: that one moves the *fence*,
 a key whose mod_revision every transaction compares. So transactions happen in the order they were made in, and between
 two of them memory knows what etcd holds. A gang rests on that: no transaction could compare the absence of the keys of
-all its pods. Nothing else writes them, the takeover has listed them, and the committer itself puts an intent only when
-no other that names the pod is left or waits to be deleted or rewritten (``_free``).
+all its pods. No other shard places them (ADR 0023), nothing else writes them here, the takeover has listed them, and
+the committer itself puts an intent only when no other that names the pod is left or waits to be deleted or rewritten
+(``_free``). Each transaction compares the record of the shards too: under another, our nodes may be another binder's.
 
 A gang's intent is one value, or several: links first, each as an intent of its own, the head last (``gangs.py``). One
 transaction takes ``size`` pods at most, so that it stays below etcd's 1.5 MiB.
@@ -62,9 +63,11 @@ class Batch:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What a batch that did not succeed means, unit key by unit key."""
+    """What a batch that did not succeed means, unit key by unit key. ``fenced``: somebody else leads the shard;
+    ``moved``: the record of the shards has changed."""
 
     fenced: bool = False
+    moved: bool = False
     committed: dict[str, Intent] = field(default_factory=dict)
     stale: list[str] = field(default_factory=list)
     foreign: dict[str, StoredIntent] = field(default_factory=dict)
@@ -72,15 +75,17 @@ class Diagnosis:
 
 
 class Committer:
-    """What waits for etcd in one term of one shard."""
+    """What waits for etcd in one term of one shard. ``shards``: the revision of their record."""
 
-    def __init__(self, keys: Keys, *, shard: str, term: int, linger_s: float, size: int = 512) -> None:
+    def __init__(self, keys: Keys, *, shard: str, term: int, linger_s: float, size: int = 512, shards: int = 0) -> None:
         self.sent: Batch | None = None
         self.size = size
         self._keys = keys
         self._leader_key = keys.binder_leader(shard)
         self._coordinator_key = keys.coordinator_leader
         self._fence_key = keys.binder_fence(shard)
+        self._shards_key = keys.binder_shards
+        self._shards = shards
         self._fence = 0
         self._fence_next = False
         self._term = term
@@ -238,8 +243,8 @@ class Committer:
         batch = self.sent
         if batch is None or batch.number != seen.batch:
             return None
-        diagnosis = Diagnosis(fenced=seen.own_term != self._term)
-        if diagnosis.fenced:
+        diagnosis = Diagnosis(fenced=seen.own_term != self._term, moved=seen.shards != self._shards)
+        if diagnosis.fenced or diagnosis.moved:
             return diagnosis
         self.sent = None
         if seen.fence != self._fence:
@@ -297,7 +302,8 @@ class Committer:
 
     def _transaction(self, batch: Batch) -> Commit:
         names = {key: self._keys.intent(key) for key in batch.keys}
-        compares = self._terms_and_absence(batch, names) + self._order() + self._creations(batch, names)
+        compares = self._terms_and_absence(batch, names) + self._order() + self._layout()
+        compares += self._creations(batch, names)
         ops: list[Op] = [
             Put(names[key], encode_record(intent))
             for intents in (batch.puts, batch.renewals)
@@ -322,6 +328,10 @@ class Committer:
     def _order(self) -> list[Compare]:
         """That no transaction made before this one is applied after one made later."""
         return [ModRevisionIs(self._fence_key, self._fence)]
+
+    def _layout(self) -> list[Compare]:
+        """That the nodes are divided as they were when this leader won."""
+        return [ModRevisionIs(self._shards_key, self._shards)]
 
     def _creations(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
         """That what is renewed or deleted is still the same intent."""

@@ -94,7 +94,7 @@ class GangCycle:
             return
         gang.unwritten.discard(key)
         if gang.unwritten == {gang.key}:
-            self._committer.put(gang.key, gang.intent(0, self._state.term))
+            self._committer.put(gang.key, gang.intent(0, self._state.term, self._state.shard))
         elif not gang.unwritten:
             self._state.stats.gangs_committed += 1
             self._move(gang, GangStage.COMMITTED)
@@ -169,7 +169,7 @@ class GangCycle:
         self._move(gang, GangStage.COMMITTING)
         links = list(enumerate(gang.keys))[1:]
         for number, key in links or [(0, gang.key)]:
-            self._committer.put(key, gang.intent(number, self._state.term))
+            self._committer.put(key, gang.intent(number, self._state.term, self._state.shard))
 
     def _enough(self, gang: InFlightGang) -> bool:
         """Whether the minimum could be bound now; once somebody is bound, everybody goes on."""
@@ -234,7 +234,7 @@ class GangCycle:
         """What etcd does not show as it is, is put again, each value once."""
         keys = gang.keys
         for number in sorted(gang.changed):
-            self._committer.renew(keys[number], gang.intent(number, self._state.term))
+            self._committer.renew(keys[number], gang.intent(number, self._state.term, self._state.shard))
         gang.changed.clear()
 
     def _end(self, gang: InFlightGang) -> None:

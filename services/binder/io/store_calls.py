@@ -94,7 +94,7 @@ class StoreCalls:
         try:
             own = await self._store.get(self._keys.binder_leader(self._shard))
             coordinator = await self._store.get(self._keys.coordinator_leader)
-            fence = await self._fence()
+            fence, shards = await self._fence(), await self._store.get(self._keys.binder_shards)
             if len(look_up.unit_keys) > FEW_KEYS:
                 listing = await self._store.list_prefix(self._keys.intents_prefix)
                 found: list[KeyValue | None] = list(listing.items)
@@ -107,7 +107,8 @@ class StoreCalls:
         intents = self._intents(found)
         wanted = {key: intents[key] for key in look_up.unit_keys if key in intents}
         terms = [kv.create_revision if kv is not None else 0 for kv in (own, coordinator)]
-        self._post((LookedUp(look_up.batch, terms[0], terms[1], wanted, fence),))
+        layout = shards.mod_revision if shards is not None else 0
+        self._post((LookedUp(look_up.batch, terms[0], terms[1], wanted, fence, layout),))
 
     async def leads(self, term: int, coordinator_term: int) -> bool:
         """Whether etcd names us and the coordinator of that term as leaders now; False too where it does not say."""

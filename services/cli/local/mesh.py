@@ -1,8 +1,9 @@
 """The processes of a mesh and when it schedules: shared by ``conclave demo`` and ``conclave up``.
 
 It knows flags, not code: a service is ``python -m services.NAME`` with the settings every service has. The mesh
-schedules when a coordinator leads and has synced, every agent has joined and a binder leads; all of that the leader
-says itself (``/v1/status``). It holds no client of etcd: ``conclave up`` stays beside the mesh and should be small.
+schedules when a coordinator leads and has synced, every agent has joined and a binder leads each shard; all of that the
+leader says itself (``/v1/status``). It holds no client of etcd: ``conclave up`` stays beside the mesh and should be
+small.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ class MeshSettings:
     agents: int = 2
     """0: the leading coordinator decides itself."""
     binders: int = 2
+    """For each shard."""
+    shards: int = 1
+    """What the nodes are divided into; ``0`` is the first one's name."""
     policy: str = "kube-default"
     learner: bool = False
     """Whether a learner runs and trains ``policy`` while the mesh does."""
@@ -64,6 +68,11 @@ class MeshSettings:
     admin_ports: tuple[int, ...] = ()
     """Of the coordinators' admin APIs on loopback: fixed, so that a dashboard finds one that was started again. None
     given: free ones, other ones after each start."""
+
+    @property
+    def shard_names(self) -> tuple[str, ...]:
+        """What the binders are started for."""
+        return tuple(str(number) for number in range(self.shards))
 
     @property
     def token_file(self) -> Path:
@@ -126,14 +135,16 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
     wanted = (
         ("coordinator", settings.coordinators, [*cluster, *learned, *rollout, *deciding]),
         ("agent", settings.agents, [*learned, "--reward-delay-s", f"{REWARD_DELAY_S / settings.speed:g}"]),
-        ("binder", settings.binders, cluster),
+        ("binder", settings.binders * settings.shards, cluster),
     )
     specs = []
     for service, count, own in wanted:
         for number in range(count):
             name = f"{service}-{number}"
-            listening = _admin(settings, number) if service == "coordinator" else []
-            argv = (sys.executable, "-m", f"services.{service}", "--id", name, *common, *own, *listening)
+            more = _admin(settings, number) if service == "coordinator" else []
+            if service == "binder" and settings.shards > 1:
+                more = ["--shard", str(number % settings.shards)]
+            argv = (sys.executable, "-m", f"services.{service}", "--id", name, *common, *own, *more)
             # One arena per thread pair keeps glibc from holding a heap per thread: memory per agent is a target.
             specs.append(Spec(name, service, argv, env=(("MALLOC_ARENA_MAX", "2"),)))
     if settings.learner:
@@ -193,8 +204,10 @@ class Mesh:
         joined = len(status.get("agents") or ())
         if joined < self.settings.agents:
             return f"{joined} of {self.settings.agents} agents have joined"
-        if not (status.get("binder") or {}).get("url"):
-            return "no binder leads"
+        names, binders = self.settings.shard_names, status.get("binders") or {}
+        leaderless = [name for name in names if not (binders.get(name) or {}).get("url")]
+        if leaderless:
+            return "no binder leads" + (f" shard {', '.join(leaderless)}" if len(names) > 1 else "")
         return ""
 
     async def _leading(self) -> tuple[Child | None, dict[str, Any]]:

@@ -32,7 +32,8 @@ DEFAULT_POLICY = "kube-default"
     help="Agents; they share the nodes. 0: the leading coordinator decides itself.",
 )
 @click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
-@click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
+@click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders per shard, of which one leads.")
+@click.option("--shards", type=click.IntRange(1, 16), default=1, show_default=True, help="What nodes are divided into.")
 @click.option("--etcd", help="Endpoints of an etcd, comma-separated; default: a private one on this machine.")
 @click.option("--etcd-prefix", default=DEFAULT_PREFIX, show_default=True, help="Where the mesh keeps its keys.")
 @click.option("--policy", default=DEFAULT_POLICY, show_default=True, help="Which policy the agents decide by.")

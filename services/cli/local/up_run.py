@@ -8,6 +8,7 @@ contexts: whoever wants this mesh names the file (``CONCLAVE_CONTEXTS``).
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import shlex
 import signal
 from collections.abc import Sequence
@@ -124,6 +125,9 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
         stack.push_async_callback(_cancelled, starting)
         settings = replace(settings, etcd=keeper.endpoint)
     await check_cluster(settings.kubeconfig, settings.context)
+    if starting is not None and settings.shards > 1:
+        await starting
+        starting = None  # as one that was named: the record of the shards is to be there before anybody leads
     if starting is None:
         await check_etcd(settings)
     settings = replace(settings, admin_ports=free_ports(settings.coordinators))
@@ -154,8 +158,16 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def divide(store: Store, settings: MeshSettings) -> None:
+    """Divide the nodes as asked for, also back into one shard; nothing is written where etcd says so already."""
+    from shared.runtime.records.shards import change_shards
+
+    keys, now = Keys.under(settings.etcd_prefix), dt.datetime.now(dt.UTC)
+    await change_shards(store, keys, settings.shard_names, by="conclave up", reason="", now=now, unmanned=True)
+
+
 async def check_etcd(settings: MeshSettings) -> None:
-    """``ConfigError``: the etcd that was named does not answer, or a mesh lives there already."""
+    """The nodes are divided, before anybody leads. ``ConfigError``: etcd does not answer, or a mesh lives there."""
     from shared.runtime.process.process import ProcessSettings, await_store, store_opener
 
     process = ProcessSettings(etcd=tuple(settings.etcd.split(",")), etcd_prefix=settings.etcd_prefix)
@@ -163,6 +175,7 @@ async def check_etcd(settings: MeshSettings) -> None:
     try:
         await await_store(store, process, timeout_s=CHECK_S)
         await await_alone(store, Keys.under(settings.etcd_prefix))
+        await divide(store, settings)
     except StoreError as error:
         raise ConfigError(f"--etcd: {settings.etcd}: {error}; start it, or correct --etcd") from None
     finally:

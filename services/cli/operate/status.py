@@ -186,6 +186,7 @@ MEMBERS = Kind(
         text("URL", "url"),
         text("STATE", state_of),
         text("VERSION", "version", wide=True),
+        text("SHARD", "shard", wide=True),
         text("NODE", "node", wide=True),
         text("INCARNATION", "incarnation", wide=True),
     ),

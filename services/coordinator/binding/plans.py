@@ -5,7 +5,8 @@
                     |  +-- failed / no binder / another binder
                     +----- WAITING (retry_at) <--+
 
-A plan is idempotent by (term, plan_id), so it is sent again, unchanged, to whoever leads the binders, until it is
+Each shard of nodes has a binder of its own, and a plan names nodes of one shard; without a binder it waits for one. A
+plan is idempotent by (term, plan_id), so it is sent again, unchanged, to whoever leads the binders, until it is
 answered. A unit that the binder still has on its way is asked for by another plan. A placement stays assumed until the
 watch shows the pod bound or gone; one that nobody confirmed for ``confirm_after_s`` is looked up (reliability.md 3.7:
 resolve, do not just drop).
@@ -24,10 +25,12 @@ from services.coordinator.core.state import NEVER, State
 from services.coordinator.status.reporter import StatusReporter
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
+from shared.scheduling.shards import ONLY
 from shared.wire.messages import MAX_UNITS, VERSION, Eviction, Gang, Outcome, Placement, PlacementResult, Plan
 
 REFUSED_FOR_NOW = frozenset(
-    {"not_leader", "not_ready", "peer_unreachable", "peer_untrusted", "overloaded", "unauthenticated", "forbidden"}
+    {"not_leader", "not_ready", "wrong_shard", "overloaded", "unauthenticated", "forbidden"}
+    | {"peer_unreachable", "peer_untrusted"}
 )
 """Refusals that say nothing about the plan: it is sent again."""
 
@@ -56,6 +59,7 @@ class OpenPlan:
     """A plan without an answer. ``tries``: sends since the binder changed."""
 
     plan: Plan
+    shard: str = ONLY
     sends: int = 0
     tries: int = 0
     in_flight: int = 0
@@ -74,10 +78,12 @@ class Ledger:
 
     state: State
     reporter: StatusReporter
-    binder: BinderChanged = field(default_factory=lambda: BinderChanged("", 0))
+    binders: dict[str, BinderChanged] = field(default_factory=dict)
+    """Who leads each shard's, by shard; it is not here, or has no URL, where nobody does."""
     plans: dict[int, OpenPlan] = field(default_factory=dict)
     placed: dict[str, Placed] = field(default_factory=dict)
-    _later: dict[str, None] = field(default_factory=dict)
+    _later: dict[str, str] = field(default_factory=dict)
+    """Units whose end is to be asked for, and of whose binders: their shard."""
     _plan_ids: int = 0
     _swept_at: float = 0.0
 
@@ -86,7 +92,25 @@ class Ledger:
     def open(
         self, placements: list[tuple[Placement, Pod]], follows: int, *, gangs: Sequence[Gang] = (), again: bool = False
     ) -> None:
-        """A new plan, sent at once if a binder leads. ``gangs``: which of the placements stand or fall together."""
+        """A new plan for each shard, sent at once if its binder leads. ``gangs``: which of the placements stand or fall
+        together; each is of one shard (``shards.py``), or its first member's binder refuses it whole."""
+        shards = self.state.shards
+        if not shards.several:
+            self._open(placements, follows, gangs, shards.names[0], again)
+            return
+        home = {placement.unit: placement.node for placement, _ in placements}
+        gang_node = {unit: home[gang.members[0]] for gang in gangs for unit in gang.members}
+        parts: dict[str, list[tuple[Placement, Pod]]] = {}
+        for placement, pod in placements:
+            shard = shards.of(gang_node.get(placement.unit, placement.node))
+            parts.setdefault(shard, []).append((placement, pod))
+        for shard, part in parts.items():
+            own = [gang for gang in gangs if shards.of(home[gang.members[0]]) == shard]
+            self._open(part, follows, own, shard, again)
+
+    def _open(
+        self, placements: list[tuple[Placement, Pod]], follows: int, gangs: Sequence[Gang], shard: str, again: bool
+    ) -> None:
         state = self.state
         self._plan_ids += 1
         state.messages += 1
@@ -107,22 +131,20 @@ class Ledger:
                 self.reporter.placing(uid)
             entry = state.queue.entries.get(uid)
             tried.append((entry.first_seen, entry.since, entry.attempts + 1) if entry else (state.now, state.now, 1))
-        self.plans[plan.plan_id] = OpenPlan(plan, opened_at=state.now, tried=tried, again=again)
+        self.plans[plan.plan_id] = OpenPlan(plan, shard, opened_at=state.now, tried=tried, again=again)
         state.stats.plans += 1
         state.stats.placements += len(placements)
         self._send(self.plans[plan.plan_id])
 
     def ask_later(self, uid: str) -> None:
         """The binder has the unit still on its way: its end is to be asked for."""
-        self._later[uid] = None
+        self._later[uid] = self.state.shards.of(self.placed[uid].placement.node)
         self.state.agenda.ledger = self.state.now
 
     def _ask_again(self) -> None:
         """Ask for the end of units on their way, by one plan at a time for all of them: some wait ten minutes for a
         volume, and a request each would take all the room and all the connections from those that wait for nothing."""
-        if self._asks():
-            return
-        asked = list(self._later)[:MAX_UNITS]
+        asked = self._askable()
         placements = []
         gangs: dict[int, Gang] = {}
         for uid in asked:
@@ -141,35 +163,55 @@ class Ledger:
             self.open(placements, 0, gangs=list(gangs.values()), again=True)
 
     def evict(self, evictions: list[Eviction]) -> None:
-        """New plans of evictions alone, each of as many as one may name, sent at once if a binder leads."""
+        """New plans of evictions alone for each shard, of as many as one may name, sent at once if its binder leads."""
+        shards = self.state.shards
+        parts: dict[str, list[Eviction]] = {}
+        for eviction in evictions:
+            parts.setdefault(shards.of(eviction.node), []).append(eviction)
+        for shard, part in parts.items():
+            for at in range(0, len(part), MAX_UNITS):
+                self._evict(part[at : at + MAX_UNITS], shard)
+
+    def _evict(self, evictions: list[Eviction], shard: str) -> None:
         state = self.state
-        for some in (evictions[at : at + MAX_UNITS] for at in range(0, len(evictions), MAX_UNITS)):
-            self._plan_ids += 1
-            state.messages += 1
-            plan = Plan(VERSION, state.messages, 0, state.term, self._plan_ids, [], some)
-            self.plans[plan.plan_id] = OpenPlan(plan)
-            state.stats.plans += 1
-            self._send(self.plans[plan.plan_id])
+        self._plan_ids += 1
+        state.messages += 1
+        plan = Plan(VERSION, state.messages, 0, state.term, self._plan_ids, [], evictions)
+        self.plans[plan.plan_id] = OpenPlan(plan, shard)
+        state.stats.plans += 1
+        self._send(self.plans[plan.plan_id])
 
     def has_room(self) -> bool:
         """Whether another plan of placements may be opened (backpressure): while only a few units are at the binder, in
-        however many plans, a lone pod waits for nobody. Evictions hold up nobody either."""
-        plans = units = 0
+        however many plans, a lone pod waits for nobody. Evictions hold up nobody either, nor does a shard that nobody
+        leads hold up the others."""
+        plans, units, shards = 0, 0, len(self.state.shards.names)
+        leaderless = self.leaderless() if shards > 1 else []
         for plan in self.plans.values():
-            if not plan.again and plan.plan.placements:
+            held_up = plan.shard in leaderless and len(leaderless) < shards
+            if not plan.again and plan.plan.placements and not held_up:
                 plans += 1
                 units += len(plan.plan.placements)
-        return plans < self.state.settings.plans_in_flight or units < FEW_UNITS
+        return plans < self.state.settings.plans_in_flight * shards or units < FEW_UNITS
 
     def change_binder(self, event: BinderChanged) -> None:
-        """Another leader of the binders: every open plan goes to it at once."""
-        if event == self.binder:
+        """Another leader of a shard's binders: every open plan of it goes there at once."""
+        if event == self.binders.get(event.shard):
             return
-        self.binder = event
-        self.state.log("binder_changed", url=event.url, binder_term=event.term)
+        self.binders[event.shard] = event
+        self.state.log("binder_changed", shard=event.shard, url=event.url, binder_term=event.term)
         for plan in self.plans.values():
-            plan.tries = 0  # a new leader says 503 until its takeover is done: ask it often at first
-            self._send(plan)
+            if plan.shard == event.shard:
+                plan.tries = 0  # a new leader says 503 until its takeover is done: ask it often at first
+                self._send(plan)
+
+    def leaderless(self) -> list[str]:
+        """Shards that no binder leads, as far as is known."""
+        return [shard for shard in self.state.shards.names if not self._url(shard)]
+
+    def _url(self, shard: str) -> str:
+        binder = self.binders.get(shard)
+        return binder.url if binder is not None else ""
 
     def answered(self, event: PlanAnswered) -> tuple[OpenPlan, list[PlacementResult]] | None:
         """The results of an open plan, one per placement; a placement the binder left out counts as unresolved."""
@@ -208,7 +250,8 @@ class Ledger:
         return None
 
     def _send(self, plan: OpenPlan) -> None:
-        if not self.binder.url:
+        url = self._url(plan.shard)
+        if not url:
             plan.retry_at = None  # sent when a binder leads
             return
         if plan.sends:
@@ -217,7 +260,7 @@ class Ledger:
         plan.tries += 1
         plan.in_flight += 1
         plan.retry_at = None
-        self.state.out.append(SendPlan(self.binder.url, plan.plan))
+        self.state.out.append(SendPlan(url, plan.plan))
 
     # --- placements ---------------------------------------------------------------------------------------------
 
@@ -262,10 +305,13 @@ class Ledger:
         times = [plan.retry_at for plan in self.plans.values() if plan.retry_at is not None]
         if self.placed:
             times.append(self._swept_at + self.state.settings.sweep_every_s)
-        if self._later and not self._asks():
+        if self._later and self._askable():
             times.append(self.state.now)
         return min(times, default=NEVER)
 
-    def _asks(self) -> bool:
-        """Whether the end of units on their way is being asked for."""
-        return any(plan.again for plan in self.plans.values())
+    def _askable(self) -> list[str]:
+        """Whose end can be asked for now: one such plan is open for each shard at a time."""
+        asked = {plan.shard for plan in self.plans.values() if plan.again}
+        if len(asked) == len(self.state.shards.names):
+            return []
+        return [uid for uid, shard in self._later.items() if shard not in asked][:MAX_UNITS]

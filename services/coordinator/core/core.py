@@ -37,10 +37,11 @@ from services.coordinator.core.events import (
     PointerSeen,
     QueueHistoryRead,
     RequestFailed,
+    ShardsSeen,
     Tick,
     ViewAcked,
 )
-from services.coordinator.core.instructions import Instruction, SetTimer
+from services.coordinator.core.instructions import Instruction, SetTimer, StepDown
 from services.coordinator.core.intake import ClusterIntake, PodIntake
 from services.coordinator.core.operator_control import OperatorControl
 from services.coordinator.core.state import WORK_PER_TURN, CoreSettings, State
@@ -68,6 +69,7 @@ from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, Objec
 from shared.model.queue import Queue
 from shared.policy.observation import Need
 from shared.scheduling.places import Place
+from shared.scheduling.shards import Shards
 
 SWEEP_QUEUE_S = 30.0
 
@@ -94,9 +96,10 @@ class Core:
         policy: str,
         rng: Random,
         settings: CoreSettings | None = None,
+        shards: Shards | None = None,
         kinds: Collection[str] = (),
     ) -> None:
-        self.state = State(term, scheduler_name, policy, settings or CoreSettings(), rng)
+        self.state = State(term, scheduler_name, policy, settings or CoreSettings(), rng, shards or Shards())
         state = self.state
         self.registry = AgentRegistry(state)
         self.takeover = Takeover(state, kinds)
@@ -180,6 +183,9 @@ class Core:
                 self._change_agents(event)
             case BinderChanged():
                 self.ledger.change_binder(event)
+            case ShardsSeen():
+                if event.revision != self.state.shards.revision:
+                    self.state.out.append(StepDown("the nodes are divided into other shards: all is listed anew"))
             case PlanFailed():
                 self.outcomes.failed(event)
             case IntentsListed():

@@ -11,6 +11,7 @@ from msgspec import Struct
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ClusterEvent
 from shared.model.pod import Pod
+from shared.scheduling.shards import ONLY
 from shared.wire.messages import Decisions, PlanResult, ViewAck
 from shared.wire.records import AgentRecord, Drained, Paused, PolicyPointer, QueueHistoryRecord
 
@@ -57,6 +58,13 @@ class BinderChanged(Struct, frozen=True):
 
     url: str
     term: int
+    shard: str = ONLY
+
+
+class ShardsSeen(Struct, frozen=True):
+    """The record of the shards, as etcd has it now: its mod_revision, 0 for none."""
+
+    revision: int
 
 
 class PlanAnswered(Struct, frozen=True):
@@ -167,6 +175,7 @@ Event = (
     | ViewAcked
     | RequestFailed
     | BinderChanged
+    | ShardsSeen
     | PlanAnswered
     | PlanFailed
     | IntentsListed

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.binding.plans import Ledger
+from services.coordinator.binding.shards import confined, labelled
 from services.coordinator.core.state import State, Unwell
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
@@ -53,6 +54,8 @@ class PodIntake:
 
     def upsert(self, pod: Pod) -> None:
         """A pod was added or changed."""
+        if pod.group:
+            pod = confined(self._state, pod)
         state, uid = self._state, pod.uid
         grouped = bool(pod.group) or uid in state.groups.key_of
         if pod.finished or pod.node_name:
@@ -197,6 +200,7 @@ class ClusterIntake:
             node = replace(node, unschedulable=True)  # to the agents it is: all rules must judge it alike
         if (drained := state.drained.get(node.name)) is not None:
             node = replace(node, drained=drained.text)
+        node = labelled(state.shards, node)
         if images is not None:
             state.cluster.images.set(node.name, images)
         row = state.cache.table.row_of.get(node.name)

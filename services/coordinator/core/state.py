@@ -25,6 +25,7 @@ from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import PodGroups
 from shared.scheduling.queue import PodQueue
 from shared.scheduling.queues.tree import QueueTree
+from shared.scheduling.shards import Shards
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.wire.records import Drained, Paused
@@ -161,6 +162,8 @@ class State:
     policy: str
     settings: CoreSettings
     rng: Random
+    shards: Shards = field(default_factory=Shards)
+    """What the nodes are divided into; does not change during a term."""
     cluster: ClusterState = field(default_factory=ClusterState)
     cache: ClusterCache = field(init=False)
     """The amounts: who holds what on which node."""

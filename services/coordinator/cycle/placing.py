@@ -292,8 +292,11 @@ class Placer:
                 entry.attempts + 1,
             ),
         )  # fmt: skip
+        others, shards = list(choice.alternatives), state.shards
+        if shards.several:  # another binder's nodes are not this one's to try
+            others = [node for node in others if shards.of(node) == shards.of(choice.node)]
         return Placement(
-            unit, pod.uid, pod.namespace, pod.name, pod.resource_version, choice.node, list(choice.alternatives),
+            unit, pod.uid, pod.namespace, pod.name, pod.resource_version, choice.node, others,
             policy, version, choice.answer.score, waited_us,
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from services.coordinator.binding.shards import rehome
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_ROUND_BYTES
 from services.coordinator.cycle.failures import ConflictTracker
@@ -180,7 +181,11 @@ class GroupFailures:
         return all(pod.pod_class == first for pod in pods) and all(template(pod) is None for pod in pods)
 
     def park(self, key: str, pods: Sequence[Pod], short: Shortfall) -> None:
-        """There is no room for so many: the group sleeps until what it lacks may be there."""
+        """There is no room for so many: the group moves to a shard that has it, or sleeps until what it lacks may be
+        there."""
+        if rehome(self._state, key):
+            self.retry(key)
+            return
         state, minimum = self._state, self._state.groups.minimum(key)
         bound = minimum - short.lacking
         text = (

@@ -41,7 +41,9 @@ class Signals:
     writes_oldest_s: float = 0.0
     plans_open: int = 0
     plans_oldest_s: float = 0.0
-    binder: bool = True
+    unbound_shards: Sequence[str] = ()
+    """Those that no binder leads."""
+    shards: int = 1
     active_pods: int = 0
     standstill_s: float = 0.0
     """For how long there have been pods to try and none was tried to the end."""
@@ -98,6 +100,10 @@ def _suspects(seen: Signals) -> str:
     return f"{len(seen.suspects)} of {seen.agents} agents do not answer in time: {named}{more}"
 
 
+def _of_shards(seen: Signals) -> str:
+    return f" shard {', '.join(seen.unbound_shards)}" if seen.shards > 1 else ""
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "leader_late", "ConclaveLeaderLate", "s", 0.25, 2.0, lambda seen: seen.turn_longest_s,
@@ -131,9 +137,9 @@ RULES: tuple[Rule, ...] = (
         "look whether the API server throttles (429) or is slow; raise api_writers",
     ),
     Rule(
-        "no_binder", "ConclaveNoBinder", "", 0.0, 0.0, lambda seen: 0.0 if seen.binder else 1.0,
-        lambda _: "no binder leads: pods are given nodes and nobody binds them",
-        "start a binder, or look why none reaches etcd",
+        "no_binder", "ConclaveNoBinder", "", 0.0, 0.0, lambda seen: float(len(seen.unbound_shards)),
+        lambda seen: f"no binder leads{_of_shards(seen)}: pods are given nodes and nobody binds them",
+        "start a binder (--shard), or look why none reaches etcd",
     ),
     Rule(
         "plans_waiting", "ConclavePlansWaiting", "s", 5.0, 30.0, lambda seen: seen.plans_oldest_s,

@@ -129,7 +129,10 @@ class Admin:
                     }
                     for agent, view in sorted(core.registry.views.items())
                 ],
-                "binder": {"url": core.ledger.binder.url, "term": core.ledger.binder.term},
+                "binders": {
+                    shard: {"url": binder.url, "term": binder.term}
+                    for shard, binder in sorted(core.ledger.binders.items())
+                },
                 "queue": self._queue(),
                 "plans_open": len(core.ledger.plans),
                 "placements_open": len(core.ledger.placed),

@@ -21,6 +21,7 @@ from services.coordinator.http.routes import (
     queue,
     queues,
     settings,
+    shards,
     units,
 )
 from shared.runtime.http import openapi
@@ -52,6 +53,7 @@ ROUTES: tuple[Route, ...] = (
     *decisions.ROUTES,
     *policies.ROUTES,
     *settings.ROUTES,
+    *shards.ROUTES,
     *queue.SCHEDULING,
     *audit.ROUTES,
     *settings.LOG_LEVEL,

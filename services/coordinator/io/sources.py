@@ -1,10 +1,11 @@
-"""Which of the core's facts come from etcd: agents, the binder's leader, and the intents of earlier terms.
+"""Which of the core's facts come from etcd: agents, the shards, the binders' leaders, and the intents of earlier terms.
 
 Each function follows one source for ever and posts events; they translate and decide nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 
@@ -17,16 +18,19 @@ from services.coordinator.core.events import (
     IntentGone,
     IntentRecord,
     IntentsListed,
+    ShardsSeen,
 )
 from shared.ports import KeyValue, Store
 from shared.runtime.lease.leadership import observe_leader
 from shared.runtime.records.prefix_watch import follow_prefix
+from shared.runtime.records.shards import follow_shards
 from shared.version import CONCLAVE_VERSION, compatible
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION
 from shared.wire.records import AgentRecord, Intent, decode_record
 
 log = structlog.get_logger()
+ANSWER_FIRST_S = 0.5
 Post = Callable[[Iterable[Event]], None]
 
 
@@ -70,7 +74,17 @@ async def follow_binder(store: Store, keys: Keys, shard: str, post: Post) -> Non
                     "binder_ignored", binder=leader[0].identity, runs=leader[0].version, we_run=CONCLAVE_VERSION
                 )
                 leader = None
-            post([BinderChanged(leader[0].url, leader[1]) if leader is not None else BinderChanged("", 0)])
+            url, term = (leader[0].url, leader[1]) if leader is not None else ("", 0)
+            post([BinderChanged(url, term, shard)])
+
+
+async def follow_layout(store: Store, keys: Keys, post: Post) -> None:
+    """What the nodes are divided into, now and after every change. It is told a moment late: who has changed it through
+    our admin API is answered before the term ends."""
+    async with aclosing(follow_shards(store, keys)) as views:
+        async for shards in views:
+            await asyncio.sleep(ANSWER_FIRST_S)
+            post([ShardsSeen(shards.revision)])
 
 
 async def follow_inherited_intents(store: Store, keys: Keys, post: Post, wanted: Callable[[], bool]) -> None:

@@ -64,6 +64,12 @@ CODES: dict[str, Code] = {
         Code("media_type_unsupported", 415, "send application/json", "set Content-Type; services speak msgpack"),
         Code("not_leader", 421, "another process leads", "look in etcd who leads"),
         Code(
+            "wrong_shard",
+            421,
+            "a node of the plan is of another binder's shard",
+            "had no effect; one of the two has old news",
+        ),
+        Code(
             "invalid_value", 422, "it fits the schema, and a value in it cannot be", "the message says what is allowed"
         ),
         Code("overloaded", 429, "too many requests; see Retry-After", "ask less often, or later", 1),

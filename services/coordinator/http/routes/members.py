@@ -90,15 +90,16 @@ async def terms(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> TermsAnswer:
 
 
 class Member(Answer, frozen=True, kw_only=True):
-    """One process. ``term`` is that of a leader, ``node`` the one node that an agent serves, ``nodes`` how many it
-    decides for, ``suspect``: it does not answer and is left out of cycles, ``admin_url``: where a coordinator serves
-    this API."""
+    """One process. ``term`` is that of a leader, ``shard`` the one that a binder leads, ``node`` the one node that an
+    agent serves, ``nodes`` how many it decides for, ``suspect``: it does not answer and is left out of cycles,
+    ``admin_url``: where a coordinator serves this API."""
 
     service: str
     id: str
     url: str
     leading: bool = False
     term: int = 0
+    shard: str = ""
     node: str = ""
     nodes: int = 0
     suspect: bool = False
@@ -145,7 +146,8 @@ async def read_members(desk: Desk) -> dict[str, Member]:
     for kv in binders:
         binder = decode_leader(kv.value) if kv.key.endswith("/leader") else None
         if binder is not None:
-            _lead(found, "binder", binder.identity, binder.url, binder.incarnation, kv.create_revision)
+            shard = keys.last_part(kv.key.removesuffix("/leader"))
+            _lead(found, "binder", binder.identity, binder.url, binder.incarnation, kv.create_revision, shard)
     core = desk.admin.core
     if core is not None:
         for agent, view in core.registry.views.items():
@@ -180,10 +182,12 @@ def _registered(keys: Keys, kv: KeyValue, ours: tuple[str, ...]) -> Member | Non
     )
 
 
-def _lead(found: dict[str, Member], service: str, name: str, url: str, incarnation: str, term: int) -> None:
+def _lead(
+    found: dict[str, Member], service: str, name: str, url: str, incarnation: str, term: int, shard: str = ""
+) -> None:
     """Note who leads; one that has no registration of its own is there by its leadership."""
     member = found.get(f"{service}/{name}") or Member(service=service, id=name, url=url, incarnation=incarnation)
-    found[f"{service}/{name}"] = msgspec.structs.replace(member, leading=True, term=term)
+    found[f"{service}/{name}"] = msgspec.structs.replace(member, leading=True, term=term, shard=shard)
 
 
 def _warnings(

@@ -11,6 +11,7 @@ from services.binder.core import core
 from services.binder.core.events import LookedUp
 from services.binder.core.gangs import GangStage, InFlightGang
 from services.binder.core.in_flight import InFlightBinding
+from services.binder.core.loans import Loans
 from services.binder.cycle import binding_cycle, check
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Batch, Committer, Diagnosis
@@ -43,6 +44,22 @@ class NoCompares(NoCreations):
     def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
         coordinator_term = self.sent.coordinator_term if self.sent is not None else 0
         return super().failed(structs.replace(seen, own_term=self._term, coordinator_term=coordinator_term), now)
+
+
+class NoLayout(Committer):
+    """Believes that the nodes are divided as they were."""
+
+    def _layout(self) -> list[Compare]:
+        return []
+
+
+def without_the_layout(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(core, "Committer", NoLayout)
+
+
+def without_loans(patch: pytest.MonkeyPatch) -> None:
+    """What other shards have committed to our nodes is not counted."""
+    patch.setattr(Loans, "list", lambda *_: None)
 
 
 def without_the_fence(patch: pytest.MonkeyPatch) -> None:
@@ -80,7 +97,7 @@ def with_the_head_first(patch: pytest.MonkeyPatch) -> None:
         gang.divide(cycle._committer.size)
         cycle._move(gang, GangStage.COMMITTING)
         for number, key in enumerate(gang.keys):
-            cycle._committer.put(key, gang.intent(number, cycle._state.term))
+            cycle._committer.put(key, gang.intent(number, cycle._state.term, cycle._state.shard))
 
     patch.setattr(GangCycle, "_commit", commit)
 

@@ -41,15 +41,18 @@ from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, PodDe
 from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, Op, Put, TxnResult
 from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
+from shared.runtime.records.shards import shards_in
+from shared.scheduling.shards import Shards
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Gang, Placement, Plan, PlanResult
-from shared.wire.records import Intent, decode_record, gang_part
+from shared.wire.records import Intent, ShardsRecord, decode_record, encode_record, gang_part
 from tests.builders import make_node, make_pod
 from tests.fake_kube import AsyncKube, FakeKube, at_once
 from tests.memory_etcd import MemoryEtcd
 from tests.memory_store import MemoryStore
 
 KEYS = Keys()
+SHARDS = ("0", "1", "2")
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,10 @@ class Binder:
     def term(self) -> int:
         return self.core.state.term
 
+    @property
+    def shard(self) -> str:
+        return self.core.state.shard
+
 
 class World:
     """Time, etcd, the API server, and any number of binders, of which etcd knows one as leader."""
@@ -106,10 +113,13 @@ class World:
             self.api, self._heard.extend, leadership=AlwaysValid(), failpoints=Failpoints(), bind_timeout_s=5.0,
             bind_ms=Quantiles(), bind_seconds=None, log=log,
         )  # fmt: skip
-        self.store_calls = StoreCalls(
-            self.store, self._heard.extend, keys=KEYS, shard="0", failpoints=Failpoints(), commit_ms=Quantiles(),
-            log=log,
-        )  # fmt: skip
+        self.store_calls = {
+            shard: StoreCalls(
+                self.store, self._heard.extend, keys=KEYS, shard=shard, failpoints=Failpoints(), commit_ms=Quantiles(),
+                log=log,
+            )
+            for shard in SHARDS
+        }  # fmt: skip
         self.coordinator_term = 0
         self.late: list[Instruction] = []
         self._plans = 0
@@ -123,10 +133,10 @@ class World:
         self.coordinator_term = self._take(KEYS.coordinator_leader)
         return self.coordinator_term
 
-    def start_binder(self, *, ready: bool = True) -> Binder:
+    def start_binder(self, shard: str = "0", *, ready: bool = True) -> Binder:
         """A new binder wins the shard; the one before, if any, is not told."""
-        term = self._take(KEYS.binder_leader("0"))
-        binder = Binder(BinderCore(term, self.settings, KEYS))
+        term = self._take(KEYS.binder_leader(shard))
+        binder = Binder(BinderCore(term, self.settings, KEYS, shard=shard, shards=self.shards()))
         if ready:
             self.sync(binder)
             self.settle(binder)
@@ -134,11 +144,11 @@ class World:
         return binder
 
     def sync(self, binder: Binder) -> None:
-        """Nodes, pods and intents are listed."""
+        """Intents are listed, then nodes and pods."""
+        self.tell(binder, IntentsListed(self.stored(), self.fence(binder.shard)))
         self.watch(binder)
         self.tell(binder, Listed("nodes"))
         self.tell(binder, Listed("pods"))
-        self.tell(binder, IntentsListed(self.stored(), self.fence()))
 
     def crash(self, binder: Binder) -> None:
         """The process is gone; what it has sent may still arrive (``late``)."""
@@ -149,6 +159,16 @@ class World:
     def _take(self, key: str) -> int:
         self.etcd.txn([], [Delete(key)])
         return self.etcd.txn([CreateRevisionIs(key, 0)], [Put(key, b"{}")]).revision
+
+    # --- shards -------------------------------------------------------------------------------------------------
+
+    def divide(self, *names: str) -> None:
+        """The nodes are divided into these shards; nobody is told."""
+        record = ShardsRecord(names=names, generation=1)
+        self.etcd.txn([], [Put(KEYS.binder_shards, encode_record(record))])
+
+    def shards(self) -> Shards:
+        return shards_in(self.etcd.get(KEYS.binder_shards))
 
     # --- plans --------------------------------------------------------------------------------------------------
 
@@ -220,24 +240,24 @@ class World:
         """Carry out the first effect (of ``kind``). ``fault``: drop_request, drop_reply, late (happens later)."""
         effect = next(e for e in binder.effects if kind is None or isinstance(e, kind))
         binder.effects.remove(effect)
-        result = self.carry_out(effect, fault=fault)
+        result = self.carry_out(effect, fault=fault, shard=binder.shard)
         if fault == "late":
             self.late.append(effect)
         if result is not None:
             self.tell(binder, result)
         return effect
 
-    def carry_out(self, effect: Instruction, *, fault: str = "ok") -> Event | None:
+    def carry_out(self, effect: Instruction, *, fault: str = "ok", shard: str = "0") -> Event | None:
         """The effect on the world, and what the binder hears of it: by the binder's own shell, over fakes in memory."""
         self.api.faults = {verb: [fault] for verb in ("bind", "get", "patch")}
-        self.store.fault = fault
+        self.store.fault = "ok" if isinstance(effect, ListIntents) else fault  # it is made until it is answered
         match effect:
             case Commit():
-                call = self.store_calls.commit(effect)
+                call = self.store_calls[shard].commit(effect)
             case LookUp():
-                call = self.store_calls.look_up(effect)
+                call = self.store_calls[shard].look_up(effect)
             case ListIntents():
-                call = self.store_calls.list_intents()
+                call = self.store_calls[shard].list_intents()
             case Bind():
                 call = self.api_calls.bind(effect)
             case ReadPod():
@@ -293,8 +313,8 @@ class World:
             for kv in listing.items
         }
 
-    def fence(self) -> int:
-        kv = self.etcd.get(KEYS.binder_fence("0"))
+    def fence(self, shard: str = "0") -> int:
+        kv = self.etcd.get(KEYS.binder_fence(shard))
         return kv.mod_revision if kv is not None else 0
 
     def leader(self, key: str) -> int:
@@ -328,14 +348,15 @@ class RecordingStore(MemoryStore):
             raise StoreUnknown("the connection was cut")
         world = self._world
         before = world.intents()
-        leaders = world.leader(KEYS.binder_leader("0")), world.leader(KEYS.coordinator_leader)
+        coordinator = world.leader(KEYS.coordinator_leader)
         result = await super().txn(compares, ops)
         for op in ops if result.succeeded else ():
             if isinstance(op, Put) and op.key.startswith(KEYS.intents_prefix):
                 intent = decode_record(op.value, Intent)
                 assert intent is not None
                 replaced = before.get(KEYS.last_part(op.key))
-                world.commitments.append(Commitment(result.revision, intent, replaced, *leaders))
+                leader = world.leader(KEYS.binder_leader(intent.shard))
+                world.commitments.append(Commitment(result.revision, intent, replaced, leader, coordinator))
                 part = gang_part(KEYS.last_part(op.key))
                 if part is not None:
                     gang = world.gangs.setdefault(part[0], KnownGang(intent.min_count))

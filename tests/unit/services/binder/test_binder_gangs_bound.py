@@ -188,7 +188,7 @@ class Reached(Failpoints):
 def test_every_step_of_a_gang_has_its_failpoints() -> None:
     world, binder = four(max_value_pods=2)
     reached = Reached()
-    world.api_calls._failpoints = world.store_calls._failpoints = reached
+    world.api_calls._failpoints = world.store_calls["0"]._failpoints = reached
     world.send(binder, world.gang(*FOUR, at_least=4))
     world.run(binder, Commit)
     world.run(binder, Commit)

@@ -51,6 +51,7 @@ from shared.policy.registry import make_policy
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.gates import entry_rejection
+from shared.scheduling.shards import Shards
 from shared.scheduling.state.cache import ClusterCache
 from shared.wire.codec import decode, encode
 from shared.wire.messages import (
@@ -74,8 +75,9 @@ class Scene:
     """``pods`` and ``nodes``: the API server's truth. ``inbox``: what is on its way to the coordinator."""
 
     def __init__(
-        self, *, agents: int = 2, seed: int = 0, policy: str = "kube-default", settings: CoreSettings | None = None
-    ) -> None:
+        self, *, agents: int = 2, seed: int = 0, policy: str = "kube-default", settings: CoreSettings | None = None,
+        shards: Shards | None = None,
+    ) -> None:  # fmt: skip
         self.now = 100.0
         self.seed = seed
         self.policy = policy
@@ -85,6 +87,7 @@ class Scene:
             policy=policy,
             rng=Random(seed),
             settings=settings or CoreSettings(validate=True),
+            shards=shards,
         )
         self.agents: dict[str, AgentCore] = {}
         self.records: dict[str, AgentRecord] = {}
@@ -202,7 +205,8 @@ class Scene:
     def begin(self, intents: tuple[IntentRecord, ...] = ()) -> None:
         """Everything listed, agents and binder there."""
         self.inbox.append(AgentsChanged(tuple(self.records.values())))
-        self.inbox.append(BinderChanged("http://binder", 3))
+        for shard in self.core.state.shards.names:
+            self.inbox.append(BinderChanged("http://binder", 3, shard))
         self.inbox.append(IntentsListed(intents))
         self.inbox.append(self.control)
         self.inbox.extend([Listed("nodes"), Listed("pods")])

@@ -171,7 +171,7 @@ async def test_pods_are_bound_and_figures_are_shown(world: World) -> None:
     assert stats["quantiles"]["schedule_latency_ms"]["count"] == 10
     status = world.admin.status()
     assert [agent["nodes"] for agent in status["agents"]] == [1, 1]
-    assert status["binder"]["url"] == "http://b0"
+    assert status["binders"]["0"]["url"] == "http://b0"
     assert b"conclave_leader 1.0" in world.metrics.exposition()
 
 

@@ -9,10 +9,20 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from services.cli.local.mesh import Mesh, MeshSettings
+from services.cli.local.mesh import Mesh, MeshSettings, mesh_specs
 from services.cli.local.supervisor import Child, Spec, Supervisor
+from services.cli.local.up_run import divide
+from shared.runtime.records.shards import read_shards
+from shared.wire.keys import Keys
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 
-SYNCED: dict[str, Any] = {"leading": True, "synced": True, "agents": [{"id": "a-0"}], "binder": {"url": "http://b"}}
+SYNCED: dict[str, Any] = {
+    "leading": True,
+    "synced": True,
+    "agents": [{"id": "a-0"}],
+    "binders": {"0": {"url": "http://b"}},
+}
 TAKEN = "another mesh (ab, led by c-9) schedules for conclave in this cluster: this one stands by"
 
 
@@ -29,7 +39,8 @@ async def test_a_mesh_that_stands_by_says_for_whom(tmp_path: Path, warnings: tup
     [
         ({"leading": False}, "no coordinator leads"),
         (SYNCED | {"agents": []}, "0 of 1 agents have joined"),
-        (SYNCED | {"binder": {"url": ""}}, "no binder leads"),
+        (SYNCED | {"binders": {"0": {"url": ""}}}, "no binder leads"),
+        (SYNCED | {"binders": {}}, "no binder leads"),
         (SYNCED, ""),
     ],
 )
@@ -39,9 +50,17 @@ async def test_a_mesh_schedules_when_its_leader_knows_agents_and_binder(
     assert await asked(tmp_path, status) == told
 
 
-async def asked(folder: Path, status: dict[str, Any]) -> str:
+async def test_a_shard_that_no_binder_leads_is_named(tmp_path: Path) -> None:
+    assert await asked(tmp_path, SYNCED, shards=2) == "no binder leads shard 1"
+    both = {"binders": {"0": {"url": "http://b"}, "1": {"url": "http://c"}}}
+    assert await asked(tmp_path, SYNCED | both, shards=2) == ""
+
+
+async def asked(folder: Path, status: dict[str, Any], *, shards: int = 1) -> str:
     """What a mesh of one agent makes of what its one coordinator says."""
-    settings = MeshSettings(etcd="", kubeconfig=folder, state_dir=folder, coordinators=1, agents=1, binders=1)
+    settings = MeshSettings(
+        etcd="", kubeconfig=folder, state_dir=folder, coordinators=1, agents=1, binders=1, shards=shards
+    )
     settings.token_file.write_text("t")
 
     async def answer(request: web.Request) -> web.Response:
@@ -62,3 +81,25 @@ async def asked(folder: Path, status: dict[str, Any]) -> str:
         finally:
             supervisor.children.clear()
             await supervisor.close()
+
+
+def test_every_shard_has_binders(tmp_path: Path) -> None:
+    settings = MeshSettings(etcd="", kubeconfig=tmp_path, state_dir=tmp_path, binders=2, shards=2)
+    specs = [spec.argv for spec in mesh_specs(settings) if spec.service == "binder"]
+    assert [argv[argv.index("--shard") + 1] for argv in specs] == ["0", "1", "0", "1"]
+
+
+async def test_the_nodes_are_divided_as_the_mesh_is_asked_for_and_back(tmp_path: Path) -> None:
+    one, two = (MeshSettings(etcd="", kubeconfig=tmp_path, state_dir=tmp_path, shards=count) for count in (1, 2))
+    keys, store = Keys(), MemoryStore(MemoryEtcd())
+    await divide(store, one)
+    assert await store.get(keys.binder_shards) is None, "one shard needs no record"
+    await divide(store, two)
+    assert (await read_shards(store, keys)).names == ("0", "1")
+    await divide(store, one)
+    assert (await read_shards(store, keys)).names == ("0",)
+
+
+def test_one_shard_needs_no_flag(tmp_path: Path) -> None:
+    settings = MeshSettings(etcd="", kubeconfig=tmp_path, state_dir=tmp_path)
+    assert not [spec for spec in mesh_specs(settings) if "--shard" in spec.argv]

@@ -32,7 +32,7 @@ ILL: dict[str, tuple[dict[str, Any], str]] = {
     "agents_suspected": ({"suspects": ["a0"]}, DEGRADED),
     "nodes_unowned": ({"nodes_unowned": 1}, DEGRADED),
     "writes_queued": ({"writes_queued": 4, "writes_oldest_s": 61.0}, BAD),
-    "no_binder": ({"binder": False}, BAD),
+    "no_binder": ({"unbound_shards": ["0"]}, BAD),
     "plans_waiting": ({"plans_open": 1, "plans_oldest_s": 6.0}, DEGRADED),
     "not_placing": ({"standstill_s": 61.0, "active_pods": 3}, BAD),
     "scheduling_paused": ({"paused_by": "operator:anna"}, DEGRADED),
@@ -86,7 +86,7 @@ def test_a_finding_keeps_its_beginning_until_it_goes() -> None:
 
 
 def test_the_worst_finding_is_the_verdict_and_comes_first() -> None:
-    health = Verdicts().judge(Signals(agents=2, suspects=["a0"], binder=False), "t0")
+    health = Verdicts().judge(Signals(agents=2, suspects=["a0"], unbound_shards=["0"]), "t0")
     assert (health.verdict, [f.code for f in health.findings]) == (BAD, ["no_binder", "agents_suspected"])
 
 

@@ -27,6 +27,7 @@ from tests.certificates import TestCa
 from tests.unit.services.coordinator.http.api_world import KEYS, ApiWorld, Seen, api_world
 
 BODIES = {
+    "/v1/shards": {"names": ["0"]},
     "/v1/policies/activate": {"name": "least-allocated", "stage": "shadow"},
     "/v1/policies/promote": {"name": "least-allocated"},
     "/v1/settings": {"values": {"batch_units": 65}},

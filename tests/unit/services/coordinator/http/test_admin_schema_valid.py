@@ -50,6 +50,8 @@ def valid(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
             names = st.sampled_from(["batch_units", "log_level", "offer_deadline_ms", "nothing"])
             inner = valid(schema["additionalProperties"])
             return st.dictionaries(names, inner, min_size=schema.get("minProperties", 0), max_size=3)
+        case "array":
+            return st.lists(valid(schema["items"]), max_size=schema.get("maxItems", 8))
         case "integer":
             return st.integers(schema.get("minimum", LEAST), schema.get("maximum", MOST))
         case "number":

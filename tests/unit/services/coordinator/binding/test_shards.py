@@ -1,0 +1,153 @@
+"""Several shards at the coordinator: a plan for each, a gang in one, and nobody held up by a shard without a binder."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed, ShardsSeen
+from services.coordinator.core.instructions import PatchCondition, SendPlan, StepDown
+from services.coordinator.core.state import CoreSettings
+from shared.model.cluster_events import ObjectChanged
+from shared.model.pod_group import PodGroup, Source, group_key
+from shared.scheduling.shards import Shards
+from shared.wire.messages import VERSION, Eviction, Outcome, PlacementResult, PlanResult
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.scene import Scene
+
+TWO = Shards(("0", "1"), 5)
+NODES = {"0": ("n0", "n2"), "1": ("n5", "n6")}
+KEY = group_key(Source.NATIVE, "default", "train")
+
+
+def scene_of(*, cpu: str = "4", hold: bool = False, settings: CoreSettings | None = None) -> Scene:
+    """Two shards of two nodes each."""
+    scene = Scene(shards=TWO, settings=settings)
+    scene.hold_plans = hold
+    for shard, names in NODES.items():
+        for name in names:
+            assert TWO.of(name) == shard
+            scene.add_node(make_node(name).allocatable(cpu=cpu).node())
+    scene.begin()
+    scene.run()
+    return scene
+
+
+def add_gang(scene: Scene, members: int, minimum: int) -> None:
+    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=minimum)
+    scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
+    for number in range(members):
+        scene.add_pod(replace(make_pod(f"m{number}").cpu("2").pod(), group=KEY))
+
+
+def test_a_cycles_placements_become_one_plan_per_shard_and_next_best_nodes_stay_in_it() -> None:
+    scene = scene_of(cpu="2")
+    for number in range(4):
+        scene.add_pod(make_pod(f"p{number}").cpu("2").pod())
+    scene.run(batch=100)
+    assert len(scene.bindings) == 4
+    for plan in scene.plans:
+        nodes = {node for placement in plan.placements for node in (placement.node, *placement.alternatives)}
+        assert len({TWO.of(node) for node in nodes}) == 1
+
+
+def test_evictions_go_to_the_shard_of_their_node() -> None:
+    scene = scene_of(hold=True)
+    scene.core.ledger.evict([Eviction(f"v{node}", "default", node, "", node) for node in ("n0", "n5", "n2")])
+    plans = [opened for opened in scene.core.ledger.plans.values() if opened.plan.evictions]
+    assert {plan.shard: [victim.node for victim in plan.plan.evictions] for plan in plans} == {
+        "0": ["n0", "n2"],
+        "1": ["n5"],
+    }
+
+
+def test_a_gang_goes_to_its_home_alone() -> None:
+    scene = scene_of()
+    add_gang(scene, 4, 3)
+    scene.run(batch=100)
+    assert {node for _, node in scene.bindings} == set(NODES[TWO.of(KEY)])
+    [plan] = scene.plans
+    assert len(plan.gangs) == 1
+
+
+def test_a_gang_that_its_home_cannot_take_goes_to_a_shard_that_can() -> None:
+    scene = scene_of()
+    home = TWO.of(KEY)
+    for name in NODES[home]:
+        scene.add_pod(make_pod(f"fills-{name}").cpu("4").on(name).pod())
+    add_gang(scene, 4, 4)
+    scene.run(batch=100, until_s=10.0)
+    gang = {node for uid, node in scene.bindings if uid.startswith("uid-m")}
+    assert gang == set(NODES["1" if home == "0" else "0"])
+    assert scene.core.validate() == []
+
+
+def test_a_gang_of_which_some_were_planned_stays_in_its_shard() -> None:
+    """A deposed binder may give back a moment too early what only its own shard's committer knows of."""
+    scene = scene_of(hold=True)
+    home = TWO.of(KEY)
+    add_gang(scene, 4, 4)
+    scene.run(batch=100)
+    [plan] = scene.held_plans
+    scene.hold_plans = False
+    for name in NODES[home]:
+        scene.add_pod(make_pod(f"fills-{name}").cpu("4").on(name).pod())
+    results = [PlacementResult(p.unit, Outcome.CONFLICT, "", "its gang was given back") for p in plan.placements]
+    result = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results)
+    scene.deliver(PlanAnswered(plan.plan_id, result))
+    scene.run(batch=100, until_s=10.0)
+    assert scene.bindings == []
+    assert {scene.core.place_of(f"uid-m{number}")[0] for number in range(4)} == {"unschedulable"}
+
+
+def test_a_gang_larger_than_its_home_waits_and_is_told() -> None:
+    scene = scene_of()
+    add_gang(scene, 6, 6)
+    scene.run(batch=100, until_s=10.0)
+    assert scene.bindings == []
+    told = [patch.message for patch in scene.of(PatchCondition)]
+    assert any("node(s) didn't match" in text for text in told), told
+
+
+def test_with_one_shard_nothing_is_labelled_and_a_gang_goes_anywhere() -> None:
+    scene = Scene()
+    for name in ("n0", "n5"):
+        scene.add_node(make_node(name).allocatable(cpu="4").node())
+    scene.begin()
+    add_gang(scene, 4, 4)
+    scene.run(batch=100)
+    assert {node for _, node in scene.bindings} == {"n0", "n5"}
+
+
+def test_a_shard_without_a_binder_holds_up_nobody_else() -> None:
+    """Its plans wait for one, and are sent as soon as there is one."""
+    scene = scene_of(hold=True)
+    scene.deliver(BinderChanged("", 0, "1"))
+    for number in range(8):
+        scene.add_pod(make_pod(f"p{number}").cpu("2").pod())
+    scene.run(batch=100)
+    waiting = [plan for plan in scene.core.ledger.plans.values() if plan.shard == "1"]
+    assert waiting
+    assert all(plan.sends == 0 for plan in waiting)
+    assert scene.core.ledger.has_room()
+    assert scene.core.ledger.leaderless() == ["1"]
+    sent = scene.deliver(BinderChanged("http://late", 9, "1"))
+    assert {s.plan.plan_id for s in sent if isinstance(s, SendPlan)} == {plan.plan.plan_id for plan in waiting}
+
+
+def test_a_plan_that_came_to_the_wrong_shard_is_sent_again_and_its_units_stay_where_they_are() -> None:
+    """It may have had an effect before the shards changed: who refuses it now does not know of that."""
+    scene = scene_of(hold=True)
+    scene.add_pod(make_pod("a").cpu("2").pod())
+    scene.run()
+    [plan] = scene.held_plans
+    scene.deliver(PlanFailed(plan.plan_id, "wrong_shard", refused=True))
+    assert scene.core.place_of("uid-a") == ["assumed"]
+    scene.run(until_s=2.0)
+    assert len(scene.held_plans) > 1
+    assert scene.held_plans[-1] == plan
+
+
+def test_another_record_of_the_shards_ends_the_term() -> None:
+    scene = scene_of()
+    assert not [i for i in scene.deliver(ShardsSeen(5)) if isinstance(i, StepDown)]
+    assert [i for i in scene.deliver(ShardsSeen(6)) if isinstance(i, StepDown)]
