@@ -19,6 +19,7 @@ from services.coordinator.core.state import State
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.shards import SHARD_LABEL, Shards
 
 
@@ -42,7 +43,7 @@ def rehome(state: State, key: str) -> bool:
         return False  # room is being made for it where it is
     for shard in state.shards.names:
         moved = [_in_shard(pod, shard) for pod in pods]
-        if shard == _home_of(state, key) or not state.domains.attempt(group, moved).reached:
+        if shard == _home_of(state, key) or not in_one_go(state.domains.attempting(group, moved)).reached:
             continue
         members.home = shard
         for pod in moved:
