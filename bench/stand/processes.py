@@ -332,7 +332,7 @@ class Watched:
         await asyncio.gather(self._task, return_exceptions=True)
         took_s, by_name = time.monotonic() - self._began, self._scheduler.usage.cpu_by_name()
         mesh = {name: used for name, used in by_name.items() if not name.startswith("etcd")}
-        leader = sum(used for name, used in mesh.items() if name.split()[-1] == self._scheduler.leader)
+        leader = sum(used for name, used in mesh.items() if name.split()[-1:] == [self._scheduler.leader])
         turns = {name: await self._scheduler.turns(name) for name in TURNS.values()}
         self.figures = {
             "seconds": round(took_s, 1),
