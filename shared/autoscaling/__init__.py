@@ -1,0 +1,1 @@
+"""How many replicas each service is to have: rules, learned policies, and the safeguards around them. Pure."""

@@ -1,0 +1,87 @@
+"""What an autoscaling policy sees of a service graph, and what it answers. The live service and the twin build it alike.
+
+A reading that is missing is None, never zero: "no pod ready" and "no reading" are not "no load".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How many replicas a service may have: ``0 <= minimum <= maximum``."""
+
+    minimum: int
+    maximum: int
+
+    def clamp(self, replicas: int) -> int:
+        """The nearest number of replicas within the bounds."""
+        return min(max(replicas, self.minimum), self.maximum)
+
+
+class ServiceObservation(msgspec.Struct, frozen=True, kw_only=True):
+    """One service (a Deployment or another scale target) at one moment."""
+
+    replicas: int
+    """``spec.replicas``: what was last asked for."""
+    ready: int
+    """Pods that are Ready."""
+    starting: int = 0
+    """Pods on a node that are not Ready yet."""
+    pending: int = 0
+    """Pods that no node has taken."""
+    bounds: Bounds
+    requests: Mapping[str, float] = {}
+    """Per pod, by resource: cores, bytes."""
+    usage: Mapping[str, float | None] = {}
+    """Mean over ready pods, by resource: cores, bytes."""
+    arrivals: float | None = None
+    """Requests per second that came to it."""
+    served: float | None = None
+    """Requests per second that it answered well."""
+    failed: float | None = None
+    """Requests per second that it refused, dropped or answered with an error."""
+    latency_s: float | None = None
+    """95th percentile of what it answered, seconds."""
+    queue: float | None = None
+    """Requests that wait in it."""
+    age_s: float = 0.0
+    """How old the oldest of these readings is, seconds."""
+    held: tuple[str, ...] = ()
+    """Why it may not be made smaller now: a rollout, a drain, a fail-over, a failing probe."""
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """A service graph at one moment."""
+
+    now: float
+    """Seconds; of one clock over a policy's life."""
+    services: Mapping[str, ServiceObservation]
+    calls: tuple[tuple[str, str], ...] = ()
+    """Which service calls which: edges of a graph without a loop."""
+    latency_objective_s: float | None = None
+    success_objective: float | None = None
+    """Share of requests answered well, 0 to 1."""
+    cost_limit: float | None = None
+    """Replica-hours per hour over all services; None: unlimited."""
+
+
+Decision = Mapping[str, int]
+"""Replicas wanted, by service. A service that is not named keeps what it has."""
+
+
+class Policy(Protocol):
+    """Says how many replicas each service of one graph is to have. It keeps its own memory between calls."""
+
+    name: str
+
+    def reset(self, seed: int) -> None:
+        """Begin anew: nothing is remembered, all draws follow from ``seed``."""
+        ...
+
+    def decide(self, seen: Observation) -> Decision:
+        """What it wants now. Bounds and safeguards are applied by whoever asked, not trusted to the policy."""
+        ...
