@@ -86,7 +86,7 @@ class _Reader:
         if value is None or isinstance(value, bool):
             return bool(value)
         self.refuse(name, value, "must be true or false")
-        return True  # the only flag is a pause: in doubt, nothing is done
+        return False
 
     def one_of(self, name: str, value: Any, kind: type[E], default: E) -> E:
         if value is None:
@@ -169,6 +169,7 @@ def _limits(read: _Reader, value: Any) -> Limits:
         down_period_s=seconds("downPeriodSeconds", plain.down_period_s),
         stale_after_s=seconds("staleSeconds", plain.stale_after_s),
         fail_over_s=seconds("failOverSeconds", plain.fail_over_s),
+        nodes_grow=read.flag("limits.nodesGrow", found.get("nodesGrow")),
     )
 
 

@@ -108,6 +108,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     stale_after_s: float = 60.0
     fail_over_s: float = 60.0
     """So long after a change of leader nothing is made smaller."""
+    nodes_grow: bool = False
+    """A cluster autoscaler adds nodes for pods that wait: the room on today's nodes limits nothing."""
 
 
 class Go(Struct, frozen=True):
