@@ -58,7 +58,7 @@ def spec_from_api(hpa: api.HorizontalPodAutoscaler) -> Spec:
         minimum=minimum,
         maximum=spec.max_replicas,
         metrics=metrics or (utilization_metric(CPU, DEFAULT_CPU_PERCENT),),
-        behavior=None if spec.behavior is None else _behavior(spec.behavior),
+        behavior=None if spec.behavior is None else behavior_from_api(spec.behavior),
     )
 
 
@@ -190,7 +190,8 @@ def _above_zero(amount: int, field: str) -> int:
     return amount
 
 
-def _behavior(given: api.BehaviorSpec) -> Behavior:
+def behavior_from_api(given: api.BehaviorSpec) -> Behavior:
+    """Both directions; what is not given has the API server's default. Raises ``ObjectError``."""
     up = _rules(given.scale_up, DEFAULT_UP, "spec.behavior.scaleUp")
     return Behavior(up, _rules(given.scale_down, DEFAULT_DOWN, "spec.behavior.scaleDown"))
 
