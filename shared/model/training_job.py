@@ -86,6 +86,8 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     failures: int = 0
     """Attempts that failed, counted against ``backoff_limit``."""
+    members: str = ""
+    """A digest of which workers ran together last; "": none have."""
     restarts: int = 0
     """Changes of its workers while it ran: each made all of them start again from the checkpoint."""
     lost_steps: int = 0

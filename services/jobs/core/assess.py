@@ -6,6 +6,7 @@ for them. What it does not need to know at once (figures) is counted up here and
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -79,16 +80,21 @@ def watch_members(state: State, seen: JobState, now: float) -> None:
     seen.counted_at = wall
     if has_succeeded(pods):
         return
-    uids = frozenset(pod.uid for pod in workers)
+    now_run, ran = digest(workers), seen.members or job.status.members
     if job.status.target and phase_of(job, job.status.target, pods) is Phase.RUNNING:
-        if seen.members is not None and uids != seen.members:
+        if ran and now_run != ran:
             seen.restarts += 1
             seen.awaits_report = seen.change_began or wall
-        if seen.members is None or uids != seen.members:
+        if now_run != ran or not seen.saved_at:
             seen.saved_at = wall
-        seen.members, seen.change_began = uids, 0.0
-    elif seen.members is not None and uids != seen.members and not seen.change_began:
+        seen.members, seen.change_began = now_run, 0.0
+    elif ran and now_run != ran and not seen.change_began:
         seen.change_began = wall
+
+
+def digest(workers: Sequence[WorkerPod]) -> str:
+    """The same for the same pods: written with the count of restarts, it says which of them are counted."""
+    return hashlib.sha256(" ".join(sorted(pod.uid for pod in workers)).encode()).hexdigest()[:16]
 
 
 def next_status(state: State, seen: JobState, now: float) -> JobStatus:
@@ -106,6 +112,7 @@ def next_status(state: State, seen: JobState, now: float) -> JobStatus:
         target=target,
         batch=batch,
         running=sum(map(runs, workers_of(pods))),
+        members=seen.members or old.members,
         restarts=old.restarts + seen.restarts,
         lost_steps=old.lost_steps + seen.lost_steps,
         restart_s=seen.restart_s or old.restart_s,
@@ -237,7 +244,7 @@ def _checkpointing(seen: JobState, wall: float) -> JobCondition:
 def decisive(status: JobStatus) -> tuple[object, ...]:
     """What is written at once."""
     return (
-        status.phase, status.target, status.batch, status.attempt, status.failures, status.restarts, status.retry_at,
+        status.phase, status.target, status.batch, status.members, status.attempt, status.failures, status.restarts, status.retry_at,
         status.observed_generation, status.started, status.ended,
         tuple((one.type, one.status, one.reason) for one in status.conditions),
     )  # fmt: skip

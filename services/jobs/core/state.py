@@ -53,6 +53,8 @@ class Pending:
     number: int
     write: Write
     until: float | None = None
+    seen: bool = False
+    """The watch told of the object before the answer came: often of this very write."""
 
 
 @dataclass(slots=True)
@@ -95,15 +97,21 @@ class Writes:
         return target, pending
 
     def settle(self, target: Target, now: float) -> None:
-        """Done: now the watch is to show it."""
-        self.pending[target].until = now + SETTLE_S
+        """Done: now the watch is to show it, unless it was faster than the answer."""
         self.waits.pop(target, None)
+        if self.pending[target].seen:
+            del self.pending[target]
+        else:
+            self.pending[target].until = now + SETTLE_S
 
     def shown(self, target: Target) -> None:
-        """The watch told of the object after an answer: whatever was written is in what it shows, or comes after."""
+        """The watch told of the object. Where that was something older, the write is made again, which changes nothing:
+        names are taken, uids and resourceVersions are compared."""
         pending = self.pending.get(target)
         if pending is not None and pending.until is not None:
             del self.pending[target]
+        elif pending is not None:
+            pending.seen = True
 
     def failed(self, target: Target, now: float, message: str) -> None:
         """Try again later, doubling."""
@@ -137,8 +145,8 @@ class JobState:
     job: TrainingJob
     wish: Allocation | None = None
     """What was decided and is not yet in the status."""
-    members: frozenset[str] | None = None
-    """Uids of the workers that ran together last; None: this term has not seen it run."""
+    members: str = ""
+    """A digest of the workers that ran together last, where this term has seen them; "": the status says."""
     change_began: float = 0.0
     """When they stopped running as they were (wall); 0.0: they run."""
     awaits_report: float = 0.0
