@@ -130,6 +130,8 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
         mode=read.one_of("mode", spec.get("mode"), Mode, Mode.OBSERVE),
         policy=read.text("policy.name", policy.get("name"), most=63, default="hpa"),
         seed=read.whole("policy.seed", policy.get("seed"), 0, 2**31 - 1, 0),
+        policy_settings=read.object("policy.settings", policy.get("settings")),
+        rule_settings=read.object("hpaRule", spec.get("hpaRule")),
         plain_hpa=kill != "None",
         paused=read.flag("paused", spec.get("paused")),
         targets=targets,

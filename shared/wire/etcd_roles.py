@@ -48,6 +48,7 @@ WRITES: dict[str, tuple[str, ...]] = {
     "agent": ("agents/",),
     "autoscaler": ("autoscaler/", "members/autoscaler/"),
     "learner": ("policies/", "members/learner/"),
+    "jobs": ("jobs/", "members/jobs/"),
     "cli-admin": ("policies/", "control/", "settings/", "audit/"),
 }
 """What each writes, under the mesh's prefix. ``cli-admin``: ``conclave policy`` and whatever else people change."""

@@ -28,6 +28,8 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     autoscaler/leader             the autoscaler's record; its create_revision is its term
     autoscaler/last/<object>      what was last decided for a ResilientAutoscaler; compared before each write
     autoscaler/history/<object>/<slot>  decisions with their inputs: a ring
+    jobs/leader                   the jobs service's record; its create_revision is that service's term
+    jobs/report_key               what the tokens of training jobs are made by, made once
     audit/last                    number of the newest audit record
     audit/<number>                what people changed through the admin API
 """
@@ -217,6 +219,14 @@ class Keys:
 
     def autoscaler_history_prefix(self, scaled: str) -> str:
         return f"{self.prefix}autoscaler/history/{escape(scaled)}/"
+
+    @property
+    def jobs_leader(self) -> str:
+        return f"{self.prefix}jobs/leader"
+
+    @property
+    def jobs_report_key(self) -> str:
+        return f"{self.prefix}jobs/report_key"
 
     @property
     def audit_last(self) -> str:

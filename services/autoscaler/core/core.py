@@ -119,7 +119,7 @@ class AutoscalerCore:
             self._choose_policies(watched)
         else:
             before, watched.scaler = watched.scaler, scaler
-            if (before.policy, before.seed) != (scaler.policy, scaler.seed):
+            if _chosen(before) != _chosen(scaler):
                 self._choose_policies(watched)
             if before.generation != scaler.generation and watched.stage is Stage.IDLE:
                 watched.due_at = now  # an operator waits for it
@@ -129,14 +129,19 @@ class AutoscalerCore:
 
     def _choose_policies(self, watched: Watched) -> None:
         scaler = watched.scaler
-        watched.policy_problem, watched.policy = "", None
+        watched.policy_problem, watched.policy, watched.rule = "", None, None
+        own = scaler.policy_settings or (scaler.rule_settings if scaler.policy == "hpa" else {})
         try:
-            watched.rule = self._policies("hpa")
+            watched.rule = self._policies("hpa", scaler.rule_settings)
             watched.rule.reset(scaler.seed)
-            watched.policy = self._policies(scaler.policy)
+        except ConfigError as error:
+            watched.policy_problem = f"spec.hpaRule: {str(error)[:200]}"
+            return
+        try:
+            watched.policy = self._policies(scaler.policy, own)
             watched.policy.reset(scaler.seed)
         except ConfigError as error:
-            watched.policy_problem = f"spec.policy.name: {str(error)[:200]}"
+            watched.policy_problem = f"spec.policy: {str(error)[:200]}"
 
     def _due(self, now: float) -> list[Instruction]:
         out: list[Instruction] = []
@@ -167,3 +172,8 @@ class AutoscalerCore:
                 found.append(f"objects: {watched.scaler.key} is kept as {key}")
             found += watched.validate()
         return found
+
+
+def _chosen(scaler: Autoscaler) -> tuple[object, ...]:
+    """What the policies are made from."""
+    return scaler.policy, scaler.seed, scaler.policy_settings, scaler.rule_settings

@@ -8,7 +8,6 @@ The checker shares no code with the safeguards; a verdict that breaks a rule is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from msgspec import Struct
 
@@ -21,7 +20,6 @@ from shared.autoscaling.safety.answer import usable
 from shared.autoscaling.safety.canary import in_window
 from shared.autoscaling.safety.chain import judge
 from shared.autoscaling.safety.check import violations
-from shared.autoscaling.safety.drift import Enveloped
 from shared.autoscaling.safety.readings import Reading, checked
 from shared.autoscaling.safety.scene import Case, Change, Scene, Verdict
 from shared.model.autoscaler import Signal, SourceKind, Target
@@ -127,10 +125,11 @@ def answered(
     scaler = watched.scaler
     if scaler.plain_hpa or not in_window(read.wall_s, scaler.canary_time):
         return "hpa", rule, ""
-    if isinstance(watched.policy, Enveloped):
-        watched.drift = drift.after(watched.drift, seen, watched.policy.envelope)
+    envelope = drift.envelope_of(watched.policy)
+    if envelope is not None:
+        watched.drift = drift.after(watched.drift, seen, envelope)
     wanted, failed = ask(watched.policy, seen, stopwatch)
-    return scaler.policy, wanted, failed or watched.policy_problem
+    return scaler.policy, wanted, failed
 
 
 def ask(policy: Policy | None, seen: Observation, stopwatch: Callable[[], float]) -> tuple[Mapping[str, object], str]:
@@ -139,15 +138,13 @@ def ask(policy: Policy | None, seen: Observation, stopwatch: Callable[[], float]
         return {}, "there is no such policy"
     began = stopwatch()
     try:
-        answer: Any = policy.decide(seen)
+        answer = dict(policy.decide(seen))
     except Exception as error:  # noqa: BLE001  a policy's bug is answered by the fall-back, and told
         return {}, f"the policy failed: {type(error).__name__}: {str(error)[:120]}"
     took_s = stopwatch() - began
     if took_s > LATE_S:
         return {}, f"the policy was late: it took {took_s:.1f} s, {LATE_S:g} s are allowed"
-    if not isinstance(answer, Mapping):
-        return {}, f"the policy's answer {repr(answer)[:32]} names no services"
-    return {str(name): value for name, value in answer.items()}, ""
+    return answer, ""
 
 
 def observe(
@@ -207,7 +204,7 @@ def observe(
 
 
 def used(target: Target, pods: list[PodFact], read: RoundRead) -> dict[Signal, Reading]:
-    """Mean use of the ready pods by metrics.k8s.io; a pod that has been ready for a while and has no sample spoils it."""
+    """Mean use of the ready pods by metrics.k8s.io; one that has run for a while and has no sample spoils it."""
     signals = [signal for signal, source in target.sources.items() if source.kind is SourceKind.RESOURCE]
     if isinstance(read.pod_metrics, str):
         return {signal: Reading(None, None, read.pod_metrics) for signal in signals}

@@ -295,7 +295,7 @@ def _incomplete(watched: Watched, read: RoundRead) -> Gate:
         if isinstance(fact, str):
             reason = "TargetUnusable" if fact.startswith("!") else "TargetUnknown"
             return Gate(reason, f"{target.ref}: {fact.lstrip('!')}")
-    return Gate("PolicyUnusable", watched.policy_problem) if watched.rule is None else Gate()
+    return Gate("PolicyUnusable", watched.policy_problem) if watched.policy_problem else Gate()
 
 
 def _shown(watched: Watched, read: RoundRead, name: str) -> tuple[int | None, str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from services.autoscaler.core.cluster import Cluster
 from services.autoscaler.core.watched import Watched
 from shared.autoscaling.observation import Policy
 
-PolicyMaker = Callable[[str], Policy]
-"""A policy by name; ``ConfigError`` says in one line why there is none."""
+PolicyMaker = Callable[[str, Mapping[str, object]], Policy]
+"""A policy by name and settings; ``ConfigError`` says in one line why there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)

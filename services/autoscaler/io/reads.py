@@ -1,8 +1,8 @@
 """Reads what one decision needs: the workloads, the HPAs, the last record in etcd, the metrics.
 
-Every read has a deadline of its own, and none fails the round: what could not be read is said in its place, and the core
-holds. Workloads are read from the API server at the moment of the decision and not from a watch: what is written then
-names the resourceVersion that was read here.
+Every read has a deadline of its own, and none fails the round: what could not be read is said in its place, and the
+core holds. Workloads are read from the API server at the moment of the decision and not from a watch: what is written
+then names the resourceVersion that was read here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shared.kube.scaled_objects import (
     decode_pod_metrics,
     last_writer,
 )
-from shared.model.autoscaler import Autoscaler, Signal, Source, SourceKind, Target, TargetRef
+from shared.model.autoscaler import Autoscaler, Signal, Source, SourceKind, TargetRef
 from shared.ports import KubeApi, Store
 from shared.wire.keys import Keys
 from shared.wire.records import AutoscaleRecord, decode_record
@@ -201,13 +201,13 @@ class Reads:
                 if source.kind is not SourceKind.RESOURCE:
                     asked.append((target.name, signal))
                     selector = fact.selector if isinstance(fact, TargetFact) else ""
-                    calls.append(self._reading(scaler.namespace, target, signal, source, selector))
+                    calls.append(self._reading(scaler.namespace, signal, source, selector))
         found: dict[str, dict[Signal, Reading]] = {}
         for (name, signal), reading in zip(asked, await asyncio.gather(*calls), strict=True):
             found.setdefault(name, {})[signal] = reading
         return found
 
-    async def _reading(self, namespace: str, target: Target, signal: Signal, source: Source, selector: str) -> Reading:
+    async def _reading(self, namespace: str, signal: Signal, source: Source, selector: str) -> Reading:
         try:
             if source.kind is SourceKind.PROMETHEUS:
                 values = await self._by_query(source.query)
@@ -252,13 +252,12 @@ class Reads:
 def target_fact(ref: TargetRef, found: ScaledObject) -> TargetFact:
     """The workload as the core sees it."""
     meta, status = found.metadata, found.status
-    replicas = found.spec.replicas if found.spec.replicas is not None else (1 if ref.kind != "Scale" else 0)
-    if (ref.api_version, ref.kind) not in WORKLOADS:
-        replicas = found.spec.replicas or 0  # a Scale leaves zero out
+    whole = (ref.api_version, ref.kind) in WORKLOADS
+    unsaid = 1 if whole else 0  # a Scale leaves zero out
     return TargetFact(
         uid=meta.uid,
         resource_version=meta.resource_version,
-        replicas=replicas,
+        replicas=unsaid if found.spec.replicas is None else found.spec.replicas,
         selector=status.selector or selector_text(found.spec.selector),
         rollout=rollout_of(ref, found),
         writer=last_writer(meta, but=OURS),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import structlog
@@ -21,7 +22,7 @@ from shared.errors import KubeError, KubeRejected, StoreError, StoreRejected
 from shared.kube.autoscaling import AUTOSCALERS
 from shared.kube.resources import Resource
 from shared.kube.scaled_objects import HPAS
-from shared.ports import CreateRevisionIs, Delete, KubeApi, ModRevisionIs, Put, Store
+from shared.ports import Compare, CreateRevisionIs, Delete, KubeApi, ModRevisionIs, Op, Put, Store
 from shared.runtime.leader_shell import Validity
 from shared.wire.keys import Keys
 
@@ -41,7 +42,10 @@ class StoreWrites:
         """One transaction: we lead, and the record is as it was read."""
         keys = self._keys
         last = keys.autoscaler_last(work.key)
-        compares = [CreateRevisionIs(keys.autoscaler_leader, self._term), ModRevisionIs(last, work.last_revision)]
+        compares: list[Compare] = [
+            CreateRevisionIs(keys.autoscaler_leader, self._term),
+            ModRevisionIs(last, work.last_revision),
+        ]
         puts = [
             Put(last, msgspec.json.encode(work.record)),
             Put(keys.autoscaler_decision(work.key, work.slot), msgspec.json.encode(work.decision)),
@@ -68,7 +72,7 @@ class StoreWrites:
         """Best effort: what stays is of a uid that no object has."""
         keys = self._keys
         slots = [Delete(keys.autoscaler_decision(work.key, slot)) for slot in range(self._history)]
-        ops = [Delete(keys.autoscaler_last(work.key)), *slots]
+        ops: list[Op] = [Delete(keys.autoscaler_last(work.key)), *slots]
         try:
             await self._store.txn(
                 [CreateRevisionIs(keys.autoscaler_leader, self._term)], ops, timeout_s=self._timeout_s
@@ -117,7 +121,7 @@ class ApiWrites:
         return "ok", ""
 
     async def _patch(
-        self, resource: Resource[object], namespace: str, name: str, subresource: str, patch: dict[str, object]
+        self, resource: Resource[Any], namespace: str, name: str, subresource: str, patch: dict[str, object]
     ) -> None:
         if self._leadership is not None and not self._leadership.is_valid():
             raise _NotLeading
