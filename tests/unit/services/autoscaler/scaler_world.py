@@ -1,7 +1,7 @@
 """An API server and an etcd in memory, and autoscalers of which one may lead: events in, instructions out, in steps.
 
 Deployments keep a resourceVersion, writes name it; the store keeps the leader's term and each object's last record.
-What an autoscaler asked for and is not answered yet can be carried out in any order, lost, or come after its death: then
+What an autoscaler asked for and is not answered yet can be done in any order, lost, or come after its death: then
 the API server may still take it. ``accepted`` is the history that the tests judge.
 """
 
