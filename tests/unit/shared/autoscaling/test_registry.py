@@ -10,7 +10,6 @@ from shared.autoscaling.registry import make_policy
 from shared.errors import ConfigError
 from tests.autoscaling_builders import asked, moment, web
 
-
 BASELINES = ("hpa", "keda", "predictive")
 
 
