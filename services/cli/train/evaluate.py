@@ -125,6 +125,8 @@ def evaluate(
                 jobs, policy=policy, seeds=chosen, tables=tables, command=_command(), each=each, progress=progress
             )
         elif suite is not None:
+            if suite == JOBS and trace_dir is not None:
+                raise ConfigError("--trace-dir: the jobs suite reads its tables by --tables; give that")
             files = _trace_files(suite, jobs.tables if suite == JOBS else trace_dir)
             given = SuiteInput(
                 chosen if suite != JOBS or seeds_given() else chosen[:1],
@@ -241,6 +243,10 @@ def _command() -> str:
 def _trace_files(suite: str, folder: Path | None) -> dict[str, str]:
     """Text of every CSV in the trace folder, packed or not, for a suite that needs it."""
     data, flag = SUITES[suite].data, "--tables" if suite == JOBS else "--trace-dir"
+    if suite == JOBS and folder == Path("example"):
+        from shared.experiments.jobs.example import example_tables
+
+        return example_tables()
     if not data:
         if folder is not None:
             raise ConfigError(f"--trace-dir: the suite {suite} reads no trace; leave it out")

@@ -70,7 +70,9 @@ def jobs_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--cluster", type=FILE, help="The nodes of --workload, YAML; default: 16 nodes of 4 GPUs."),
         click.option("--schedule", type=FILE, help="Write who had which GPUs when in --workload, as CSV."),
         click.option(
-            "--tables", type=FILE, help="Folder of measured tables; default: data/dljobs in $CONCLAVE_SHARED."
+            "--tables",
+            type=FILE,
+            help="Folder of measured tables, or example; default: data/dljobs in $CONCLAVE_SHARED.",
         ),
         click.option("--workloads", help="Of --suite jobs: only these of the workloads 1-8, as in 1-3,6."),
         click.option("--loads", help="Of --suite jobs: only these of 0.5, 1.0, 1.5 and 2.0, comma-separated."),
