@@ -14,6 +14,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,14 @@ from click.core import ParameterSource
 from services.cli.terminal.output_file import check_distinct, check_writable, write_whole
 from services.cli.terminal.progress import RunProgress
 from services.cli.train.evaluate_jobs import SUITE as JOBS
-from services.cli.train.evaluate_jobs import JobFlags, evaluate_workload, jobs_options, parse_names, runs_at_a_time
+from services.cli.train.evaluate_jobs import (
+    JobFlags,
+    evaluate_workload,
+    jobs_options,
+    parse_names,
+    runs_at_a_time,
+    silent_libraries,
+)
 from services.cli.train.inputs import is_trace, read_trace, read_weights
 from shared.errors import ConfigError
 from shared.experiments.evaluation.report.curves import Curves, parse_curves
@@ -118,7 +126,8 @@ def evaluate(
     for flag, file in outputs.items():
         check_writable(flag, file)
     learnt = [_curves(file) for file in curves]
-    with RunProgress(quiet=quiet) as progress, runs_at_a_time(jobs.processes) as each:
+    silence = silent_libraries() if suite == JOBS else nullcontext()
+    with RunProgress(quiet=quiet) as progress, silence, runs_at_a_time(jobs.processes) as each:
         if jobs.workload is not None:
             tables = _trace_files(JOBS, jobs.tables)
             result = evaluate_workload(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import multiprocessing
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -105,6 +107,23 @@ def runs_at_a_time(processes: int | None) -> Iterator[Each]:
             return pool.imap(function, items)
 
         yield each
+
+
+@contextmanager
+def silent_libraries() -> Iterator[None]:
+    """Nothing of the block's, nor of processes begun in it, reaches standard output.
+
+    HiGHS prints lines of its own there now and then, whatever it is told; what we print comes after.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _in_child() -> None:

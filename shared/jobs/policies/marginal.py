@@ -37,7 +37,7 @@ class MarginalSettings:
     size_weight: float = 0.5
     power: float = 1.0
     offset_s: float = 60.0
-    restart_weight: float = 1.0
+    restart_weight: float = 5.0
 
 
 class Marginal:
