@@ -27,6 +27,7 @@ from services.cli.train.inputs import read_trace
 from shared.errors import ConclaveError, ConfigError
 from shared.experiments.evaluation.results import Metric, Progress, SuiteResult
 from shared.experiments.evaluation.suites.suites import Each
+from shared.experiments.jobs.clusters import POLLUX, Cluster, parse_cluster
 from shared.runtime.process.linux import end_with_parent
 
 T = TypeVar("T")
@@ -34,6 +35,8 @@ U = TypeVar("U")
 SUITE = "jobs"
 FILE = click.Path(path_type=Path)
 BATCHES = ("fixed", "adaptive")
+MEASURED_TYPE = "t4"
+"""The GPU of Pollux' tables."""
 NOTES = (
     "hours from submission to end; a job that did not end counts as long as the run lasted",
     "schedules were checked: nobody ends twice, no node has more GPUs in use than it has",
@@ -150,7 +153,6 @@ def evaluate_workload(
     progress: Progress,
 ) -> SuiteResult:
     """Play ``--workload`` by ``policy`` once per seed. ``ConfigError`` naming the flag, file or job it cannot use."""
-    from shared.experiments.jobs.clusters import POLLUX
     from shared.experiments.jobs.playing import Order, Source, play
     from shared.jobs.registry import entry_of
     from shared.twin.training.simulation import Settings
@@ -162,10 +164,11 @@ def evaluate_workload(
     keys = list(source.read())
     if len(keys) > 1:
         raise ConfigError(f"--workload: {flags.workload} holds {len(keys)} workloads; give the rows of one")
+    cluster = _cluster(flags.cluster) if flags.cluster is not None else POLLUX
     order = Order(
         source=source,
         workload=keys[0],
-        cluster=_cluster(flags.cluster) if flags.cluster is not None else POLLUX,
+        cluster=cluster,
         policy=policy,
         seed=0,
         adaptive=None if flags.batch is None else flags.batch == "adaptive",
@@ -174,7 +177,7 @@ def evaluate_workload(
             lag_rounds=flags.lag or 0,
             speed_error=flags.speed_error or 0.0,
             events=flags.events,
-            gpu_types=_cluster(flags.cluster).gpu_types if flags.cluster is not None else {},
+            gpu_types=_speeds(cluster, tables),
         ),
         clock=time.thread_time,
     )
@@ -216,10 +219,20 @@ def _schedule(seeds: Sequence[int], changes: Sequence[Sequence[Any]], gpus: Mapp
     return lines
 
 
-def _cluster(file: Path) -> Any:
-    import yaml
+def _speeds(cluster: Cluster, tables: Mapping[str, str]) -> dict[str, float]:
+    """By GPU type: what the cluster's file says, else what Gavel measured. ``ConfigError``: one is known by neither."""
+    from shared.experiments.jobs.gavel import ISOLATED_FILE, Isolated
 
-    from shared.experiments.jobs.clusters import parse_cluster
+    types = frozenset(node.gpu_type for node in cluster.nodes if node.gpu_type) - cluster.gpu_types.keys()
+    measured = Isolated.parse(tables[ISOLATED_FILE]) if types and ISOLATED_FILE in tables else Isolated({})
+    unknown = sorted(types - measured.types - {MEASURED_TYPE})
+    if unknown:
+        raise ConfigError(f"--cluster: gpu_type {unknown[0]!r} has no speed; give its speed beside a {MEASURED_TYPE}")
+    return {**measured.factors(types), **cluster.gpu_types}
+
+
+def _cluster(file: Path) -> Cluster:
+    import yaml
 
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))

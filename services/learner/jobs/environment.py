@@ -1,8 +1,9 @@
 """Training jobs as a Gymnasium environment, for anybody's learner: ``Episode`` in Gymnasium's form.
 
-Observation: float32 ``[window, features]`` (``episodes.FEATURES``), rows of empty slots zero. Action: the slot that gets
-a worker more, or the window's size to end the round. ``info["action_mask"]``: int8 ``[window + 1]``, what
-``action_space.sample(mask=...)`` takes; an action outside it ends the episode with -1. Each ``reset`` draws a workload.
+Observation: float32 ``[window, features]`` (``episodes.FEATURES``), rows of empty slots zero. Action: the slot that
+gets a worker more, or the window's size to end the round. ``info["action_mask"]``: int8
+``[window + 1]``, what ``action_space.sample(mask=...)`` takes; an action outside it ends the episode with -1. Each
+``reset`` draws a workload.
 """
 
 from __future__ import annotations
