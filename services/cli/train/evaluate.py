@@ -14,6 +14,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,14 @@ from click.core import ParameterSource
 from services.cli.terminal.output_file import check_distinct, check_writable, write_whole
 from services.cli.terminal.progress import RunProgress
 from services.cli.train.evaluate_jobs import SUITE as JOBS
-from services.cli.train.evaluate_jobs import JobFlags, evaluate_workload, jobs_options, parse_names, runs_at_a_time
+from services.cli.train.evaluate_jobs import (
+    JobFlags,
+    evaluate_workload,
+    jobs_options,
+    parse_names,
+    runs_at_a_time,
+    silent_libraries,
+)
 from services.cli.train.inputs import is_trace, read_trace, read_weights
 from shared.errors import ConfigError
 from shared.experiments.evaluation.report.curves import Curves, parse_curves
@@ -118,13 +126,16 @@ def evaluate(
     for flag, file in outputs.items():
         check_writable(flag, file)
     learnt = [_curves(file) for file in curves]
-    with RunProgress(quiet=quiet) as progress, runs_at_a_time(jobs.processes) as each:
+    silence = silent_libraries() if suite == JOBS else nullcontext()
+    with RunProgress(quiet=quiet) as progress, silence, runs_at_a_time(jobs.processes) as each:
         if jobs.workload is not None:
             tables = _trace_files(JOBS, jobs.tables)
             result = evaluate_workload(
                 jobs, policy=policy, seeds=chosen, tables=tables, command=_command(), each=each, progress=progress
             )
         elif suite is not None:
+            if suite == JOBS and trace_dir is not None:
+                raise ConfigError("--trace-dir: the jobs suite reads its tables by --tables; give that")
             files = _trace_files(suite, jobs.tables if suite == JOBS else trace_dir)
             given = SuiteInput(
                 chosen if suite != JOBS or seeds_given() else chosen[:1],
@@ -241,6 +252,10 @@ def _command() -> str:
 def _trace_files(suite: str, folder: Path | None) -> dict[str, str]:
     """Text of every CSV in the trace folder, packed or not, for a suite that needs it."""
     data, flag = SUITES[suite].data, "--tables" if suite == JOBS else "--trace-dir"
+    if suite == JOBS and folder == Path("example"):
+        from shared.experiments.jobs.example import example_tables
+
+        return example_tables()
     if not data:
         if folder is not None:
             raise ConfigError(f"--trace-dir: the suite {suite} reads no trace; leave it out")
