@@ -21,6 +21,8 @@ import click
 
 from services.cli.terminal.output_file import check_distinct, check_writable, write_whole
 from services.cli.terminal.progress import RunProgress
+from services.cli.train.evaluate_services import SUITE as SERVICES
+from services.cli.train.evaluate_services import evaluate_services
 from services.cli.train.inputs import is_trace, read_trace, read_weights
 from shared.errors import ConfigError
 from shared.experiments.evaluation.report.curves import Curves, parse_curves
@@ -43,9 +45,18 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--suite", type=click.Choice(sorted(SUITES)), help="Which experiment, with its goals.")
 @click.option("--policies", help="Only these of the suite's policies, comma-separated.")
 @click.option("--trace-dir", type=FILE, help="Folder with the openb trace; default: data/openb in $CONCLAVE_SHARED.")
-@click.option("--trace", type=FILE, help="Instead of a suite: a pod list in openb's format; .csv or .csv.gz.")
+@click.option(
+    "--trace",
+    type=FILE,
+    help="Instead of a suite: a pod list in openb's format. Of the suite autoscaling: request rates.",
+)
 @click.option("--nodes", type=FILE, help="The node list of --trace.")
-@click.option("--policy", help="Which policy places the pods of --trace.")
+@click.option("--policy", help="Which policy places the pods of --trace; of the suite autoscaling: as --policies.")
+@click.option("--topology", type=FILE, help="Of the suite autoscaling: a service graph of your own, as YAML.")
+@click.option("--scenario", help="Of the suite autoscaling: this scenario alone, or calm, or attacker.")
+@click.option("--intensity", type=float, help="How strong --scenario is.")
+@click.option("--decide-every", type=int, default=10, show_default=True, help="Seconds; of the suite autoscaling.")
+@click.option("--steps", type=FILE, help="Of the suite autoscaling: write every decision here, as CSV.")
 @click.option("--weights", type=FILE, multiple=True, help="Not the shipped weights of a policy but these; repeatable.")
 @click.option(
     "--no-rehearsal", is_flag=True, help="frag by its learned value alone, on traces too that FGD places better."
@@ -65,6 +76,11 @@ def evaluate(
     trace: Path | None,
     nodes: Path | None,
     policy: str | None,
+    topology: Path | None,
+    scenario: str | None,
+    intensity: float | None,
+    decide_every: int,
+    steps: Path | None,
     weights: tuple[Path, ...],
     no_rehearsal: bool,
     seeds: str,
@@ -89,23 +105,44 @@ def evaluate(
     wanted, watched = _names("--policies", policies), _names("--behaviour", behaviour)
     for name in watched:
         named_policy(name, UtilisationStore())
-    if (suite is not None) + (trace is not None) > 1 or (suite is None and trace is None and not watched):
+    graphs = suite == SERVICES
+    if graphs and policy is not None:
+        wanted, policy = (*wanted, *_names("--policy", policy)), None
+    if (suite is not None) + (trace is not None and not graphs) > 1 or (
+        suite is None and trace is None and not watched
+    ):
         raise ConfigError("evaluate: give --suite or --trace, one of them, or --behaviour")
+    of_graphs = {"--topology": topology, "--scenario": scenario, "--intensity": intensity, "--steps": steps}
+    _check_fitting(graphs, given=of_graphs, belongs_to=f"--suite {SERVICES}")
     _check_fitting(suite is not None, given={"--policies": policies, "--trace-dir": trace_dir}, belongs_to="--suite")
     of_trace = {"--nodes": nodes, "--policy": policy, "--placements": placements}
-    _check_fitting(trace is not None, given=of_trace, belongs_to="--trace")
+    _check_fitting(trace is not None and not graphs, given=of_trace, belongs_to="--trace")
     if weights and watched:
         raise ConfigError("--weights: --behaviour watches what is shipped; leave one of them out")
     if no_rehearsal and suite != "openb" and (trace is None or policy != "frag"):
         raise ConfigError("--no-rehearsal: only frag rehearses, in --suite openb and on --trace; leave it out")
     learned = read_weights(weights)
-    outputs = {"--json": json_file, "--html": html_file, "--placements": placements}
-    check_distinct(outputs, {"--trace": trace, "--nodes": nodes})
+    outputs = {"--json": json_file, "--html": html_file, "--placements": placements, "--steps": steps}
+    check_distinct(outputs, {"--trace": trace, "--nodes": nodes, "--topology": topology})
     for flag, file in outputs.items():
         check_writable(flag, file)
     learnt = [_curves(file) for file in curves]
     with RunProgress(quiet=quiet) as progress:
-        if suite is not None:
+        if graphs:
+            result = evaluate_services(
+                policies=wanted,
+                trace=trace,
+                topology=topology,
+                scenario=scenario,
+                intensity=intensity,
+                decide_s=decide_every,
+                seeds=chosen,
+                command=_command(),
+                weights=learned,
+                steps=steps,
+                progress=progress,
+            )
+        elif suite is not None:
             files = _trace_files(suite, trace_dir)
             given = SuiteInput(
                 chosen, _command(), wanted, files, clock=time.thread_time, weights=learned, rehearse=not no_rehearsal

@@ -23,10 +23,11 @@ class Kind(StrEnum):
     """Each call to ``target`` costs ``1 + amount`` times the work."""
     FAILURES = "failures"
     """At its start each replica of ``target`` (every service where empty) fails with probability ``amount``: half of
-    them crash, half hang until ``until_s``: Ready, and answering nothing well."""
+    them crash, half hang: Ready and answering nothing until a readiness probe notices, then not Ready until they are
+    restarted at ``until_s``."""
     PRESSURE = "pressure"
-    """Neighbours want ``amount`` of the cpu of node ``target``: they get the room that is free, and for the rest they
-    slow down whoever is there."""
+    """Neighbours of a higher priority ask for ``amount`` of the cpu of node ``target``, and evict whoever is in their
+    way."""
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -1,13 +1,15 @@
 """The replicas of all services: made, given a node, started, crashed, hung, taken away.
 
-    asked for --> pending --a node takes it--> starting --image, start delay--> ready <--> hung
-                                                  ^                               |          |
-                                                  +-------- back-off <--crash-----+----------+
+    asked for --> pending --a node takes it--> starting --image, start delay--> ready --hangs--> ready, answers nothing
+                     ^                            ^                               |                 | readiness probe
+                     |                            |                             crash               v
+                     +-- evicted (any state)      +------ back-off <--------------+-----liveness--- stuck
 
 Which node takes a pod is decided by this project's own filters and by a scheduling policy of it (``kube-default``
 unless told otherwise), first come first served. Back-off after a crash is kubelet's: 10 s, doubled each time up to
-300 s, forgotten after 600 s without one. Who goes first when there are too many: pending, then starting or backing
-off, then the one that is Ready for the shortest time (the ReplicaSet controller's order; it cannot see who hangs).
+300 s, forgotten after 600 s without one. Who goes first when there are too many: pending, then who is not Ready, then
+who is Ready for the shortest time (the ReplicaSet controller's order): so a stuck replica is replaced by asking for one
+less, and then for one more. Neighbours on a node have a higher priority: they evict whoever came last.
 """
 
 from __future__ import annotations
@@ -28,21 +30,23 @@ from shared.scheduling.state.node_table import NodeTable
 from shared.twin.services.topology import Topology, allocatable_of, pod_class_of
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S, FORGET_CRASHES_S = 10.0, 300.0, 600.0
-HUNG, SLOWEST = 0.0, 0.05
+READINESS_S = (2.0, 7.0)
+"""From hanging until the readiness probe (every 5 s) has failed."""
 
 
 class State(IntEnum):
     """Where a pod is; lower goes first when there are too many."""
 
     PENDING = 0
-    BACKOFF = 1
-    STARTING = 2
-    READY = 3
+    STUCK = 1
+    BACKOFF = 2
+    STARTING = 3
+    READY = 4
 
 
 @dataclass(slots=True)
 class Pod:
-    """One replica. ``until_s``: when its state ends by itself. ``hung_until_s``: it hangs until then."""
+    """One replica. ``until_s``: when its state ends by itself. ``hung_until_s``: it hangs until then; 0: not."""
 
     number: int
     node: int = -1
@@ -57,8 +61,7 @@ class Pod:
 class Fleet:
     """The pods of every service, and the nodes. Services are numbered in the topology's order.
 
-    Derived and kept up to date for the flow, per service: ``ready``, ``hung``, and ``strength``: how many sound
-    replicas' work the ready ones do together.
+    Derived and kept up to date for the flow, per service: ``ready``, and ``hung``, those of them that answer nothing.
     """
 
     def __init__(self, topology: Topology, policy: Policy, rng: np.random.Generator) -> None:
@@ -74,12 +77,10 @@ class Fleet:
         self._feasibility = FeasibilityCache(self.table)
         self._classes = [pod_class_of(spec) for spec in self.specs]
         self.nodes = tuple(self.table.names[: self.table.rows])
-        self.speed = [1.0] * len(self.nodes)
-        """How fast pods run on each node, 1 without neighbours that want more than there is."""
         count = len(self.names)
         self.pods: list[list[Pod]] = [[] for _ in range(count)]
         self.asked = [0] * count
-        self.ready, self.hung, self.strength = [0] * count, [0] * count, [0.0] * count
+        self.ready, self.hung = [0] * count, [0] * count
         self._due = [inf] * count
         self._images: set[tuple[int, int]] = set()
         self._pending: list[tuple[int, Pod]] = []
@@ -123,11 +124,7 @@ class Fleet:
         self.asked[service] = wanted
         pods = self.pods[service]
         for _ in range(wanted - len(pods)):
-            self._number += 1
-            pod = Pod(self._number)
-            pods.append(pod)
-            self._pending.append((service, pod))
-            self._room_changed = True
+            pods.append(self._new(service))
         if len(pods) > wanted:
             pods.sort(key=lambda pod: (pod.state, -pod.ready_since_s, -pod.number), reverse=True)
             for pod in pods[wanted:]:
@@ -149,7 +146,9 @@ class Fleet:
                 elif pod.state is State.STARTING:
                     self._images.add((service, pod.node))
                     pod.state, pod.until_s, pod.ready_since_s = State.READY, inf, now_s
-                else:  # it hung, and its liveness probe has it restarted
+                elif pod.state is State.READY and pod.hung_until_s > now_s:
+                    pod.state, pod.until_s = State.STUCK, pod.hung_until_s
+                else:  # its liveness probe has it restarted
                     self._restart(pod, now_s)
             self._count(service)
         if self._room_changed:
@@ -175,14 +174,14 @@ class Fleet:
         self._pending = left
 
     def fail(self, service: int, share: float, until_s: float, now_s: float) -> None:
-        """Each ready replica fails with probability ``share``: it crashes, or hangs until ``until_s``."""
+        """Each ready replica fails with probability ``share``: it crashes, or hangs and is restarted at ``until_s``."""
         for pod in self.pods[service]:
             if pod.state is not State.READY or self._rng.random() >= share:
                 continue
             if self._rng.random() < 0.5:
                 self._restart(pod, now_s)
-            elif pod.hung_until_s <= now_s:
-                pod.hung_until_s = pod.until_s = until_s
+            elif not pod.hung_until_s:
+                pod.hung_until_s, pod.until_s = until_s, min(now_s + self._rng.uniform(*READINESS_S), until_s)
         self._count(service)
 
     def crash_one(self, service: int, now_s: float) -> None:
@@ -192,23 +191,27 @@ class Fleet:
             self._restart(ready[int(self._rng.integers(len(ready)))], now_s)
             self._count(service)
 
-    def press(self, node: int, share: float) -> None:
-        """Neighbours want this share of a node's cpu from now on (0: they are gone)."""
+    def press(self, node: int, share: float, now_s: float) -> None:
+        """Neighbours ask for this share of a node's cpu from now on (0: they are gone), and get it."""
         before = self._neighbours.pop(node, None)
         if before is not None:
             self.table.add_usage(node, before, (), sign=-1)
         column = self.table.column_of[CPU]
         room = int(self.table.allocatable[column, node])
         wanted = int(share * room)
-        taken = min(wanted, room - int(self.table.requested[column, node]))
-        if taken > 0:
-            pod_class = PodClass(requests=((CPU, taken),), score_cpu_millis=taken)
-            self.table.add_usage(node, pod_class, ())
-            self._neighbours[node] = pod_class
-        self.speed[node] = max(SLOWEST, room / (room + wanted - max(taken, 0)))
+        here = [
+            (pod.ready_since_s, pod.number, at) for at, pods in enumerate(self.pods) for pod in pods if pod.node == node
+        ]
+        for _, number, service in sorted(here, reverse=True):
+            if room - int(self.table.requested[column, node]) >= wanted:
+                break
+            self._evict(service, number)
+        wanted = min(wanted, room - int(self.table.requested[column, node]))
+        if wanted > 0:
+            self._neighbours[node] = PodClass(requests=((CPU, wanted),), score_cpu_millis=wanted)
+            self.table.add_usage(node, self._neighbours[node], ())
         self._room_changed = True
-        for service in range(len(self.names)):
-            self._count(service)
+        self.advance(now_s)
 
     def validate(self) -> Sequence[str]:
         """What is broken; nothing while all is well. F1 no node is over its room, F2 every pod that is asked for is
@@ -226,6 +229,21 @@ class Fleet:
             found.append("F3: the nodes count other pods than there are")
         return found
 
+    def _evict(self, service: int, number: int) -> None:
+        """The pod goes, and its controller makes another."""
+        pods = self.pods[service]
+        at = next(index for index, pod in enumerate(pods) if pod.number == number)
+        self._leave(service, pods[at])
+        pods[at] = self._new(service)
+        self._count(service)
+
+    def _new(self, service: int) -> Pod:
+        self._number += 1
+        pod = Pod(self._number)
+        self._pending.append((service, pod))
+        self._room_changed = True
+        return pod
+
     def _leave(self, service: int, pod: Pod) -> None:
         if pod.node < 0:
             self._pending = [one for one in self._pending if one[1] is not pod]
@@ -242,15 +260,12 @@ class Fleet:
 
     def _count(self, service: int) -> None:
         ready = hung = 0
-        strength, due = 0.0, inf
+        due = inf
         for pod in self.pods[service]:
             if pod.until_s < due:
                 due = pod.until_s
             if pod.state is State.READY:
                 ready += 1
-                if pod.hung_until_s:
-                    hung += 1
-                else:
-                    strength += self.speed[pod.node]
-        self.ready[service], self.hung[service], self.strength[service] = ready, hung, strength
+                hung += pod.hung_until_s > 0
+        self.ready[service], self.hung[service] = ready, hung
         self._due[service] = due

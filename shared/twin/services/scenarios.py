@@ -4,7 +4,7 @@
     bottleneck  for some minutes each call to one service that is no entry costs 1 + x times the work
     ddos        for a minute or so x - 1 times the genuine requests come on top of them (so 8 is "8x"), at an entry
     failures    every minute or so each replica fails with probability x: it crashes, or hangs
-    pressure    for some minutes neighbours want the share x of a node's cpu
+    pressure    for some minutes neighbours of a higher priority take the share x of a node's cpu
     mixed       all four, each with x times ``MIXED``: what one episode of a bad day has
 
 The paper names the five and gives no numbers (learning.md a); lengths and gaps are ours. ``FROZEN`` holds the intensity
@@ -32,10 +32,10 @@ CALM_S = 90.0
 DEFAULTS = {"bottleneck": 1.0, "ddos": 4.0, "failures": 0.1, "pressure": 0.5, "mixed": 1.0}
 """Intensities where nobody says; that of ``mixed`` is in ``FROZEN``."""
 SCENARIOS = tuple(DEFAULTS)
-MIXED = {"bottleneck": 0.6, "ddos": 1.5, "failures": 0.06, "pressure": 0.25}
+MIXED = {"bottleneck": 0.15, "ddos": 0.25, "failures": 0.14, "pressure": 0.1}
 """What each part of ``mixed`` is at x = 1; of ddos what comes on top."""
-HANG_S = (40.0, 120.0)
-"""Until a liveness probe notices that a replica hangs."""
+HANG_S = (180.0, 420.0)
+"""Until a replica that hangs is restarted, by a patient liveness probe or by somebody."""
 Rng = np.random.Generator
 
 

@@ -38,7 +38,7 @@ class Replicas(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Requests that wait: at most ``per_replica`` for each replica that works, none longer than ``timeout_s``."""
 
-    per_replica: float = 200.0
+    per_replica: float = 40.0
     timeout_s: float = 2.0
 
 
@@ -65,7 +65,7 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Of a request, to be answered with an error."""
     crash_probability: float = 0.0
     """Of a replica per second, to crash."""
-    overload_crashes: float = 20.0
+    overload_crashes: float = 5.0
     """How many times more often it crashes, on top, while its queue is full."""
 
 

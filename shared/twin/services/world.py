@@ -227,7 +227,7 @@ class ServiceWorld:
         sums = self.sensors.sums[service]
         ready, hung = fleet.ready[service], fleet.hung[service]
         queue, before = self._queue[service], self._genuine[service]
-        strength = fleet.strength[service]
+        strength = float(ready - hung)
         capacity = strength * spec.throughput / self._work[service]
         lost = 0.0
         if ready and hung:
@@ -297,7 +297,7 @@ class ServiceWorld:
         for node, name in enumerate(self.fleet.nodes):
             if name in touched:
                 live = [one.amount for one in self._live if one.kind is Kind.PRESSURE and one.target == name]
-                self.fleet.press(node, sum(live))
+                self.fleet.press(node, min(sum(live), 1.0), float(now_s))
 
     def _weigh(self) -> None:
         """What the events that last do to each service's load and work."""

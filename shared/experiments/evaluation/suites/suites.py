@@ -60,8 +60,10 @@ SUITES: Mapping[str, SuiteEntry] = {
     "thesis": SuiteEntry("shared.experiments.evaluation.suites.thesis"),
     "deepsets": SuiteEntry("shared.experiments.evaluation.suites.deepsets"),
     "openb": SuiteEntry("shared.experiments.evaluation.suites.openb", needs_trace=True),
+    "autoscaling": SuiteEntry("shared.experiments.autoscaling.suite"),
 }
-"""By what targets they measure: T3 (marl-dqn on the thesis' pods), T2 (ee, lb and el), T1 (the openb GPU trace)."""
+"""By what targets they measure: T3 (marl-dqn on the thesis' pods), T2 (ee, lb and el), T1 (the openb GPU trace), T5
+(replicas of service graphs)."""
 
 
 def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> None:
