@@ -1,4 +1,4 @@
-"""Replicas by demand: what each service needs for what would come to it, within what the cluster has. A rule, no network.
+"""Replicas by demand: what each service needs for what would come to it, within what the cluster has. A plain rule.
 
 The learned policy begins by imitating it, and it is a baseline to compare with. In turn:
 
@@ -6,7 +6,7 @@ The learned policy begins by imitating it, and it is a baseline to compare with.
 2. down only when the most wanted in the last ``HOLD_S`` is lower (a window as HPA's, shorter);
 3. for replicas that are stuck others are asked for, and then, or before where there is no room, they are given up;
 4. while pods are pending, and for ``TIGHT_S`` after, there is no room: the graph is then given the greatest rate of
-   requests that fits into the cores it has, so that no service keeps replicas that another one's shortage makes useless.
+   requests that fits into the cores it has: no service keeps replicas that another one's shortage makes useless.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from math import ceil
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from shared.autoscaling.networks.signals import Reader, Signals
 from shared.autoscaling.observation import Decision, Observation
@@ -25,16 +28,28 @@ ROUNDING = 0.05
 """So much of a replica may be missing."""
 
 
+class DemandSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How careful it is."""
+
+    headroom: Annotated[float, Meta(ge=1, le=10)] = HEADROOM
+    """Replicas over what the demand takes exactly, as a factor."""
+    hold_s: Annotated[float, Meta(ge=0, le=3600)] = HOLD_S
+    """Seconds for which the most wanted is kept."""
+
+
 class DemandPolicy:
     """See the module. It keeps what it wanted lately, per service."""
 
     name = "demand"
+    Settings = DemandSettings
 
-    def __init__(self, *, headroom: float = HEADROOM, hold_s: float = HOLD_S) -> None:
-        self._headroom, self._hold_s = headroom, hold_s
+    def __init__(self, settings: DemandSettings = DemandSettings()) -> None:  # noqa: B008 - frozen
+        self._headroom, self._hold_s = settings.headroom, settings.hold_s
         self._reader = Reader()
         self._wanted: dict[str, deque[tuple[float, int]]] = {}
         self._tight_until, self._room = -1.0, 0.0
+        self.tight = False
+        """Whether there is taken to be no more room."""
 
     def reset(self, seed: int) -> None:  # noqa: ARG002
         """Forget everything; it draws nothing."""
@@ -52,11 +67,11 @@ class DemandPolicy:
         placed = sum((one.ready + one.unready) * one.cores for one in signals.values())
         if any(one.pending for one in signals.values()):
             self._tight_until, self._room = now + TIGHT_S, placed
-        tight = now < self._tight_until
-        if tight:
+        self.tight = now < self._tight_until
+        if self.tight:
             self._room = max(self._room, placed)
             targets = _within_room(signals, targets, self._room)
-        return {name: _replaced(one, targets[name], tight=tight) for name, one in signals.items()}
+        return {name: _replaced(one, targets[name], tight=self.tight) for name, one in signals.items()}
 
     def _target(self, name: str, one: Signals, now: float) -> int:
         if one.per_replica <= 0:

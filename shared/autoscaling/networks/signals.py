@@ -168,9 +168,8 @@ def _learn(memory: _Memory, each: float, utilisation: float, *, full: bool) -> N
         return  # it fails for another reason than load
     else:
         estimate = each * max(memory.full_cpu / max(utilisation, LEAST_CPU), 1.0)
-    memory.per_replica = (
-        estimate if not memory.per_replica else memory.per_replica + 0.4 * (estimate - memory.per_replica)
-    )
+    before = memory.per_replica or estimate
+    memory.per_replica = before + 0.4 * (estimate - before)
 
 
 def _number(value: float | None) -> float | None:

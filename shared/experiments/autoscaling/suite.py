@@ -2,8 +2,8 @@
 
 Without files: the five scenarios at their frozen strengths, the attacker, and the sweeps of surges (1 to 8 times) and
 failing pods (1 to 20 %). With a trace or a topology: that load, that graph, on a calm day (only what the file says
-crashes) and on a mixed one. Metrics are named ``experiment/metric``; ``metrics.py`` says what each counts. Every policy is
-compared with ``hpa`` on the same seeds.
+crashes) and on a mixed one. Metrics are named ``experiment/metric``; ``metrics.py`` says what each counts. Every policy
+is compared with ``hpa`` on the same seeds.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ DEFAULTS = {"bottleneck": 1.0, "ddos": 4.0, "failures": 0.1, "pressure": 0.5, "m
 SCENARIOS = tuple(DEFAULTS)
 MIXED = {"bottleneck": 0.15, "ddos": 0.25, "failures": 0.14, "pressure": 0.1}
 """What each part of ``mixed`` is at x = 1; of ddos what comes on top."""
-HANG_S = (180.0, 420.0)
-"""Until a replica that hangs is restarted, by a patient liveness probe or by somebody."""
+HANG_S = (300.0, 900.0)
+"""Until a replica that hangs is restarted: nobody gave it a liveness probe, and somebody comes to look."""
 Rng = np.random.Generator
 
 
