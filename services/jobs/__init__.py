@@ -1,1 +1,1 @@
-"""Elastic training jobs: turns `TrainingJob` objects into groups of workers, grows and shrinks them while they run."""
+"""The service of elastic training jobs: one leader turns TrainingJobs into pod groups and pods."""

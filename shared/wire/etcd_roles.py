@@ -47,6 +47,7 @@ WRITES: dict[str, tuple[str, ...]] = {
     "binder": ("binders/", "intents/", "members/binder/"),
     "agent": ("agents/",),
     "learner": ("policies/", "members/learner/"),
+    "jobs": ("jobs/", "members/jobs/"),
     "cli-admin": ("policies/", "control/", "settings/", "audit/"),
 }
 """What each writes, under the mesh's prefix. ``cli-admin``: ``conclave policy`` and whatever else people change."""

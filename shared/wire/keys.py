@@ -25,6 +25,8 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     settings/current              settings that were changed while running
     settings/history/<number>     the changes of settings
     queues/history                past use of the queues that count it
+    jobs/leader                   the jobs service's record; its create_revision is that service's term
+    jobs/report_key               what the tokens of training jobs are made by, made once
     audit/last                    number of the newest audit record
     audit/<number>                what people changed through the admin API
 """
@@ -199,6 +201,14 @@ class Keys:
     @property
     def queue_history(self) -> str:
         return f"{self.prefix}queues/history"
+
+    @property
+    def jobs_leader(self) -> str:
+        return f"{self.prefix}jobs/leader"
+
+    @property
+    def jobs_report_key(self) -> str:
+        return f"{self.prefix}jobs/report_key"
 
     @property
     def audit_last(self) -> str:

@@ -32,7 +32,7 @@ NOT_SETTINGS = frozenset(
 """Variables of ours that are no service's settings: tests' data, failpoints, where the TOML file is, and which server
 an operator's command line speaks to."""
 
-SERVICES = ("AGENT", "BINDER", "CLI", "COORDINATOR", "LEARNER", "TWIN")
+SERVICES = ("AGENT", "BINDER", "CLI", "COORDINATOR", "JOBS", "LEARNER", "TWIN")
 """``CONCLAVE_AGENT_X`` is X for agents alone; every other service skips it. One environment may serve all."""
 
 SERVICE_LINK = re.compile(r".*(_SERVICE_HOST|_SERVICE_PORT(_[A-Z0-9_]+)?|_PORT|_PORT_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)")

@@ -1,0 +1,79 @@
+"""What the jobs service shows of itself: who leads, jobs by phase, counters. Read-only."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+from services.jobs.core.assess import ACTIVE
+from services.jobs.core.core import Stats
+from services.jobs.core.state import JobState
+from services.jobs.shell import Shell
+from shared.model.training_job import Phase
+from shared.runtime.http.peers import FiguresRoute
+from shared.runtime.lease.leadership import Leadership, leadership_figures, term_of
+from shared.runtime.observe.metrics import Metrics
+
+
+class Admin:
+    """Routes and figures of this process; ``shell`` is there while it leads."""
+
+    def __init__(self, service_id: str) -> None:
+        self.service_id = service_id
+        self.leadership: Leadership | None = None
+        self.shell: Shell | None = None
+
+    def routes(self) -> tuple[FiguresRoute, ...]:
+        """``GET /v1/status``."""
+        return (FiguresRoute("/v1/status", self.status),)
+
+    def register(self, metrics: Metrics) -> None:
+        """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
+        metrics.figure("jobs", self.stats)
+        metrics.gauge_of("leader", "1 while this process leads", lambda: float(term_of(self.leadership) > 0))
+        phases = metrics.gauge("training_jobs", "TrainingJobs by phase", ["phase"])
+        for phase in Phase:
+            phases.labels(phase.value).set_function(partial(self._in_phase, phase))
+        metrics.gauge_of(
+            "training_jobs_below_minimum", "TrainingJobs that were given workers and run with fewer than their minimum",
+            lambda: float(sum(map(_below, self._jobs()))),
+        )  # fmt: skip
+        metrics.gauge_of(
+            "training_job_workers", "Workers that run", lambda: float(sum(s.job.status.running for s in self._jobs()))
+        )
+        for field in dataclasses.fields(Stats):
+            metrics.counter_of(
+                f"jobs_{field.name}_total",
+                f"{field.name.replace('_', ' ').capitalize()} in this term",
+                lambda name=field.name: float(self._count(name)),  # type: ignore[misc]  # bound per counter
+            )
+
+    def status(self) -> dict[str, Any]:
+        """Who leads, what is still being listed, and what the policy failed with."""
+        answer = leadership_figures(self.service_id, self.leadership)
+        if self.shell is not None:
+            core = self.shell.core
+            answer |= {"missing": sorted(core.missing), "policy": core.policy.name, "problem": core.policy_problem}
+            answer |= {"group_api": core.state.group.api_version, "jobs": len(core.state.jobs)}
+        return answer
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the term."""
+        term = term_of(self.leadership)
+        figures: dict[str, Any] = {"id": self.service_id, "leading": term > 0, "term": term}
+        return figures | self.shell.core.figures() if self.shell is not None else figures
+
+    def _jobs(self) -> list[JobState]:
+        return list(self.shell.core.state.jobs.values()) if self.shell is not None else []
+
+    def _in_phase(self, phase: Phase) -> float:
+        return float(sum(1 for seen in self._jobs() if seen.job.status.phase is phase))
+
+    def _count(self, name: str) -> int:
+        return int(getattr(self.shell.core.stats, name)) if self.shell is not None else 0
+
+
+def _below(seen: JobState) -> bool:
+    status = seen.job.status
+    return status.phase in ACTIVE and status.target > 0 and status.running < seen.job.minimum

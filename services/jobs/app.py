@@ -1,0 +1,127 @@
+"""The jobs service's composition root: the only place that constructs adapters and wires tasks.
+
+    start --> standby (etcd only) --elected--> lead: list, decide, make pods --lost--> exit code 3
+
+A standby holds no Kubernetes watch and no state (ADR 0006); all that outlives a leader is in the objects' status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from contextlib import AsyncExitStack
+
+from services.jobs.admin import Admin
+from services.jobs.core.core import JobsCore
+from services.jobs.core.state import State
+from services.jobs.io.report_server import ReportServer
+from services.jobs.io.watches import KINDS, followers, group_version
+from services.jobs.policies import policy_named
+from services.jobs.settings import JobsSettings
+from services.jobs.shell import Shell
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
+from shared.election.record import LeaderRecord
+from shared.errors import ConfigError
+from shared.jobs.observation import Policy
+from shared.jobs.tokens import KEY_BYTES
+from shared.kube.training_jobs import TRAINING_JOBS
+from shared.ports import CreateRevisionIs, Put, Store
+from shared.runtime.http.listener import listen
+from shared.runtime.leader_shell import candidacy
+from shared.runtime.lease.leadership import Leadership, leader_of
+from shared.runtime.process.process import split_address
+from shared.runtime.process.runtime import Runtime, opened
+from shared.runtime.process.service import Service, boottime
+from shared.wire.keys import Keys
+
+
+async def main(service: Service, settings: JobsSettings) -> None:
+    """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
+    policy = policy_named(settings.policy, settings.seed)
+    access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
+    async with opened(service, settings, "jobs") as runtime, AsyncExitStack() as stack:
+        admin = Admin(runtime.id)
+        admin.register(runtime.metrics)
+        await runtime.listen(admin.routes())
+        api = runtime.api = KubeClient(access)
+        await runtime.check_servers()
+        service.spawn("credentials", access.keep_fresh())
+        here, told = await _take_reports(runtime, admin, stack)
+        async with candidacy(
+            runtime, key=runtime.keys.jobs_leader, hung_after_s=settings.hung_after_s, admin_url=here
+        ) as candidate:
+            admin.leadership = candidate.leadership
+            runtime.ready()
+            try:
+                await candidate.run(lambda term: _lead(term, runtime, candidate.leadership, api, policy, admin, told))
+            finally:
+                admin.shell = None
+
+
+async def _take_reports(runtime: Runtime[JobsSettings], admin: Admin, stack: AsyncExitStack) -> tuple[str, str]:
+    """(the listener's own URL, what workers are told); both empty where nothing listens."""
+    settings = runtime.settings
+    if not settings.report_listen:
+        return "", ""
+
+    def leader() -> LeaderRecord | None:
+        found = leader_of(admin.leadership)
+        return found[0] if found is not None else None
+
+    server = ReportServer(runtime.metrics, leading=lambda: admin.shell, leader=leader)
+    stack.push_async_callback(server.close)
+    host, port = split_address(settings.report_listen, "report_listen")
+    listener = await listen(server.app, host=host, port=port, tls=None)
+    stack.push_async_callback(listener.close)
+    reached = listener.url
+    if settings.advertise:
+        # the others reach this very process where they reach its other listener
+        reached = f"http://{split_address(settings.advertise.rpartition('/')[2])[0]}:{listener.url.rpartition(':')[2]}"
+    return reached, settings.report_url or listener.url
+
+
+async def report_key(store: Store, keys: Keys) -> bytes:
+    """The key that jobs' tokens are made by, the same for every leader; made once."""
+    made = secrets.token_bytes(KEY_BYTES)
+    await store.txn([CreateRevisionIs(keys.jobs_report_key, 0)], [Put(keys.jobs_report_key, made)])
+    found = await store.get(keys.jobs_report_key)
+    if found is None:
+        raise ConfigError(
+            f"etcd: {keys.jobs_report_key} is gone as soon as it is written; who deletes under our prefix?"
+        )
+    return found.value
+
+
+async def _lead(
+    term: int,
+    runtime: Runtime[JobsSettings],
+    leadership: Leadership,
+    api: KubeClient,
+    policy: Policy,
+    admin: Admin,
+    report_url: str,
+) -> None:
+    """One term: everything is listed anew, then jobs are kept as their status says until the term ends."""
+    settings = runtime.settings
+    served = await api.may_list(TRAINING_JOBS)
+    unserved = "the cluster serves no TrainingJobs that we may list: apply k8s/components/jobs"
+    runtime.health.note("training_jobs", "" if served else unserved)
+    group = await group_version(api.may_list)
+    policy.reset(settings.seed)
+    state = State(
+        term=term,
+        settings=settings.core(),
+        rules=settings.rules(report_url),
+        offset=time.time() - boottime(),
+        group=group,
+        report_key=await report_key(runtime.store, runtime.keys) if report_url else b"",
+    )
+    core = JobsCore(state, policy, kinds=KINDS)
+    shell = Shell(core, api=api, leadership=leadership, clock=boottime, instance=runtime.id)
+    admin.shell = shell
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(shell.run())
+        for follower in followers(api, group, shell.post):
+            tasks.create_task(follower)

@@ -1,0 +1,1 @@
+"""What the jobs service decides, without I/O: events in, instructions out."""

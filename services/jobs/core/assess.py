@@ -1,0 +1,279 @@
+"""What a job's status should say: from the object as it stands, its pods, and what was decided. No I/O, no writes.
+
+The status is the memory that outlives us: a decision, a counted failure and a backoff are in it before anything is done
+for them. What it does not need to know at once (figures) is counted up here and written along.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from services.jobs.core.members import has_succeeded, kept, live, runs, workers_of
+from services.jobs.core.state import JobState, State
+from shared.backoff import backoff_s
+from shared.kube.training_status import rfc3339
+from shared.model.training_job import JobCondition, JobStatus, Phase, Report, TrainingJob, WorkerPod
+
+READY, REPORTING, CHECKPOINTING, COMPLETE, FAILED = "Ready", "Reporting", "Checkpointing", "Complete", "Failed"
+ACTIVE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.RESHAPING, Phase.RESTARTING})
+MISSED_CHECKPOINTS = 3.0
+"""So many intervals without a checkpoint are told."""
+MEAN_OF = 0.5
+"""Weight of the newest restart in the mean of what they cost."""
+
+
+def whole(wall: float) -> float:
+    """As the object keeps times."""
+    return float(int(wall))
+
+
+def failed_pod(job: TrainingJob, pods: Sequence[WorkerPod]) -> WorkerPod | None:
+    """A pod that failed in the attempt that is under way, by its own fault."""
+    for pod in pods:
+        if pod.phase == "Failed" and not pod.disrupted and not pod.terminating and pod.attempt >= job.status.attempt:
+            return pod
+    return None
+
+
+def wanted_target(seen: JobState, pods: Sequence[WorkerPod]) -> int:
+    """Workers that the job is to have now."""
+    job = seen.job
+    target = job.status.target
+    if job.problem or has_succeeded(pods):
+        return target  # as it is, whatever else is wished
+    if job.paused:
+        return 0
+    if seen.wish is not None:
+        target = seen.wish.workers
+    return min(max(target, job.minimum), job.maximum) if target else 0
+
+
+def phase_of(job: TrainingJob, target: int, pods: Sequence[WorkerPod]) -> Phase:
+    """Where a job is that has not ended."""
+    workers = workers_of(pods)
+    if has_succeeded(pods):
+        return job.status.phase if job.status.phase in ACTIVE else Phase.RUNNING
+    if target == 0:
+        if any(not pod.ended for pod in pods):
+            return Phase.STOPPING
+        return Phase.PAUSED if job.paused else Phase.PENDING
+    running = sum(map(runs, workers))
+    if running >= target and len(live(workers)) <= target:
+        return Phase.RUNNING
+    if running >= job.minimum:
+        return Phase.RESHAPING
+    return Phase.RESTARTING if job.status.started else Phase.STARTING
+
+
+def watch_members(state: State, seen: JobState, now: float) -> None:
+    """Count time, and notice that other workers run than before: each such change is one restart of all of them."""
+    wall, job = state.wall(now), seen.job
+    pods = state.pods_of(job)
+    workers = [pod for pod in workers_of(pods) if runs(pod)]
+    if seen.counted_at and workers:
+        passed = max(0.0, wall - seen.counted_at)
+        seen.gpu_s += passed * len(workers) * job.gpu_milli / 1000
+        seen.ran_s += passed if len(workers) >= job.minimum else 0.0
+    seen.counted_at = wall
+    if has_succeeded(pods):
+        return
+    now_run, ran = digest(workers), seen.members or job.status.members
+    if job.status.target and phase_of(job, job.status.target, pods) is Phase.RUNNING:
+        if ran and now_run != ran:
+            seen.restarts += 1
+            seen.awaits_report = seen.change_began or wall
+        if now_run != ran or not seen.saved_at:
+            seen.saved_at = wall
+        seen.members, seen.change_began = now_run, 0.0
+    elif ran and now_run != ran and not seen.change_began:
+        seen.change_began = wall
+
+
+def digest(workers: Sequence[WorkerPod]) -> str:
+    """The same for the same pods: written with the count of restarts, it says which of them are counted."""
+    return hashlib.sha256(" ".join(sorted(pod.uid for pod in workers)).encode()).hexdigest()[:16]
+
+
+def next_status(state: State, seen: JobState, now: float) -> JobStatus:
+    """The status as it should be. It is written only where it differs from the object's."""
+    job, old, wall = seen.job, seen.job.status, state.wall(now)
+    if job.ended:
+        return old
+    pods = state.pods_of(job)
+    target = wanted_target(seen, pods)
+    batch = old.batch if seen.wish is None or seen.wish.batch is None else seen.wish.batch
+    status = replace(
+        old,
+        observed_generation=job.generation,
+        term=state.term,
+        target=target,
+        batch=batch,
+        running=sum(map(runs, workers_of(pods))),
+        members=seen.members or old.members,
+        restarts=old.restarts + seen.restarts,
+        lost_steps=old.lost_steps + seen.lost_steps,
+        restart_s=seen.restart_s or old.restart_s,
+        gpu_s=old.gpu_s + seen.gpu_s,
+        ran_s=old.ran_s + seen.ran_s,
+        report=seen.report or old.report,
+        changed=whole(wall) if target != old.target else old.changed,
+    )
+    succeeded = has_succeeded(pods)
+    if succeeded and (not live(workers_of(pods)) or _overdue(state, seen, wall)):
+        return _ended(status, Phase.SUCCEEDED, wall, JobCondition(COMPLETE, "True", "WorkersSucceeded", "it has ended"))
+    failed = failed_pod(job, pods) if target and not succeeded else None
+    if failed is not None:
+        status = _failed(state, status, failed, wall)
+        said = failed.message or "its log says why"
+        if status.failures > job.backoff_limit:
+            counted = f"{status.failures} failures, and spec.backoffLimit is {job.backoff_limit}"
+            text = f"{failed.name} failed ({said}): {counted}"
+            return _ended(status, Phase.FAILED, wall, JobCondition(FAILED, "True", "BackoffLimitExceeded", text))
+    phase = phase_of(job, target, pods)
+    if phase in (Phase.RUNNING, Phase.RESHAPING) and not status.started:
+        status = replace(status, started=whole(wall))
+    return replace(status, phase=phase, conditions=_conditions(state, seen, status, phase, wall, failed))
+
+
+def _overdue(state: State, seen: JobState, wall: float) -> bool:
+    """Whether the first worker succeeded so long ago that the others will not."""
+    seen.finishing_since = seen.finishing_since or wall
+    return wall - seen.finishing_since >= state.settings.finish_s
+
+
+def _failed(state: State, status: JobStatus, pod: WorkerPod, wall: float) -> JobStatus:
+    """One more attempt is over; the next begins after a wait. Pods of the attempts before count no more."""
+    failures = status.failures + 1
+    settings = state.settings
+    wait_s = backoff_s(failures, first_s=settings.retry_first_s, most_s=settings.retry_most_s)
+    return replace(status, attempt=pod.attempt + 1, failures=failures, retry_at=whole(wall + wait_s))
+
+
+def _ended(status: JobStatus, phase: Phase, wall: float, condition: JobCondition) -> JobStatus:
+    ready = JobCondition(READY, "False", phase.value, condition.message)
+    kept_ones = tuple(one for one in status.conditions if one.type not in (READY, COMPLETE, FAILED))
+    return replace(status, phase=phase, running=0, ended=whole(wall), conditions=(ready, *kept_ones, condition))
+
+
+# --- what is told ---------------------------------------------------------------------------------------------------
+
+
+def _conditions(
+    state: State, seen: JobState, status: JobStatus, phase: Phase, wall: float, failed: WorkerPod | None
+) -> tuple[JobCondition, ...]:
+    found = [_ready(state, seen, status, phase, wall, failed)]
+    if phase in ACTIVE or status.report != Report():
+        found.append(_reporting(state, seen, status, phase, wall))
+    if seen.job.checkpoint and phase in ACTIVE:
+        found.append(_checkpointing(seen, wall))
+    return tuple(found)
+
+
+def _ready(
+    state: State, seen: JobState, status: JobStatus, phase: Phase, wall: float, failed: WorkerPod | None
+) -> JobCondition:
+    job = seen.job
+    on = "True" if phase in (Phase.RUNNING, Phase.RESHAPING) else "False"
+    if job.problem:
+        return JobCondition(READY, on, "Invalid", f"{job.problem}. What runs of it stays as it is")
+    if phase in (Phase.STOPPING, Phase.PAUSED) and job.paused:
+        text = f"spec.paused is true; conclave jobs resume {job.name} -n {job.namespace} goes on from the checkpoint"
+        return JobCondition(READY, on, "Paused", text)
+    refused = [wait.message for target, wait in state.writes.waits.items() if _is_of(target, job) and wait.message]
+    if refused:
+        return JobCondition(READY, on, "WriteRefused", refused[0])
+    if status.retry_at > wall:
+        name = failed.name if failed is not None else "a pod"
+        why = f" ({failed.message})" if failed is not None and failed.message else ""
+        counted, again = f"{status.failures} of {job.backoff_limit} failures", rfc3339(status.retry_at)
+        text = f"{name} failed{why}, {counted}; next attempt at {again}"
+        return JobCondition(READY, on, "BackOff", text)
+    more = f"; a policy wanted {seen.refused}" if seen.refused else ""
+    match phase:
+        case Phase.PENDING | Phase.STOPPING:
+            return JobCondition(READY, on, "Waiting", (seen.waits_for or "it waits for its turn") + more)
+        case Phase.STARTING | Phase.RESTARTING:
+            text = (
+                f"{status.running} of at least {job.minimum} workers run; "
+                f"conclave units {job.key} says what the others wait for"
+            )
+            return JobCondition(READY, on, phase.value, text + more)
+        case Phase.RESHAPING:
+            return JobCondition(
+                READY, on, phase.value, f"{status.running} workers run, on the way to {status.target}{more}"
+            )
+        case _:
+            return JobCondition(READY, on, phase.value, f"{status.running} workers run{more}")
+
+
+def _is_of(target: tuple[str, str, str], job: TrainingJob) -> bool:
+    _, namespace, name = target
+    return namespace == job.namespace and (name == job.name or name.startswith(f"{job.name}-"))
+
+
+def _reporting(state: State, seen: JobState, status: JobStatus, phase: Phase, wall: float) -> JobCondition:
+    reason, problem = seen.report_problem
+    at = status.report.at
+    if problem:
+        return JobCondition(REPORTING, "False", reason, f"{problem}; what was reported before stands")
+    if not at:
+        return JobCondition(REPORTING, "Unknown", "NothingReported", "it is divided over GPUs by its bounds alone")
+    if phase is Phase.RUNNING and wall - max(at, status.changed) > state.settings.silent_after_s:
+        text = f"nothing was reported since {rfc3339(at)}; what was reported before stands"
+        return JobCondition(REPORTING, "False", "Silent", text)
+    return JobCondition(REPORTING, "True", "Reporting", "")
+
+
+def _checkpointing(seen: JobState, wall: float) -> JobCondition:
+    job, every_s = seen.job, seen.job.checkpoint_every_s
+    if not every_s or seen.saved_at == 0.0 or wall - seen.saved_at <= MISSED_CHECKPOINTS * every_s:
+        return JobCondition(CHECKPOINTING, "True" if seen.saved >= 0 else "Unknown", "AsPlanned", "")
+    text = (
+        f"no checkpoint was reported for {MISSED_CHECKPOINTS:g} times spec.checkpoint.intervalSeconds ({every_s:g}); "
+        f"a restart would lose all since: look at {job.checkpoint}, or report checkpoint_steps"
+    )
+    return JobCondition(CHECKPOINTING, "False", "NoCheckpoint", text)
+
+
+# --- what is worth a write ------------------------------------------------------------------------------------------
+
+
+def decisive(status: JobStatus) -> tuple[object, ...]:
+    """What is written at once."""
+    return (
+        status.phase, status.target, status.batch, status.members, status.attempt, status.failures, status.restarts, status.retry_at,
+        status.observed_generation, status.started, status.ended,
+        tuple((one.type, one.status, one.reason) for one in status.conditions),
+    )  # fmt: skip
+
+
+def telling(status: JobStatus) -> tuple[object, ...]:
+    """What people look for, within a second."""
+    return status.running, tuple(one.message for one in status.conditions), status.lost_steps
+
+
+def figures(status: JobStatus) -> tuple[object, ...]:
+    """What may wait."""
+    return status.report, round(status.gpu_s, 3), round(status.ran_s, 3), round(status.restart_s, 3)
+
+
+def took_effect(seen: JobState, before: JobStatus, after: JobStatus) -> None:
+    """What the object has now need not be added again."""
+    seen.gpu_s = max(0.0, seen.gpu_s - max(0.0, after.gpu_s - before.gpu_s))
+    seen.ran_s = max(0.0, seen.ran_s - max(0.0, after.ran_s - before.ran_s))
+    seen.restarts = max(0, seen.restarts - max(0, after.restarts - before.restarts))
+    seen.lost_steps = max(0, seen.lost_steps - max(0, after.lost_steps - before.lost_steps))
+    if after.report == seen.report:
+        seen.report = None
+    wish = seen.wish
+    if wish is not None and after.target == wish.workers and (wish.batch is None or wish.batch == after.batch):
+        # the nodes that it wished for are still of use while its workers are made
+        seen.wish = wish if wish.placement else None
+
+
+def staying(job: TrainingJob, pods: Sequence[WorkerPod]) -> list[WorkerPod]:
+    """The workers that are there to stay, for what a policy sees."""
+    return kept(workers_of(pods), job.status.target)

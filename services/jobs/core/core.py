@@ -1,0 +1,400 @@
+r"""The core of the jobs service: what the watches show goes in, writes come out. Pure: ``now`` is an argument.
+
+    job, pod, node, group seen --> touched jobs --> status as it should be --differs--> WriteStatus (resourceVersion)
+    report, answer of a write -->       |   ^                                              |
+                                        v   +------------- the watch shows it -------------+
+                             pods as the status wants them --> Create, Delete, PatchMinimum
+
+A decision is in the status before anything is done for it; what is done is compared with what is seen, again and again.
+So it does not matter where we died, or what was delivered twice. One write per object at a time; one that failed waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from services.jobs.core import assess
+from services.jobs.core.events import (
+    Event,
+    JobGone,
+    JobSeen,
+    Listed,
+    MadeGone,
+    MadeSeen,
+    NodeGone,
+    NodeSeen,
+    Outcome,
+    PodGone,
+    PodSeen,
+    Reported,
+    Tick,
+    Wrote,
+)
+from services.jobs.core.instructions import Create, Delete, Instruction, Log, Tell, WriteStatus
+from services.jobs.core.members import plan
+from services.jobs.core.observing import observe, why_waiting
+from services.jobs.core.phases import check_move
+from services.jobs.core.reporting import take_annotation, take_report
+from services.jobs.core.state import POD, JobState, State, Target
+from shared.errors import InvalidState
+from shared.jobs.bounds import allow
+from shared.jobs.observation import Allocation, Observation, Policy
+from shared.kube.training_jobs import TRAINING_JOBS
+from shared.model.training_job import ENDED, JobStatus, Phase, TrainingJob, WorkerPod
+
+JOB = TRAINING_JOBS.kind
+TELLING_S = 1.0
+LOOK_S = 30.0
+"""A job that is active is looked at so often, whatever happens."""
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters of the term."""
+
+    decisions: int = 0
+    policy_failures: int = 0
+    wishes_refused: int = 0
+    reports: int = 0
+    reports_refused: int = 0
+    workers_made: int = 0
+    workers_removed: int = 0
+    restarts: int = 0
+    failures: int = 0
+    writes_refused: int = 0
+
+
+class JobsCore:
+    """``handle_all`` is all there is; ``wake_at`` says when to come back with a ``Tick``."""
+
+    def __init__(self, state: State, policy: Policy, *, kinds: Iterable[str]) -> None:
+        self.state = state
+        self.policy = policy
+        self.missing = set(kinds)
+        """Kinds that are not listed yet: nothing is decided or written before."""
+        self.stats = Stats()
+        self.wake_at: float | None = None
+        self.policy_problem = ""
+        """What the policy failed with last; "" since it has answered again."""
+        self._due: dict[str, float] = {}
+        self._decide_at: float | None = None
+        self._decided_at = float("-inf")
+        self._out: list[Instruction] = []
+        self._first_write = 1
+
+    # --- a turn -------------------------------------------------------------------------------------------------
+
+    def handle_all(self, events: Sequence[Event], now: float) -> list[Instruction]:
+        """Take in all events, then look at every job that they touch or whose time has come."""
+        self._out, self._first_write = [], self.state.writes.number + 1
+        touched: dict[str, None] = {}
+        for event in events:
+            touched.update(dict.fromkeys(self._take(event, now)))
+        if not self.missing:
+            for target in self.state.writes.expire(now):
+                touched[self._job_of(target)] = None
+            if self._decide_at is not None and self._decide_at <= now:
+                touched.update(dict.fromkeys(self._decide(now)))
+            touched.update({key: None for key, at in self._due.items() if at <= now})
+            for key in touched:
+                if key in self.state.jobs:
+                    self._look(self.state.jobs[key], now)
+        self._set_wake(now)
+        if self.state.settings.validate:
+            self.validate()
+        return self._out
+
+    def validate(self) -> None:
+        """Raises ``InvalidState``: an invariant does not hold."""
+        from services.jobs.core.validate import broken
+
+        lines = broken(self.state, self._due, ready=not self.missing, since=self._first_write)
+        if lines:
+            raise InvalidState(lines)
+
+    def _set_wake(self, now: float) -> None:
+        times = [*self._due.values()]
+        if self._decide_at is not None:
+            times.append(self._decide_at)
+        settles = self.state.writes.wake_at(now)
+        if settles is not None:
+            times.append(settles)
+        self.wake_at = min(times, default=None) if not self.missing else None
+
+    # --- what comes in ------------------------------------------------------------------------------------------
+
+    def _take(self, event: Event, now: float) -> Iterator[str]:
+        """Keys of the jobs that it touches."""
+        match event:
+            case JobSeen(job):
+                yield from self._see_job(job, now)
+            case JobGone(key):
+                self._forget(key, now)
+            case PodSeen(pod):
+                yield from self._see_pod(pod, now)
+            case PodGone(uid):
+                gone = self.state.pods.get(uid)
+                if gone is not None:
+                    self._drop_pod(gone)
+                    self.state.writes.shown((POD, gone.namespace, gone.name))
+                    yield from self._members_changed(gone, now)
+            case NodeSeen(node):
+                if self.state.nodes.get(node.name) != node:
+                    self.state.nodes[node.name] = node
+                    self._decide_soon(now)
+            case NodeGone(name):
+                if self.state.nodes.pop(name, None) is not None:
+                    self._decide_soon(now)
+            case MadeSeen(made):
+                target = (made.kind, made.namespace, made.name)
+                self.state.made[target] = made
+                self.state.writes.shown(target)
+                yield self._job_of(target)
+            case MadeGone(kind, key):
+                namespace, _, name = key.partition("/")
+                self.state.made.pop((kind, namespace, name), None)
+                self.state.writes.shown((kind, namespace, name))
+                yield key
+            case Listed(kind):
+                self.missing.discard(kind)
+                if not self.missing:
+                    self._decide_soon(now)
+                    yield from self.state.jobs
+            case Wrote():
+                yield from self._answered(event, now)
+            case Reported():
+                self._count(take_report(self.state, event, now))
+                yield event.key
+            case Tick():
+                pass
+
+    def _see_job(self, job: TrainingJob, now: float) -> Iterator[str]:
+        known = self.state.jobs.get(job.key)
+        if known is not None and known.job.uid != job.uid:
+            self._forget(job.key, now)
+            known = None
+        if known is None:
+            known = self.state.jobs[job.key] = JobState(job)
+            self.state.key_of[job.uid] = job.key
+            self._decide_soon(now)
+        else:
+            before = known.job
+            assess.took_effect(known, before.status, job.status)
+            known.job = job
+            if before.resource_version != job.resource_version:
+                self.state.writes.shown((JOB, job.namespace, job.name))
+            if before.generation != job.generation or before.ended != job.ended or before.deleting != job.deleting:
+                self._decide_soon(now)
+        if job.paused or job.ended:
+            known.wish = None
+        yield job.key
+
+    def _forget(self, key: str, now: float) -> None:
+        seen = self.state.jobs.pop(key, None)
+        self._due.pop(key, None)
+        if seen is not None:
+            self.state.key_of.pop(seen.job.uid, None)
+            self.state.writes.forget((JOB, seen.job.namespace, seen.job.name))
+            self._decide_soon(now)
+
+    def _see_pod(self, pod: WorkerPod, now: float) -> Iterator[str]:
+        before = self.state.pods.get(pod.uid)
+        if before == pod:
+            return
+        if before is not None:
+            self._drop_pod(before)
+        self.state.pods[pod.uid] = pod
+        if pod.job:
+            self.state.of_job.setdefault(pod.job, {})[pod.uid] = pod
+        self.state.writes.shown((POD, pod.namespace, pod.name))
+        yield from self._members_changed(pod, now)
+        if pod.job and pod.report and (before is None or before.report != pod.report):
+            self._count(take_annotation(self.state, pod, now))
+
+    def _drop_pod(self, pod: WorkerPod) -> None:
+        self.state.pods.pop(pod.uid, None)
+        ours = self.state.of_job.get(pod.job)
+        if ours is not None:
+            ours.pop(pod.uid, None)
+            if not ours:
+                del self.state.of_job[pod.job]
+
+    def _members_changed(self, pod: WorkerPod, now: float) -> Iterator[str]:
+        """A pod of a job came, changed or went; or somebody else's, which holds or frees GPUs."""
+        if pod.job:
+            seen = self.state.job_of(pod)
+            if seen is not None:
+                assess.watch_members(self.state, seen, now)
+                yield seen.job.key
+        if pod.gpu_milli and (not pod.job or pod.ended):
+            self._decide_soon(now)
+
+    def _job_of(self, target: Target) -> str:
+        """The job that an object was written for: by its own name, or by that of its pod."""
+        kind, namespace, name = target
+        if kind == POD:
+            name = name.rpartition("-")[0].rpartition("-")[0]
+        return f"{namespace}/{name}"
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def _answered(self, event: Wrote, now: float) -> Iterator[str]:
+        writes = self.state.writes
+        found = writes.answered(event.write)
+        if found is None:
+            return
+        target, pending = found
+        key = self._job_of(target)
+        match event.outcome:
+            case Outcome.DONE | Outcome.EXISTS:
+                writes.settle(target, now)
+                if isinstance(pending.write, WriteStatus):
+                    self._tell_change(pending.write)
+            case Outcome.STALE:
+                writes.settle(target, now)  # what it is now is on its way to us
+            case Outcome.REFUSED | Outcome.UNKNOWN:
+                refused = event.outcome is Outcome.REFUSED
+                self.stats.writes_refused += refused
+                text = f"{target[0]} {target[2]}: {event.message}"[:512] if refused else ""
+                writes.failed(target, now, text)
+                self._log(
+                    "warning" if refused else "info",
+                    "job_write_failed",
+                    job=key,
+                    target="/".join(target),
+                    error=event.message,
+                )
+        yield key
+
+    def _tell_change(self, write: WriteStatus) -> None:
+        """Something became of the job: an event for people."""
+        before, after = write.job.status, write.status
+        if before.phase is after.phase and before.target == after.target:
+            return
+        self.stats.restarts += after.restarts - before.restarts
+        self.stats.failures += after.failures - before.failures
+        bad = after.phase in (Phase.FAILED, Phase.RESTARTING)
+        note = after.conditions[0].message if after.conditions else ""
+        if before.target != after.target:
+            note = f"{before.target} -> {after.target} workers; {note}"
+        self._out.append(Tell(write.job, "Warning" if bad else "Normal", after.phase.value, note))
+        self._log(
+            "info", "job_moved", job=write.job.key, phase=after.phase.value, before=before.phase.value,
+            target=after.target, attempt=after.attempt, restarts=after.restarts,
+        )  # fmt: skip
+
+    def _count(self, accepted: bool | None) -> None:
+        if accepted is not None:
+            self.stats.reports += 1
+            self.stats.reports_refused += not accepted
+
+    # --- decisions ----------------------------------------------------------------------------------------------
+
+    def _decide_soon(self, now: float) -> None:
+        at = max(now, self._decided_at + self.state.settings.decide_least_s)
+        self._decide_at = at if self._decide_at is None else min(self._decide_at, at)
+
+    def _decide(self, now: float) -> Iterator[str]:
+        """Ask the policy. Where it fails, everything stays as it was decided last."""
+        self._decided_at, self._decide_at = now, now + self.state.settings.decide_every_s
+        seen = observe(self.state, now)
+        if not seen.ours:
+            return
+        try:
+            decision = dict(self.policy.decide(seen.observation))
+            allowed = allow(
+                seen.observation, {k: v for k, v in decision.items() if k in seen.ours}, may_stop=seen.may_stop
+            )
+        except Exception as error:  # noqa: BLE001  a policy may be anybody's: what it raises must not stop the jobs
+            self.stats.policy_failures += 1
+            self.policy_problem = f"{self.policy.name}: {type(error).__name__}: {error}"[:256]
+            self._log("error", "policy_failed", policy=self.policy.name, error=self.policy_problem)
+            return
+        self.policy_problem = ""
+        self.stats.decisions += 1
+        self.stats.wishes_refused += len(allowed.refused)
+        for key in seen.ours:
+            yield from self._take_decision(
+                key, seen.observation, allowed.refused.get(key, ""), allowed.changes.get(key)
+            )
+
+    def _take_decision(self, key: str, shown: Observation, refused: str, change: Allocation | None) -> Iterator[str]:
+        job = self.state.jobs[key]
+        job.refused = refused
+        if change is not None:
+            job.wish = change
+        idle = job.job.status.target == 0 and job.wish is None
+        waits_for = why_waiting(shown, key, refused) if idle else ""
+        if job.wish is not None or waits_for != job.waits_for or refused:
+            job.waits_for = waits_for
+            yield key
+
+    # --- one job ------------------------------------------------------------------------------------------------
+
+    def _look(self, seen: JobState, now: float) -> None:
+        """Write its status where that is due, and make its pods what the status says."""
+        job, writes = seen.job, self.state.writes
+        self._due.pop(job.key, None)
+        if job.deleting:
+            return
+        assess.watch_members(self.state, seen, now)
+        for write in plan(self.state, seen, now):
+            self.stats.workers_made += isinstance(write, Create) and write.resource.kind == POD
+            self.stats.workers_removed += isinstance(write, Delete) and write.resource.kind == POD
+            self._out.append(write)
+        status = assess.next_status(self.state, seen, now)
+        check_move(job.uid, job.status.phase, status.phase, "look", list(seen.story))
+        target = (JOB, job.namespace, job.name)
+        at = self._write_at(seen, status, now)
+        if at is not None and at <= now:
+            if writes.free(target, now):
+                if status.phase is not job.status.phase or status.target != job.status.target:
+                    seen.story.append(
+                        f"{now:.3f} {job.status.phase.value} -> {status.phase.value}, target {status.target}"
+                    )
+                seen.written_at = now
+                self._out.append(writes.send(target, lambda number: WriteStatus(number, job, status)))
+            at = None
+        self._look_again(seen, at, now)
+
+    def _write_at(self, seen: JobState, status: JobStatus, now: float) -> float | None:
+        """When the status is to be written; None: it says what it should."""
+        old = seen.job.status
+        if assess.decisive(status) != assess.decisive(old):
+            return now
+        if assess.telling(status) != assess.telling(old):
+            return max(now, seen.written_at + TELLING_S)
+        if assess.figures(status) != assess.figures(old):
+            return max(now, seen.written_at + self.state.settings.status_every_s)
+        return None
+
+    def _look_again(self, seen: JobState, write_at: float | None, now: float) -> None:
+        job, offset = seen.job, self.state.offset
+        times = [] if write_at is None else [write_at]
+        if job.status.phase not in ENDED:
+            if job.status.phase in assess.ACTIVE or job.status.phase is Phase.STOPPING:
+                times.append(now + LOOK_S)
+            if job.status.retry_at > now + offset:
+                times.append(job.status.retry_at - offset)
+            if seen.finishing_since:
+                times.append(max(now + TELLING_S, seen.finishing_since + self.state.settings.finish_s - offset))
+        if times:
+            self._due[job.key] = max(min(times), now + 1e-3)
+
+    def _log(self, level: str, event: str, **facts: object) -> None:
+        self._out.append(Log(level, event, tuple(facts.items())))
+
+    # --- for people ---------------------------------------------------------------------------------------------
+
+    def figures(self) -> dict[str, object]:
+        """Counters of the term, and how many jobs are where."""
+        phases = {phase.value: 0 for phase in Phase}
+        for seen in self.state.jobs.values():
+            phases[seen.job.status.phase.value] += 1
+        return {
+            **asdict(self.stats),
+            "jobs": phases,
+            "group_api": self.state.group.api_version,
+            "policy": self.policy.name,
+        }

@@ -1,0 +1,90 @@
+"""What the jobs core is told. Frozen data; all of it may come twice."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from shared.jobs.reports import Said
+from shared.model.training_job import GpuNode, MadeObject, TrainingJob, WorkerPod
+
+
+class JobSeen(Struct, frozen=True):
+    job: TrainingJob
+
+
+class JobGone(Struct, frozen=True):
+    key: str
+
+
+class PodSeen(Struct, frozen=True):
+    pod: WorkerPod
+
+
+class PodGone(Struct, frozen=True):
+    uid: str
+
+
+class NodeSeen(Struct, frozen=True):
+    node: GpuNode
+
+
+class NodeGone(Struct, frozen=True):
+    name: str
+
+
+class MadeSeen(Struct, frozen=True):
+    """A PodGroup or Service came or changed, anybody's."""
+
+    made: MadeObject
+
+
+class MadeGone(Struct, frozen=True):
+    kind: str
+    key: str
+
+
+class Listed(Struct, frozen=True):
+    """The first complete list of a kind, by its plural, was delivered, or there is none to be had."""
+
+    kind: str
+
+
+class Outcome(Enum):
+    """What became of a write."""
+
+    DONE = "done"
+    EXISTS = "exists"
+    """A create found the name taken."""
+    STALE = "stale"
+    """409, 404: the object is not any more what we thought; the watch will show it."""
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+class Wrote(Struct, frozen=True):
+    """The answer of one write, by its number."""
+
+    write: int
+    outcome: Outcome
+    message: str = ""
+
+
+class Reported(Struct, frozen=True):
+    """A job's report that came over HTTP, by its token's job. ``problem``: it could not even be read."""
+
+    key: str
+    uid: str
+    said: Said
+    problem: str = ""
+    reason: str = ""
+
+
+class Tick(Struct, frozen=True):
+    """A deadline of the core has come."""
+
+
+Event = (
+    JobSeen | JobGone | PodSeen | PodGone | NodeSeen | NodeGone | MadeSeen | MadeGone | Listed | Wrote | Reported | Tick
+)

@@ -1,0 +1,69 @@
+"""What the jobs core wants done. Each write has a number, and is answered by ``Wrote`` once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from shared.kube.resources import Resource
+from shared.model.training_job import JobStatus, TrainingJob
+
+
+class Create(Struct, frozen=True):
+    """POST an object. Its name is stable: made twice, the second finds it there."""
+
+    write: int
+    resource: Resource[Any]
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+
+class Delete(Struct, frozen=True):
+    """DELETE this very object."""
+
+    write: int
+    resource: Resource[Any]
+    namespace: str
+    name: str
+    uid: str
+
+
+class PatchMinimum(Struct, frozen=True):
+    """The minimum of this very PodGroup."""
+
+    write: int
+    resource: Resource[Any]
+    namespace: str
+    name: str
+    uid: str
+    minimum: int
+
+
+class WriteStatus(Struct, frozen=True):
+    """The status of the job as it was seen: at another resourceVersion it is refused."""
+
+    write: int
+    job: TrainingJob
+    status: JobStatus
+
+
+class Tell(Struct, frozen=True):
+    """A Kubernetes event on the job."""
+
+    job: TrainingJob
+    type: str
+    reason: str
+    note: str
+
+
+class Log(Struct, frozen=True):
+    level: str
+    event: str
+    facts: tuple[tuple[str, Any], ...] = ()
+
+
+Write = Create | Delete | PatchMinimum | WriteStatus
+Instruction = Write | Tell | Log

@@ -1,0 +1,173 @@
+"""Which pods of a job stay, which go and which are made. Level by level: it looks at what is, never at what was done.
+
+torchrun does not care what its workers are called, but the first one holds the rendezvous: it stays first, then those
+that run, then those that wait. What is taken away is the rest, and one that runs only while at least the minimum runs
+without it (J3). So a job that is reshaped never has fewer than its minimum because of us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from services.jobs.core.instructions import Create, Delete, PatchMinimum, Write
+from services.jobs.core.state import POD, JobState, State
+from shared.jobs.tokens import report_token
+from shared.kube.pod_groups import PODGROUPS
+from shared.kube.training_jobs import JOB_PODS, SERVICES
+from shared.kube.training_pods import group_body, group_minimum, pod_body, pod_name, service_body
+from shared.model.training_job import PARAMETER_SERVER, WORKER, MadeObject, TrainingJob, WorkerPod
+
+SERVICE, GROUP = SERVICES.kind, PODGROUPS.kind
+
+
+def workers_of(pods: Iterable[WorkerPod]) -> list[WorkerPod]:
+    """The workers among a job's pods."""
+    return [pod for pod in pods if pod.role == WORKER]
+
+
+def live(pods: Iterable[WorkerPod]) -> list[WorkerPod]:
+    """Those that have not ended and are not on their way out."""
+    return [pod for pod in pods if not pod.ended and not pod.terminating]
+
+
+def runs(pod: WorkerPod) -> bool:
+    """Whether it counts as one that runs."""
+    return pod.phase == "Running" and not pod.terminating
+
+
+def has_succeeded(pods: Iterable[WorkerPod]) -> bool:
+    """Whether a worker has come to the end of the training: the others follow, and nothing is reshaped any more."""
+    return any(pod.phase == "Succeeded" and not pod.terminating for pod in workers_of(pods))
+
+
+def kept(workers: Sequence[WorkerPod], target: int) -> list[WorkerPod]:
+    """Which of the live ones stay, the first of the rendezvous before those that run before those that wait."""
+    return sorted(live(workers), key=lambda pod: (pod.index != 0, not runs(pod), pod.index))[:target]
+
+
+def may_leave(pod: WorkerPod, running: int, minimum: int) -> bool:
+    """J3: whether this worker may be taken away while so many run."""
+    return not runs(pod) or running > minimum
+
+
+def to_delete(job: TrainingJob, pods: Sequence[WorkerPod]) -> list[WorkerPod]:
+    """Pods that are to go, of a job that has not ended."""
+    if has_succeeded(pods):
+        return []
+    target, standing = job.status.target, [pod for pod in pods if not pod.terminating]
+    if target == 0:
+        return standing
+    # a failure that is counted already, or that is nobody's fault: its place is needed
+    gone = [pod for pod in standing if pod.phase == "Failed" and (pod.disrupted or pod.attempt < job.status.attempt)]
+    workers = workers_of(pods)
+    staying = {pod.uid for pod in kept(workers, target)}
+    running = sum(map(runs, workers))
+    for pod in sorted(live(workers), key=lambda one: (runs(one), -one.index)):
+        if pod.uid not in staying and may_leave(pod, running, job.minimum):
+            gone.append(pod)
+            running -= runs(pod)
+    servers = [pod for pod in live(pods) if pod.role == PARAMETER_SERVER and pod.index >= job.ps]
+    return [*gone, *servers]
+
+
+def to_create(job: TrainingJob, pods: Sequence[WorkerPod]) -> list[tuple[str, int]]:
+    """(role, index) of pods that are missing. A name that is still taken is waited for."""
+    target = job.status.target
+    if target == 0 or has_succeeded(pods):
+        return []
+    workers = workers_of(pods)
+    taken, lacking = {pod.index for pod in workers}, target - len(kept(workers, target))
+    free = [index for index in range(target) if index not in taken][: max(0, lacking)]
+    servers = {pod.index for pod in pods if pod.role == PARAMETER_SERVER}
+    return [(PARAMETER_SERVER, index) for index in range(job.ps) if index not in servers] + [
+        (WORKER, index) for index in free
+    ]
+
+
+def has_group(state: State, job: TrainingJob) -> bool:
+    """Whether its PodGroup is there, and its own: pods that were made before would wait in somebody else's."""
+    made = state.made.get((GROUP, job.namespace, job.name))
+    return made is not None and made.job == job.uid
+
+
+def plan(state: State, seen: JobState, now: float) -> Iterator[Write]:
+    """The writes that the job needs now. Those of an object that is being written, or waits after a failure, are left
+    out; a job that is wrong is left as it is."""
+    job = seen.job
+    if job.deleting or (job.problem and not job.ended):
+        return
+    pods = state.pods_of(job)
+    if job.ended:
+        yield from _clear(state, job, pods, now)
+        return
+    if job.status.target:
+        yield from _frame(state, job, now)
+    for pod in to_delete(job, pods):
+        yield from _delete_pod(state, pod, now)
+    if state.wall(now) < job.status.retry_at or not has_group(state, job):
+        return
+    for role, index in to_create(job, pods):
+        target = (POD, job.namespace, pod_name(job.name, role, index))
+        if state.writes.free(target, now):
+            yield state.writes.send(target, partial(_pod, state, seen, role, index))
+
+
+def _pod(state: State, seen: JobState, role: str, index: int, write: int) -> Create:
+    job = seen.job
+    token = report_token(state.report_key, job.key, job.uid) if state.report_key else ""
+    body = pod_body(
+        job, role, index, rules=state.rules, group=state.group, token=token,
+        node=_wished_node(state, seen) if role == WORKER else "",
+    )  # fmt: skip
+    return Create(write, JOB_PODS, job.namespace, body["metadata"]["name"], body)
+
+
+def _wished_node(state: State, seen: JobState) -> str:
+    """A node of the policy's placement that has fewer of the job's workers than it wants there."""
+    wish = seen.wish
+    if wish is None or not wish.placement:
+        return ""
+    standing = [pod.node for pod in live(workers_of(state.pods_of(seen.job)))]
+    lacking = [node for node, count in sorted(wish.placement.items()) if standing.count(node) < count]
+    return lacking[0] if lacking else ""
+
+
+def _frame(state: State, job: TrainingJob, now: float) -> Iterator[Write]:
+    """The Service and the PodGroup."""
+    for kind, resource, body in ((SERVICE, SERVICES, service_body), (GROUP, state.group, None)):
+        target = (kind, job.namespace, job.name)
+        made, free = state.made.get(target), state.writes.free(target, now)
+        if made is None and free:
+            content = body(job) if body is not None else group_body(job, state.group)
+            yield state.writes.send(
+                target,
+                lambda write, r=resource, c=content: Create(write, r, job.namespace, job.name, c),  # type: ignore[misc]
+            )
+        elif made is not None and made.job != job.uid and free:
+            state.writes.failed(
+                target, now, f"{kind} {job.namespace}/{job.name} is there and not the job's; rename one"
+            )
+        elif made is not None and kind == GROUP and made.minimum != group_minimum(job) and free and not made.deleting:
+            yield state.writes.send(target, partial(_minimum, state, job, made))
+
+
+def _minimum(state: State, job: TrainingJob, made: MadeObject, write: int) -> PatchMinimum:
+    return PatchMinimum(write, state.group, job.namespace, job.name, made.uid, group_minimum(job))
+
+
+def _delete_pod(state: State, pod: WorkerPod, now: float) -> Iterator[Write]:
+    target = (POD, pod.namespace, pod.name)
+    if state.writes.free(target, now):
+        yield state.writes.send(target, lambda write: Delete(write, JOB_PODS, pod.namespace, pod.name, pod.uid))
+
+
+def _clear(state: State, job: TrainingJob, pods: Sequence[WorkerPod], now: float) -> Iterator[Write]:
+    """After the end: what still runs goes, and the group; what has ended stays for its log."""
+    for pod in live(pods):
+        yield from _delete_pod(state, pod, now)
+    target = (GROUP, job.namespace, job.name)
+    made = state.made.get(target)
+    if made is not None and made.job == job.uid and not made.deleting and state.writes.free(target, now):
+        uid = made.uid
+        yield state.writes.send(target, lambda write: Delete(write, state.group, job.namespace, job.name, uid))

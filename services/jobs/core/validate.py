@@ -1,0 +1,72 @@
+"""What must hold between two turns of the jobs core; one line per invariant that does not, its name first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.jobs.core.instructions import Delete
+from services.jobs.core.members import GROUP, has_group, runs, to_create, to_delete, workers_of
+from services.jobs.core.state import POD, State
+from shared.kube.training_pods import pod_name
+
+
+def broken(state: State, due: Mapping[str, float], *, ready: bool, since: int) -> list[str]:
+    """See ``phases.py`` for J1 to J5. ``since``: number of the turn's first write."""
+    lines = []
+    for key, seen in state.jobs.items():
+        job = seen.job
+        target = job.status.target
+        current = job.status.observed_generation == job.generation
+        if target and current and not job.problem and not job.ended and not job.minimum <= target <= job.maximum:
+            lines.append(f"J1 {key}: target {target} is not from {job.minimum} to {job.maximum}")
+        if key != job.key:
+            lines.append(f"J2 {key}: holds the job {job.key}")
+        if ready and not job.problem and not job.ended and not job.deleting:
+            lines += _forgotten(state, due, key)
+    for place, pending in state.writes.pending.items():
+        if pending.number > state.writes.number:
+            lines.append(f"J2 {'/'.join(place)}: write {pending.number} was never numbered")
+    lines += _below_minimum(state, since)
+    for uid, pods in state.of_job.items():
+        lines += [f"J2 {pod.name}: held for {uid}, owned by {pod.job}" for pod in pods.values() if pod.job != uid]
+    return lines
+
+
+def _below_minimum(state: State, since: int) -> list[str]:
+    """J3: what is taken away in this turn, beside what is on its way out, leaves each job at least its minimum, unless
+    it is to stop. (A turn later a minimum may have been raised, and a worker lost.)"""
+    lines = []
+    pending = [one for one in state.writes.pending.values() if isinstance(one.write, Delete)]
+    leaving = {one.write.uid for one in pending}  # type: ignore[union-attr]
+    new = {one.write.uid for one in pending if one.number >= since}  # type: ignore[union-attr]
+    for key, seen in state.jobs.items():
+        job = seen.job
+        workers = workers_of(state.of_job.get(job.uid, {}).values())
+        running = [pod for pod in workers if runs(pod)]
+        going = [pod for pod in running if pod.uid in leaving]
+        if job.ended or job.status.target == 0 or not any(pod.uid in new for pod in going):
+            continue
+        if len(running) - len(going) < job.minimum:
+            lines.append(
+                f"J3 {key}: {len(running)} workers run, {len(going)} are taken away, {job.minimum} is its minimum"
+            )
+    return lines
+
+
+def _forgotten(state: State, due: Mapping[str, float], key: str) -> list[str]:
+    """J4: whatever is to be made or taken away has a write out, or a time."""
+    job = state.jobs[key].job
+    pods = state.pods_of(job)
+    names = [pod.name for pod in to_delete(job, pods)]
+    group = (GROUP, job.namespace, job.name)
+    if has_group(state, job):
+        names += [pod_name(job.name, role, index) for role, index in to_create(job, pods)]
+    elif job.status.target and group not in state.writes.pending and group not in state.writes.waits and key not in due:
+        return [f"J4 {key}: it has no group, and nobody will make one"]
+    return [
+        f"J4 {key}: {name} is to change, and nobody will look"
+        for name in names
+        if key not in due
+        and (POD, job.namespace, name) not in state.writes.pending
+        and (POD, job.namespace, name) not in state.writes.waits
+    ]

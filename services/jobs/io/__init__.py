@@ -1,0 +1,1 @@
+"""What the jobs service does on the network: watches, writes, reports."""

@@ -1,0 +1,81 @@
+"""Settings of the jobs service. The machinery is in ``shared.runtime.process.settings``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import msgspec
+
+from services.jobs.core.state import CoreSettings
+from shared.kube.training_pods import Rules
+from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
+from shared.runtime.process.process import ProcessSettings, SchedulerName, split_address
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobsSettings(ProcessSettings):
+    """What the jobs service is told beside what every service is."""
+
+    kubeconfig: Path | None = None
+    """Which cluster; empty: in-cluster where we are in one, else KUBECONFIG, else ~/.kube/config."""
+    context: str = ""
+    """Context of the kubeconfig; empty: its current one."""
+    scheduler_name: SchedulerName = "conclave"
+    """Who places the pods of jobs whose template names no scheduler."""
+    hung_after_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = LEADER_HUNG_AFTER_S
+    """Without the end of one turn of its loop for so long, a leader gives up its lease; however busy, it keeps it."""
+    policy: str = "elastic"
+    """Who divides the GPUs over jobs; one of ``shared/jobs/registry.py``."""
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Of the policy's draws, where it makes any."""
+    decide_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 30.0
+    """How often the policy is asked, beside when jobs or nodes come and go."""
+    decide_least_s: Annotated[float, msgspec.Meta(ge=0.01, le=600)] = 2.0
+    """Between two decisions, however much happens."""
+    status_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 15.0
+    """How often mere figures (progress, GPU time) are written on a job; a new phase is written at once."""
+    silent_after_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 300.0
+    """A job that has reported and then reports nothing for so long is told so."""
+    retry_first_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
+    """Before the second attempt of a job that failed; doubled by each further one."""
+    retry_most_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
+    """The longest wait between two attempts."""
+    report_listen: str = ""
+    """HOST:PORT where jobs report; empty: nowhere, and they report by annotation (docs/jobs.md)."""
+    report_url: str = ""
+    """URL under which workers reach it, as http://conclave-jobs-reports.conclave-system:8711. Empty: the listener's."""
+    validate: bool = False
+    """Check the core's invariants after each turn; for tests and when a bug is looked for."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.report_listen:
+            split_address(self.report_listen, "report_listen")
+        elif self.report_url:
+            raise ValueError("report_url: is given without report_listen; give HOST:PORT to listen on, or leave it out")
+        parts = urlsplit(self.report_url)
+        if self.report_url and not (parts.scheme in {"http", "https"} and parts.hostname):
+            raise ValueError(f"report_url: {self.report_url!r} is not http(s)://HOST:PORT")
+        if self.retry_most_s < self.retry_first_s:
+            raise ValueError("retry_most_s: is below retry_first_s; raise the one or lower the other")
+        if self.decide_every_s < self.decide_least_s:
+            raise ValueError("decide_every_s: is below decide_least_s; raise the one or lower the other")
+
+    def core(self) -> CoreSettings:
+        """The core's share of them."""
+        return CoreSettings(
+            decide_every_s=self.decide_every_s,
+            decide_least_s=self.decide_least_s,
+            status_every_s=self.status_every_s,
+            silent_after_s=self.silent_after_s,
+            retry_first_s=self.retry_first_s,
+            retry_most_s=self.retry_most_s,
+            validate=self.validate,
+        )
+
+    def rules(self, report_url: str) -> Rules:
+        """What holds for the pods of every job."""
+        return Rules(scheduler_name=self.scheduler_name, report_url=report_url)

@@ -1,0 +1,40 @@
+"""What a leading jobs service does about its core's instructions; inbox, turns and timer are ``LeaderShell``'s."""
+
+from __future__ import annotations
+
+import structlog
+
+from services.jobs.core.core import JobsCore
+from services.jobs.core.events import Event, Tick
+from services.jobs.core.instructions import Instruction, Log, Tell
+from services.jobs.io.writes import Writes
+from shared.ports import Clock, KubeApi
+from shared.runtime.leader_shell import LeaderShell, Turn, Validity
+
+log = structlog.get_logger()
+
+EVENTS_PER_TURN = 512
+
+
+class Shell(LeaderShell[Event, Instruction]):
+    """One term's shell. ``run`` lasts until the term ends, by an error."""
+
+    def __init__(self, core: JobsCore, *, api: KubeApi, leadership: Validity, clock: Clock, instance: str) -> None:
+        super().__init__(core.handle_all, tick=Tick(), clock=clock, leadership=leadership, most_events=EVENTS_PER_TURN)
+        self.core = core
+        self._log = log.bind(term=core.state.term)
+        self.writes = Writes(api, self.post_one, self.start, leadership=leadership, instance=instance)
+
+    def turned(self, turn: Turn) -> None:  # noqa: ARG002
+        """Ask for the core's next deadline."""
+        self.wake_at(self.core.wake_at)
+
+    def carry_out(self, instruction: Instruction) -> None:
+        """Each call runs beside the others and ends in an event."""
+        match instruction:
+            case Log():
+                getattr(self._log, instruction.level)(instruction.event, **dict(instruction.facts))
+            case Tell():
+                self.writes.tell(instruction)
+            case _:
+                self.writes.submit(instruction)

@@ -1,0 +1,323 @@
+"""TrainingJob objects (``conclave.io/v1alpha1``) as typed structs, and their conversion to the model. Pure.
+
+A field that cannot be used never loses the job: it is told in ``TrainingJob.problem``, with the remedy, and what runs
+of the job stays as it is. So the structs are lenient: what the CRD's schema refuses may still come from one that was
+changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import field
+
+from shared.errors import ObjectError
+from shared.kube import objects as api
+from shared.kube.convert import effective_requests
+from shared.kube.objects import Json, ObjectMeta
+from shared.kube.pod_groups import GROUP_LABEL, PLUGINS_PODGROUPS, PODGROUPS, PODGROUPS_V1ALPHA2
+from shared.kube.resources import Resource
+from shared.kube.training_status import seconds_of, status_from_api, times_from_api
+from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.model.training_job import (
+    ATTEMPT_LABEL,
+    INDEX_LABEL,
+    JOB_LABEL,
+    MAX_NAME,
+    MAX_WORKERS,
+    REPORT_ANNOTATION,
+    ROLE_LABEL,
+    GpuNode,
+    MadeObject,
+    TrainingJob,
+    WorkerPod,
+)
+
+GPU_RESOURCES = (GPU_MILLI, "nvidia.com/gpu", "amd.com/gpu")
+"""What GPUs are asked for by; the first that a pod or node names counts."""
+GPU_TYPE_LABELS = ("conclave.io/gpu-model", "nvidia.com/gpu.product")
+
+DISRUPTED_REASONS = frozenset(
+    {"Evicted", "Preempting", "NodeLost", "Terminated", "Shutdown", "NodeShutdown", "NodeAffinity", "OutOfcpu",
+     "OutOfmemory", "OutOfpods", "UnexpectedAdmissionError"}
+)  # fmt: skip
+"""Reasons of a Failed pod that say nothing about its program (kubelet, ``pkg/kubelet``)."""
+
+MAX_SECONDS = 31_536_000
+MAX_BATCH = 1 << 40
+
+
+class TrainingJobObject(Json, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: Any = None
+    status: Any = None
+
+
+class DisruptedPodStatus(api.PodStatus, frozen=True):
+    reason: str | None = None
+    message: str | None = None
+
+
+class WorkerPodObject(Json, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: api.PodSpec = field(default_factory=api.PodSpec)
+    status: DisruptedPodStatus = field(default_factory=DisruptedPodStatus)
+
+
+TRAINING_JOBS = Resource("TrainingJob", "conclave.io", "v1alpha1", "trainingjobs", True, TrainingJobObject)
+JOB_PODS = Resource("Pod", "", "v1", "pods", True, WorkerPodObject)
+SERVICES = Resource("Service", "", "v1", "services", True, api.PartialObject)
+
+GROUP_VERSIONS = (PODGROUPS, PODGROUPS_V1ALPHA2, PLUGINS_PODGROUPS)
+"""Which PodGroup a job becomes: the first that is served."""
+
+
+class _Reader:
+    """Fields of one spec; what is wrong with them is noted and the default taken."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self.spec = spec
+        self.problems: list[str] = []
+
+    def refuse(self, name: str, value: object, remedy: str) -> None:
+        self.problems.append(f"spec.{name}: {repr(value)[:64]} {remedy}")
+
+    def at(self, name: str) -> Any:
+        """The value at a dotted path; None where there is none."""
+        value: Any = self.spec
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def whole(self, name: str, default: int, least: int, most: int) -> int:
+        value = self.at(name)
+        if value is None:
+            return default
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        self.refuse(name, value, f"must be a whole number from {least} to {most}")
+        return default
+
+    def seconds(self, name: str, default: float) -> float:
+        value = self.at(name)
+        if value is None:
+            return default
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_SECONDS:
+            return float(value)
+        self.refuse(name, value, f"must be 0 to {MAX_SECONDS} seconds")
+        return default
+
+    def text(self, name: str) -> str:
+        value = self.at(name)
+        if value is None or isinstance(value, str):
+            return value or ""
+        self.refuse(name, value, "must be text")
+        return ""
+
+    def template(self, name: str, *, needed: bool) -> Mapping[str, Any]:
+        value = self.at(name)
+        spec = value.get("spec") if isinstance(value, Mapping) else None
+        if isinstance(spec, Mapping) and isinstance(spec.get("containers"), list) and spec["containers"]:
+            policy = spec.get("restartPolicy")
+            if policy not in (None, "Never"):
+                self.refuse(f"{name}.spec.restartPolicy", policy, "cannot be; leave it out, or write Never")
+            return value  # type: ignore[no-any-return]  # a mapping, as was just seen
+        if needed or value is not None:
+            self.problems.append(f"spec.{name}.spec.containers: has none; write a pod template with one container")
+        return {}
+
+
+def job_from_api(item: TrainingJobObject) -> TrainingJob:
+    """The job; what is wrong with it in ``problem``."""
+    meta, spec = item.metadata, item.spec
+    read = _Reader(spec if isinstance(spec, Mapping) else {})
+    minimum = read.whole("workers.minimum", 1, 1, MAX_WORKERS)
+    maximum = read.whole("workers.maximum", minimum, 1, MAX_WORKERS)
+    if minimum > maximum:
+        read.refuse(
+            "workers.minimum", minimum,
+            f"is more than spec.workers.maximum, {maximum}; lower the one or raise the other",
+        )  # fmt: skip
+        maximum = minimum
+    requested = read.whole("workers.requested", maximum, 1, MAX_WORKERS)
+    if not minimum <= requested <= maximum:
+        read.refuse("workers.requested", requested, f"must be from {minimum} to {maximum}, the minimum and the maximum")
+        requested = min(max(requested, minimum), maximum)
+    template = read.template("template", needed=True)
+    share, gpu_milli = _share(read), 0
+    try:
+        gpu_milli = share or gpus_of_template(template)
+    except ObjectError as error:
+        read.problems.append(f"spec.template.{error}")
+    if share and template and _template_gpus(template):
+        read.refuse("gpuShare", share / MILLI_PER_DEVICE, "is given beside GPUs in the template's requests; keep one")
+    batch, batch_range = _batch(read)
+    if len(meta.name) > MAX_NAME:
+        read.problems.append(
+            f"metadata.name: has {len(meta.name)} characters; at most {MAX_NAME}: pods are named by it"
+        )
+    paused = read.at("paused")
+    if not (paused is None or isinstance(paused, bool)):
+        read.refuse("paused", paused, "must be true or false")
+    ps = read.whole("parameterServers.replicas", 0, 0, MAX_WORKERS)
+    return TrainingJob(
+        namespace=meta.namespace or "",
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        generation=meta.generation or 0,
+        created=seconds_of(meta.creation_timestamp),
+        deleting=meta.deletion_timestamp is not None,
+        minimum=minimum,
+        maximum=maximum,
+        requested=requested,
+        template=template,
+        ps=ps,
+        ps_template=read.template("parameterServers.template", needed=ps > 0),
+        gpu_milli=gpu_milli,
+        gpu_share=share > 0,
+        processes=read.whole("processesPerWorker", 1, 1, 64),
+        port=read.whole("rendezvousPort", 29_400, 1, 65_535),
+        batch=batch,
+        batch_range=batch_range,
+        checkpoint=read.text("checkpoint.path"),
+        checkpoint_every_s=read.seconds("checkpoint.intervalSeconds", 0.0),
+        restart_s=read.seconds("restartSeconds", 30.0),
+        priority=read.whole("priority", 0, -1_000_000_000, 1_000_000_000),
+        priority_class=read.text("priorityClassName"),
+        queue=read.text("queue"),
+        model=read.text("model"),
+        backoff_limit=read.whole("backoffLimit", 3, 0, 1000),
+        paused=paused is True,
+        problem="; ".join(read.problems),
+        status=status_from_api(item.status),
+        times=times_from_api(item.status),
+    )
+
+
+def _share(read: _Reader) -> int:
+    """Thousandths of a device; 0: it asks for none this way."""
+    value = read.at("gpuShare")
+    if value is None:
+        return 0
+    try:
+        share = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        share = math.nan
+    if 0.01 <= share <= 1.0:
+        return round(share * MILLI_PER_DEVICE)
+    read.refuse("gpuShare", value, "must be 0.01 to 1, a share of one GPU; whole ones go into the template")
+    return 0
+
+
+def _template_gpus(template: Mapping[str, Any]) -> bool:
+    found = repr(template.get("spec", {}).get("containers"))
+    return any(name in found for name in GPU_RESOURCES)
+
+
+def _batch(read: _Reader) -> tuple[int, tuple[int, int] | None]:
+    size = read.whole("batch.size", 0, 1, MAX_BATCH)
+    least, most = read.at("batch.minimum"), read.at("batch.maximum")
+    if least is None and most is None:
+        return size, None
+    if least is None or most is None:
+        read.problems.append("spec.batch: an adaptive batch has minimum and maximum; give both, or neither")
+        return size, None
+    low = read.whole("batch.minimum", size, 1, MAX_BATCH)
+    high = read.whole("batch.maximum", size, 1, MAX_BATCH)
+    if low > high or not low <= size <= high:
+        read.refuse("batch.size", size, f"must be from batch.minimum, {low}, to batch.maximum, {high}")
+        return size, None
+    return size, (low, high)
+
+
+def gpu_milli(amounts: Mapping[str, int]) -> int:
+    """Thousandths of GPUs among amounts by resource name."""
+    for name in GPU_RESOURCES:
+        if amounts.get(name):
+            return amounts[name] if name == GPU_MILLI else amounts[name] * MILLI_PER_DEVICE
+    return 0
+
+
+def gpus_of_template(template: Mapping[str, Any]) -> int:
+    """Thousandths of GPUs that a pod of the template asks for. Raises ``ObjectError`` naming the field."""
+    import msgspec
+
+    if not template:
+        return 0
+    try:
+        spec = msgspec.convert(template["spec"], api.PodSpec)
+    except msgspec.ValidationError as error:
+        raise ObjectError(f"{error}; write it as a pod has it", field="spec") from None
+    return gpu_milli(effective_requests(api.Pod(spec=spec)))
+
+
+# --- pods, nodes, and what we make ------------------------------------------------------------------------------------
+
+
+def _owner(meta: ObjectMeta) -> str:
+    """The uid of the TrainingJob that controls it; "" where none does."""
+    for one in meta.owner_references or ():
+        if one.controller and one.kind == TRAINING_JOBS.kind and one.api_version == TRAINING_JOBS.api_version:
+            return one.uid
+    return ""
+
+
+def worker_pod(item: WorkerPodObject) -> WorkerPod:
+    """Any pod; what of it cannot be read counts as absent: it is then no worker of ours, or holds no GPU."""
+    meta, spec, status = item.metadata, item.spec, item.status
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    try:
+        held = gpu_milli(effective_requests(api.Pod(metadata=meta, spec=spec, status=status)))
+    except ObjectError:
+        held = 0
+    failed = status.phase == "Failed"
+    marked = any(c.type == "DisruptionTarget" and c.status == "True" for c in status.conditions or ())
+    group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else None
+    return WorkerPod(
+        uid=meta.uid,
+        namespace=meta.namespace or "",
+        name=meta.name,
+        phase=status.phase or "Pending",
+        node=spec.node_name or "",
+        terminating=meta.deletion_timestamp is not None,
+        job=_owner(meta) if JOB_LABEL in labels else "",
+        role=labels.get(ROLE_LABEL, ""),
+        index=_number_of(labels.get(INDEX_LABEL, ""), -1),
+        attempt=_number_of(labels.get(ATTEMPT_LABEL, ""), 0),
+        disrupted=failed and (marked or status.reason in DISRUPTED_REASONS),
+        message=(status.message or status.reason or "")[:256] if failed else "",
+        gpu_milli=held,
+        group=group or labels.get(GROUP_LABEL, ""),
+        created=seconds_of(meta.creation_timestamp),
+        report=annotations.get(REPORT_ANNOTATION, ""),
+    )
+
+
+def _number_of(text: str, default: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else default
+
+
+def gpu_node(item: api.Node) -> GpuNode:
+    """A node's GPUs; amounts that cannot be read count as none."""
+    from shared.kube.convert import node_from_api
+
+    node = node_from_api(item)
+    labels = node.labels
+    kind = next((labels[name] for name in GPU_TYPE_LABELS if name in labels), "")
+    is_open = node.ready and not node.unschedulable and not node.deleting and not node.invalid
+    return GpuNode(node.name, gpu_milli(node.allocatable), kind, is_open)
+
+
+def made_object(kind: str, item: Any) -> MadeObject:
+    """A PodGroup of any version, or a Service."""
+    meta: ObjectMeta = item.metadata
+    minimum = 0
+    if kind == PODGROUPS.kind:
+        gang = getattr(getattr(item.spec, "scheduling_policy", None), "gang", None)
+        minimum = gang.min_count if gang is not None else getattr(item.spec, "min_member", None) or 0
+    return MadeObject(
+        kind, meta.namespace or "", meta.name, meta.uid, _owner(meta), minimum, meta.deletion_timestamp is not None
+    )
