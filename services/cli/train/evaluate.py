@@ -32,6 +32,8 @@ from services.cli.train.evaluate_jobs import (
     runs_at_a_time,
     silent_libraries,
 )
+from services.cli.train.evaluate_services import SUITE as SERVICES
+from services.cli.train.evaluate_services import GraphFlags, evaluate_services, graph_options
 from services.cli.train.inputs import is_trace, read_trace, read_weights
 from shared.errors import ConfigError
 from shared.experiments.evaluation.report.curves import Curves, parse_curves
@@ -56,9 +58,15 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--suite", type=click.Choice(sorted(SUITES)), help="Which experiment, with its goals.")
 @click.option("--policies", help="Only these of the suite's policies, comma-separated.")
 @click.option("--trace-dir", type=FILE, help="Folder with the openb trace; default: data/openb in $CONCLAVE_SHARED.")
-@click.option("--trace", type=FILE, help="Instead of a suite: a pod list in openb's format; .csv or .csv.gz.")
+@click.option(
+    "--trace",
+    type=FILE,
+    help="Instead of a suite: a pod list in openb's format; of the suite autoscaling: rates.",
+)
 @click.option("--nodes", type=FILE, help="The node list of --trace.")
-@click.option("--policy", help="Which policy places the pods of --trace, or divides the GPUs of --workload.")
+@click.option(
+    "--policy", help="Who places the pods of --trace, divides the GPUs of --workload, or scales in --suite autoscaling."
+)
 @click.option("--weights", type=FILE, multiple=True, help="Not the shipped weights of a policy but these; repeatable.")
 @click.option(
     "--no-rehearsal", is_flag=True, help="frag by its learned value alone, on traces too that FGD places better."
@@ -70,6 +78,7 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--curves", type=FILE, multiple=True, help="Learning curves of a training run, for --html; repeatable.")
 @click.option("--behaviour", help="Say what these policies do beside kube-default, comma-separated; needs no suite.")
 @jobs_options
+@graph_options
 @click.option("--require-goals", is_flag=True, help="Exit with 1 when a goal is not met.")
 @click.option("--quiet", is_flag=True, help="No progress, no table.")
 def evaluate(
@@ -89,7 +98,7 @@ def evaluate(
     behaviour: str | None,
     require_goals: bool,
     quiet: bool,
-    **of_jobs: Any,
+    **of_suites: Any,
 ) -> int:
     """Measure policies on the same seeds: mean and standard deviation, paired differences, goals met or not.
 
@@ -104,13 +113,17 @@ def evaluate(
     wanted, watched = _names("--policies", policies), _names("--behaviour", behaviour)
     for name in watched:
         named_policy(name, UtilisationStore())
-    if (suite is not None) + (trace is not None) > 1 or (suite is None and trace is None and not watched):
+    graphs = suite == SERVICES
+    graph_flags = GraphFlags.taken_from(of_suites)
+    placed = trace is not None and not graphs
+    if (suite is not None) + placed > 1 or (suite is None and trace is None and not watched):
         raise ConfigError("evaluate: give --suite or --trace, one of them, or --behaviour")
     _check_fitting(suite is not None, given={"--policies": policies, "--trace-dir": trace_dir}, belongs_to="--suite")
-    jobs = JobFlags(**of_jobs)
+    _check_fitting(graphs, given=graph_flags.given(), belongs_to=f"--suite {SERVICES}")
+    jobs = JobFlags(**of_suites)
     of_trace = {"--nodes": nodes, "--placements": placements}
-    _check_fitting(trace is not None, given=of_trace, belongs_to="--trace")
-    if jobs.workload is None:
+    _check_fitting(placed, given=of_trace, belongs_to="--trace")
+    if jobs.workload is None and not graphs:
         _check_fitting(trace is not None, given={"--policy": policy}, belongs_to="--trace")
     _check_fitting(suite == JOBS, given=jobs.given(), belongs_to="--suite jobs")
     of_workload = {flag: value for flag, value in jobs.given().items() if flag in OF_WORKLOAD}
@@ -121,7 +134,9 @@ def evaluate(
         raise ConfigError("--no-rehearsal: only frag rehearses, in --suite openb and on --trace; leave it out")
     learned = read_weights(weights)
     outputs = {"--json": json_file, "--html": html_file, "--placements": placements, "--schedule": jobs.schedule}
+    outputs["--steps"] = graph_flags.steps
     inputs = {"--trace": trace, "--nodes": nodes, "--workload": jobs.workload, "--cluster": jobs.cluster}
+    inputs["--topology"] = graph_flags.topology
     check_distinct(outputs, inputs)
     for flag, file in outputs.items():
         check_writable(flag, file)
@@ -133,6 +148,10 @@ def evaluate(
             result = evaluate_workload(
                 jobs, policy=policy, seeds=chosen, tables=tables, command=_command(), each=each, progress=progress
             )
+        elif graphs:
+            named = (*wanted, *_names("--policy", policy))
+            given = SuiteInput(chosen, _command(), named, clock=time.thread_time, weights=learned, each=each)
+            result = evaluate_services(graph_flags, trace, given, progress)
         elif suite is not None:
             if suite == JOBS and trace_dir is not None:
                 raise ConfigError("--trace-dir: the jobs suite reads its tables by --tables; give that")
