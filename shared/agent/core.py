@@ -34,7 +34,6 @@ from shared.wire.messages import (
     VERSION,
     Answer,
     Decisions,
-    NodeUse,
     Offer,
     Refusal,
     RowGuidance,
@@ -43,6 +42,7 @@ from shared.wire.messages import (
     ViewUpdate,
     score_to_wire,
 )
+from shared.wire.readings import NodeUse
 from shared.wire.records import PolicyRef
 
 CLASS_LIMIT = 4096

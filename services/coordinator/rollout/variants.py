@@ -28,7 +28,8 @@ from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import Stage, deciding_goal, in_canary
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import NO_POD, node_view, sample_of, shares_of, summary
-from shared.wire.messages import MAX_UNITS, Decisions, NodeUse
+from shared.wire.messages import MAX_UNITS, Decisions
+from shared.wire.readings import NodeUse
 from shared.wire.records import PolicyPointer, PolicyRef
 
 MOST_MEAN = 1e6
