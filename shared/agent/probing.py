@@ -103,8 +103,10 @@ class Probing:
         return list(self._neighbours)
 
     def use_keys(self, keys: Sequence[bytes]) -> None:
-        """The keys that hold from now on, the one to sign with first."""
-        self._keys = tuple(keys)
+        """The keys that hold from now on, the one to sign with first; others may not have heard of them yet, so the one
+        before still opens what they send."""
+        if keys and tuple(keys) != self._keys[: len(keys)]:
+            self._keys = (*keys, *(key for key in self._keys[:1] if key not in keys))
 
     def meet(self, peers: Iterable[Address]) -> None:
         """Addresses that somebody with a key named. Where there is no room, one takes another's place by chance."""

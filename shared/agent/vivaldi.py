@@ -4,7 +4,7 @@
 
 Source: Dabek, Cox, Kaashoek, Morris, "Vivaldi: A Decentralized Network Coordinate System", SIGCOMM 2004: the adaptive
 timestep of section 3.3 (c_e = c_c = 0.25) and the height vectors of section 5.4. Samples go through a filter first,
-the median of a peer's last few (Ledlie, Gardner, Seltzer, "Network Coordinates in the Wild", NSDI 2007, section 4.1): one
+the median of a peer's last few (Ledlie, Gardner, Seltzer, "Network Coordinates in the Wild", NSDI 2007): one
 slow answer moves nobody. Departures: a step is bounded, so that a peer that lies moves a node by a bounded amount, and
 a peer is never believed to be surer than ``LEAST_ERROR``.
 """
