@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -35,6 +35,8 @@ class AgentSettings(ProcessSettings):
     """The node's /proc; in a container where it is mounted, read-only."""
     host_sys: Path = Path("/sys")
     """The node's /sys, likewise."""
+    sensor_network: Literal["node", "none"] = "node"
+    """``none``: the interfaces in ``host_proc`` are not the node's (a pod has its own network), and are not read."""
     sensor_disk_mbytes: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 0.0
     """Megabytes a second that the node's disks can do, of which use is a share; 0: the share of time in which the
     busiest disk has work."""

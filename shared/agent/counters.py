@@ -75,18 +75,12 @@ def parse(at_s: float, files: Mapping[str, str], link_speeds: Mapping[str, str])
     def read(name: str, how: str) -> str:
         text = files.get(name)
         if text is None:
-            problems.append(f"{how}: /proc/{name} cannot be read")
+            problems.append(f"{how}: /proc/{name} is not there to be read")
         return text or ""
 
     busy, cpus = _cpu(read(STAT, "cpu"))
     memory = _amounts(read(MEMINFO, "memory"))
-    disks, links = files.get(DISKSTATS), files.get(NETDEV)
-    found_disks = _disks(read(DISKSTATS, "disk")) if disks is not None else None
-    found_links = _links(read(NETDEV, "network"), link_speeds) if links is not None else None
-    if disks is None:
-        problems.append(f"disk: /proc/{DISKSTATS} cannot be read")
-    if links is None:
-        problems.append(f"network: /proc/{NETDEV} cannot be read")
+    disks, links = read(DISKSTATS, "disk"), read(NETDEV, "network")
     total, available = memory.get("MemTotal"), memory.get("MemAvailable")
     if MEMINFO in files and (total is None or available is None or not 0 <= available <= total):
         problems.append("memory: /proc/meminfo does not tell MemTotal and MemAvailable")
@@ -100,8 +94,8 @@ def parse(at_s: float, files: Mapping[str, str], link_speeds: Mapping[str, str])
         memory_total=total * 1024 if total is not None else None,
         memory_available=available * 1024 if available is not None else None,
         oom_kills=_amounts(files.get(VMSTAT, "")).get("oom_kill"),
-        disks=found_disks,
-        links=found_links,
+        disks=_disks(disks) if DISKSTATS in files else None,
+        links=_links(links, link_speeds) if NETDEV in files else None,
         pressure={name: share for name in PRESSURES if (share := _pressure(files.get(f"pressure/{name}"))) is not None},
         problems=tuple(problems),
     )

@@ -29,7 +29,8 @@ class Looked:
 class NodeFiles:
     """``look`` blocks for less than a millisecond on most machines; call it in a thread."""
 
-    def __init__(self, proc: Path, sys: Path) -> None:
+    def __init__(self, proc: Path, sys: Path, *, network: bool = True) -> None:
+        """``network`` False: the interfaces here are not the node's."""
         self._sys = sys
         elsewhere = not proc.samefile("/proc") if proc.exists() else True
         first = proc / "1" / NETDEV
@@ -40,6 +41,8 @@ class NodeFiles:
             DISKSTATS: [proc / DISKSTATS],
             NETDEV: [first, proc / NETDEV] if elsewhere else [proc / NETDEV],
         } | {f"pressure/{name}": [proc / "pressure" / name, sys / f"fs/cgroup/{name}.pressure"] for name in PRESSURES}
+        if not network:
+            del self._paths[NETDEV]
         self._speeds: dict[str, str] = {}
         self._looks = 0
 

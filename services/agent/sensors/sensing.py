@@ -119,7 +119,11 @@ async def opened_sensing(
             raise ConfigError(f"{name}: {path} is no directory; mount the node's there, or set sensor_every_s=0")
     limits = Limits(settings.sensor_disk_mbytes * 1e6, settings.sensor_network_mbits * 1e6 / 8)
     sensor = Sensor(ticks_per_s=os.sysconf("SC_CLK_TCK"), limits=limits)
-    reader = NodeReader(NodeFiles(settings.host_proc, settings.host_sys), sensor, every_s=settings.sensor_every_s)
+    reader = NodeReader(
+        NodeFiles(settings.host_proc, settings.host_sys, network=settings.sensor_network == "node"),
+        sensor,
+        every_s=settings.sensor_every_s,
+    )
     rng = random.Random(f"{settings.seed}:{who.agent}:probing")
     probing = Probing(rng, _nonce, settings=ProbingSettings(per_s=settings.probes_per_s or 1.0))
     times = TargetTimes(rng)
