@@ -24,8 +24,8 @@ Datagram = tuple[Address, bytes]
 class ProbingSettings:
     """Bounds: nothing here grows with what arrives."""
 
-    per_s: float = 2.0
-    """Probes sent per second."""
+    per_s: float = 3.0
+    """Probes sent per second at most."""
     neighbours: int = 32
     open_s: float = 2.0
     """An answer after that comes too late."""
@@ -124,8 +124,8 @@ class Probing:
         self._expire(now_s)
         if not self._keys or not self._neighbours or now_s < self._next_s:
             return []
-        # between 0.5 and 1.5 of the distance, so that agents that began together do not shout together; never behind
-        self._next_s = now_s + (0.5 + self._rng.random()) / self.settings.per_s
+        # up to half as much again, so that agents that began together do not go on together; never sooner
+        self._next_s = now_s + (1.0 + 0.5 * self._rng.random()) / self.settings.per_s
         peer, nonce = self._any(), self._nonce()
         self._open[nonce] = (peer, now_s)
         self.counts.sent += 1

@@ -9,7 +9,12 @@ import pytest
 from shared.agent.counters import Counters, Disk, Link, parse
 from shared.agent.readings import Limits, Reading, Sensor
 
-STAT = "cpu  100 5 50 1000 20 3 2 4 7 0\ncpu0 50 2 25 500 10 1 1 2 3 0\ncpu1 50 3 25 500 10 2 1 2 4 0\nintr 5 1 2\nctxt 9\n"
+STAT = """cpu  100 5 50 1000 20 3 2 4 7 0
+cpu0 50 2 25 500 10 1 1 2 3 0
+cpu1 50 3 25 500 10 2 1 2 4 0
+intr 5 1 2
+ctxt 9
+"""
 MEMINFO = "MemTotal:        8000 kB\nMemFree:         1000 kB\nMemAvailable:    5000 kB\n"
 DISKSTATS = """   8       0 sda 10 0 100 5 20 0 200 6 0 40 50
    8       1 sda1 10 0 100 5 20 0 200 6 0 40 50
@@ -18,7 +23,7 @@ DISKSTATS = """   8       0 sda 10 0 100 5 20 0 200 6 0 40 50
    7       0 loop0 10 0 100 5 20 0 200 6 0 40 50
 """
 NETDEV = """Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
     lo: 999 1 0 0 0 0 0 0 999 1 0 0 0 0 0 0
   eth0: 1000 1 0 0 0 0 0 0 2000 1 0 0 0 0 0 0
 veth12: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0
