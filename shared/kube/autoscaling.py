@@ -86,7 +86,7 @@ class _Reader:
         if value is None or isinstance(value, bool):
             return bool(value)
         self.refuse(name, value, "must be true or false")
-        return True  # the only flag is a pause: in doubt, nothing is done
+        return False
 
     def one_of(self, name: str, value: Any, kind: type[E], default: E) -> E:
         if value is None:
@@ -130,6 +130,8 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
         mode=read.one_of("mode", spec.get("mode"), Mode, Mode.OBSERVE),
         policy=read.text("policy.name", policy.get("name"), most=63, default="hpa"),
         seed=read.whole("policy.seed", policy.get("seed"), 0, 2**31 - 1, 0),
+        policy_settings=read.object("policy.settings", policy.get("settings")),
+        rule_settings=read.object("hpaRule", spec.get("hpaRule")),
         plain_hpa=kill != "None",
         paused=read.flag("paused", spec.get("paused")),
         targets=targets,
@@ -169,6 +171,7 @@ def _limits(read: _Reader, value: Any) -> Limits:
         down_period_s=seconds("downPeriodSeconds", plain.down_period_s),
         stale_after_s=seconds("staleSeconds", plain.stale_after_s),
         fail_over_s=seconds("failOverSeconds", plain.fail_over_s),
+        nodes_grow=read.flag("limits.nodesGrow", found.get("nodesGrow")),
     )
 
 

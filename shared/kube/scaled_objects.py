@@ -1,7 +1,6 @@
 """What an autoscaler reads beside its own objects: pods, workloads, HPAs, budgets, scales and metrics. Pure.
 
-Structs of the few fields that it needs, as the API serves them. Where an owner can be asked for, pods are found by it and
-not by labels, which are anybody's.
+Structs of the few fields that it needs, as the API serves them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ import msgspec
 from msgspec import field
 
 from shared.errors import KubeUnknown
-from shared.kube.objects import Json, LabelSelector, ObjectMeta, PartialObject, Quantities
+from shared.kube.cluster_objects import PodDisruptionBudget
+from shared.kube.objects import Json, ObjectMeta, PartialObject, Quantities
 from shared.kube.resources import Resource
 from shared.model.resources import parse_quantity
 
@@ -53,10 +53,6 @@ class ScaledObject(Json, frozen=True):
     status: ScaledStatus = field(default_factory=ScaledStatus)
 
 
-class ReplicasOf(Json, frozen=True):
-    replicas: int | None = None
-
-
 class HpaRef(Json, frozen=True):
     api_version: str = ""
     kind: str = ""
@@ -74,26 +70,12 @@ class Hpa(Json, frozen=True):
     spec: HpaSpec = field(default_factory=HpaSpec)
 
 
-class BudgetSpec(Json, frozen=True):
-    selector: LabelSelector | None = None
-
-
-class BudgetStatus(Json, frozen=True):
-    disruptions_allowed: int = 0
-
-
-class Budget(Json, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: BudgetSpec = field(default_factory=BudgetSpec)
-    status: BudgetStatus = field(default_factory=BudgetStatus)
-
-
 DEPLOYMENTS = Resource("Deployment", "apps", "v1", "deployments", True, ScaledObject)
 STATEFUL_SETS = Resource("StatefulSet", "apps", "v1", "statefulsets", True, ScaledObject)
 REPLICA_SETS = Resource("ReplicaSet", "apps", "v1", "replicasets", True, ScaledObject)
 OWNED_SETS = Resource("ReplicaSet", "apps", "v1", "replicasets", True, PartialObject)
 HPAS = Resource("HorizontalPodAutoscaler", "autoscaling", "v2", "horizontalpodautoscalers", True, Hpa)
-BUDGETS = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", True, Budget)
+BUDGETS = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", True, PodDisruptionBudget)
 
 WORKLOADS = {("apps/v1", one.kind): one for one in (DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS)}
 """Kinds that are read whole, so that a rollout shows; of any other the Scale alone is read."""

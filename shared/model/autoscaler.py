@@ -108,6 +108,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     stale_after_s: float = 60.0
     fail_over_s: float = 60.0
     """So long after a change of leader nothing is made smaller."""
+    nodes_grow: bool = False
+    """A cluster autoscaler adds nodes for pods that wait: the room on today's nodes limits nothing."""
 
 
 class Go(Struct, frozen=True):
@@ -129,6 +131,9 @@ class Autoscaler(Struct, frozen=True, kw_only=True):
     mode: Mode = Mode.OBSERVE
     policy: str = "hpa"
     seed: int = 0
+    policy_settings: Mapping[str, object] = {}
+    rule_settings: Mapping[str, object] = {}
+    """Of HPA's rule, which the safeguards and the kill switch go by; also the policy's where that is ``hpa``."""
     plain_hpa: bool = False
     """The kill switch: HPA's rule decides in the policy's place."""
     paused: bool = False

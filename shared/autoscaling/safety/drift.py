@@ -8,7 +8,6 @@ answer from flapping. Source of the guard: KARMA's TCC, "drift(s) <= delta, else
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -24,14 +23,10 @@ MARGIN = 0.1
 _SIGNALS = ("arrivals", "served", "failed", "latency_s", "queue")
 
 
-@runtime_checkable
-class Enveloped(Protocol):
-    """A policy that knows what it was trained on."""
-
-    @property
-    def envelope(self) -> Envelope:
-        """See ``Envelope``."""
-        ...
+def envelope_of(policy: object) -> Envelope | None:
+    """What a policy was trained on, where it has an attribute ``envelope``; None: it does not know."""
+    found = getattr(policy, "envelope", None)
+    return found if isinstance(found, Mapping) else None
 
 
 class Drift(Struct, frozen=True):
