@@ -17,6 +17,8 @@ from shared.errors import ConfigError, ObjectError
 
 POLICIES: dict[str, str] = {
     "hpa": "shared.autoscaling.policies.hpa:HpaPolicy",
+    "demand": "shared.autoscaling.networks.demand:DemandPolicy",
+    "karma": "shared.autoscaling.networks.karma:KarmaPolicy",
     "keda": "shared.autoscaling.policies.keda:KedaPolicy",
     "predictive": "shared.autoscaling.policies.predictive:PredictivePolicy",
 }

@@ -34,6 +34,8 @@ POLICIES: Mapping[str, Entry] = {
     "tiresias": Entry(f"{PACKAGE}.tiresias", "Tiresias"),
     "optimus": Entry(f"{PACKAGE}.optimus", "Optimus"),
     "pollux": Entry(f"{PACKAGE}.pollux", "Pollux", adapts_batch=True, draws=True),
+    "marginal": Entry(f"{PACKAGE}.marginal", "Marginal", adapts_batch=True),
+    "marginal-fixed": Entry(f"{PACKAGE}.marginal", "Marginal"),
     "sia": Entry(f"{PACKAGE}.sia", "Sia", adapts_batch=True),
 }
 

@@ -97,6 +97,8 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What people should correct about this process (``shared.runtime.process.health``)."""
     plugins: tuple[str, ...] = ()
     """What users bring, ``kind name@release`` each (``shared.runtime.process.plugins``)."""
+    sensors: bool = False
+    """Whether it measures its node, and so tells what that uses (``Readings``)."""
 
 
 def filters_in(plugins: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import multiprocessing
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from services.cli.train.inputs import read_trace
 from shared.errors import ConclaveError, ConfigError
 from shared.experiments.evaluation.results import Metric, Progress, SuiteResult
 from shared.experiments.evaluation.suites.suites import Each
+from shared.experiments.jobs.clusters import POLLUX, Cluster, parse_cluster
 from shared.runtime.process.linux import end_with_parent
 
 T = TypeVar("T")
@@ -32,6 +35,8 @@ U = TypeVar("U")
 SUITE = "jobs"
 FILE = click.Path(path_type=Path)
 BATCHES = ("fixed", "adaptive")
+MEASURED_TYPE = "t4"
+"""The GPU of Pollux' tables."""
 NOTES = (
     "hours from submission to end; a job that did not end counts as long as the run lasted",
     "schedules were checked: nobody ends twice, no node has more GPUs in use than it has",
@@ -70,7 +75,9 @@ def jobs_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--cluster", type=FILE, help="The nodes of --workload, YAML; default: 16 nodes of 4 GPUs."),
         click.option("--schedule", type=FILE, help="Write who had which GPUs when in --workload, as CSV."),
         click.option(
-            "--tables", type=FILE, help="Folder of measured tables; default: data/dljobs in $CONCLAVE_SHARED."
+            "--tables",
+            type=FILE,
+            help="Folder of measured tables, or example; default: data/dljobs in $CONCLAVE_SHARED.",
         ),
         click.option("--workloads", help="Of --suite jobs: only these of the workloads 1-8, as in 1-3,6."),
         click.option("--loads", help="Of --suite jobs: only these of 0.5, 1.0, 1.5 and 2.0, comma-separated."),
@@ -105,6 +112,23 @@ def runs_at_a_time(processes: int | None) -> Iterator[Each]:
         yield each
 
 
+@contextmanager
+def silent_libraries() -> Iterator[None]:
+    """Nothing of the block's, nor of processes begun in it, reaches standard output.
+
+    HiGHS prints lines of its own there now and then, whatever it is told; what we print comes after.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def _in_child() -> None:
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends us
@@ -129,7 +153,6 @@ def evaluate_workload(
     progress: Progress,
 ) -> SuiteResult:
     """Play ``--workload`` by ``policy`` once per seed. ``ConfigError`` naming the flag, file or job it cannot use."""
-    from shared.experiments.jobs.clusters import POLLUX
     from shared.experiments.jobs.playing import Order, Source, play
     from shared.jobs.registry import entry_of
     from shared.twin.training.simulation import Settings
@@ -141,10 +164,11 @@ def evaluate_workload(
     keys = list(source.read())
     if len(keys) > 1:
         raise ConfigError(f"--workload: {flags.workload} holds {len(keys)} workloads; give the rows of one")
+    cluster = _cluster(flags.cluster) if flags.cluster is not None else POLLUX
     order = Order(
         source=source,
         workload=keys[0],
-        cluster=_cluster(flags.cluster) if flags.cluster is not None else POLLUX,
+        cluster=cluster,
         policy=policy,
         seed=0,
         adaptive=None if flags.batch is None else flags.batch == "adaptive",
@@ -153,7 +177,7 @@ def evaluate_workload(
             lag_rounds=flags.lag or 0,
             speed_error=flags.speed_error or 0.0,
             events=flags.events,
-            gpu_types=_cluster(flags.cluster).gpu_types if flags.cluster is not None else {},
+            gpu_types=_speeds(cluster, tables),
         ),
         clock=time.thread_time,
     )
@@ -195,10 +219,20 @@ def _schedule(seeds: Sequence[int], changes: Sequence[Sequence[Any]], gpus: Mapp
     return lines
 
 
-def _cluster(file: Path) -> Any:
-    import yaml
+def _speeds(cluster: Cluster, tables: Mapping[str, str]) -> dict[str, float]:
+    """By GPU type: what the cluster's file says, else what Gavel measured. ``ConfigError``: one is known by neither."""
+    from shared.experiments.jobs.gavel import ISOLATED_FILE, Isolated
 
-    from shared.experiments.jobs.clusters import parse_cluster
+    types = frozenset(node.gpu_type for node in cluster.nodes if node.gpu_type) - cluster.gpu_types.keys()
+    measured = Isolated.parse(tables[ISOLATED_FILE]) if types and ISOLATED_FILE in tables else Isolated({})
+    unknown = sorted(types - measured.types - {MEASURED_TYPE})
+    if unknown:
+        raise ConfigError(f"--cluster: gpu_type {unknown[0]!r} has no speed; give its speed beside a {MEASURED_TYPE}")
+    return {**measured.factors(types), **cluster.gpu_types}
+
+
+def _cluster(file: Path) -> Cluster:
+    import yaml
 
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))

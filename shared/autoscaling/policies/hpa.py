@@ -54,9 +54,10 @@ class HpaPolicy:
 
     def decide(self, seen: Observation) -> Decision:
         """The replicas of each service. One at zero replicas is left there: a hand put it there."""
-        if self._beat.due(seen.now):
-            for name, service in seen.services.items():
-                one = self._services.setdefault(name, ServiceHpa(self._flags))
+        due = self._beat.due(seen.now)
+        for name, service in seen.services.items():
+            one = self._services.setdefault(name, ServiceHpa(self._flags))
+            if due or one.said is None:
                 one.reconcile(service, seen.now, metrics=self._metrics, behavior=self._behavior)
         return {
             name: one.said for name, one in self._services.items() if name in seen.services and one.said is not None

@@ -73,8 +73,9 @@ class PredictivePolicy:
             if demand is None:
                 demand = self._demands[name] = _Demand(self._settings)
             demand.observe(service, seen.now)
-            if due:
-                self._reconcile(self._hpas.setdefault(name, ServiceHpa(flags)), service, demand, seen.now)
+            hpa = self._hpas.setdefault(name, ServiceHpa(flags))
+            if due or hpa.said is None:
+                self._reconcile(hpa, service, demand, seen.now)
         return {name: hpa.said for name, hpa in self._hpas.items() if name in seen.services and hpa.said is not None}
 
     def _reconcile(self, hpa: ServiceHpa, service: ServiceObservation, demand: _Demand, now: float) -> None:

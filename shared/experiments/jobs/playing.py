@@ -90,7 +90,8 @@ class Played:
         found = {
             "avg_jct_h": float(hours.mean()),
             "p50_jct_h": float(np.percentile(hours, 50)),
-            "p99_jct_h": float(np.percentile(hours, 99)),
+            # the value of one job, as in the published results: the 158th of 160
+            "p99_jct_h": float(np.percentile(hours, 99, method="lower")),
             "makespan_h": max((one.ended or self.most_s) for one in self.outcomes) / HOUR_S,
             "restarts_per_job": fmean(one.restarts for one in self.outcomes),
             "gpu_hours": sum(one.attained_s for one in self.outcomes) / HOUR_S,

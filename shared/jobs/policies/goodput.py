@@ -7,6 +7,7 @@ change, so one that learns hands out a new object. A placement is told by (nodes
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, log
 
 import numpy as np
@@ -42,9 +43,11 @@ def even(nodes: int, workers: int) -> tuple[int, ...]:
 
 def batches_of(job: JobObservation) -> tuple[int, ...]:
     """The batches that a policy may give the job, in rising order."""
-    if job.batch_range is None:
-        return (job.batch,)
-    low, high = job.batch_range
+    return (job.batch,) if job.batch_range is None else _between(*job.batch_range)
+
+
+@lru_cache(maxsize=256)
+def _between(low: int, high: int) -> tuple[int, ...]:
     steps = min(BATCHES, max(ceil(8 * log(high / low)), 1) + 1) if high > low else 1
     return tuple(sorted({round(batch) for batch in np.geomspace(low, high, steps).tolist()}))
 
@@ -64,12 +67,12 @@ class GoodputTables:
         shape = (max((node.gpus for node in seen.nodes), default=1), len(seen.nodes))
         return shape == (self.per_node, self.nodes)
 
-    def of(self, job: JobObservation, gpu_type: str = "") -> Goodputs | None:
-        """The job's table at its present progress; None: nothing is known of its speed."""
+    def of(self, job: JobObservation, gpu_type: str = "", progress: float | None = None) -> Goodputs | None:
+        """The job's table at its present progress, or at another; None: nothing is known of its speed."""
         if job.speed is None:
             return None
         batches = batches_of(job)
-        step = round((job.progress or 0.0) * PROGRESS_STEPS)
+        step = round((progress if progress is not None else job.progress or 0.0) * PROGRESS_STEPS)
         key = (id(job.speed), batches, gpu_type, step)
         if key not in self._best:
             if len(self._best) >= MOST_KEPT:

@@ -57,7 +57,7 @@ class Settings:
     speed_error: float = 0.0
     """How far the speeds that policies see are from the true ones: 0.2 is up to 20 % either way."""
     gpu_types: Mapping[str, float] = field(default_factory=dict)
-    """Speed of a GPU type beside the measured one."""
+    """Speed of a GPU type beside the measured one, for all models or (``of_model``) for one."""
     most_s: float = 60 * DAY_S
     """A run that lasts longer is given up: jobs starve."""
 
@@ -316,7 +316,7 @@ class Simulation:
     def _step_s(self, job: TrainingJob, placement: Mapping[str, int], batch: int) -> tuple[Dealt, float]:
         dealt = job.model.deal(sum(placement.values()), batch)
         step_s = job.model.step_s(tuple(placement.values()), dealt)
-        factor = min(type_factor(self.settings.gpu_types, self._types[node]) for node in placement)
+        factor = min(type_factor(self.settings.gpu_types, job.model.name, self._types[node]) for node in placement)
         return dealt, step_s / factor if step_s else inf
 
     def _change(self, state: _State, placement: dict[str, int], batch: int) -> None:

@@ -9,12 +9,15 @@ import numpy as np
 
 from shared.twin.training.models import TrainingModel
 
-NO_TYPES: Mapping[str, float] = {}
+
+def of_model(model: str, gpu_type: str) -> str:
+    """The key of one model's speed on a GPU type, among those of all models."""
+    return f"{model}@{gpu_type}"
 
 
-def type_factor(factors: Mapping[str, float], gpu_type: str) -> float:
-    """How fast a GPU of this type is beside the measured one; a type that is not named is as fast."""
-    return factors.get(gpu_type, 1.0)
+def type_factor(factors: Mapping[str, float], model: str, gpu_type: str) -> float:
+    """How fast the model is on a GPU of this type beside the measured one: its own factor, the type's, or the same."""
+    return factors.get(of_model(model, gpu_type), factors.get(gpu_type, 1.0))
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class MeasuredSpeed:
         if key not in self._found:
             dealt = self.model.deal(sum(placement), batch)
             step_s = self.model.step_s(placement, dealt)
-            factor = type_factor(self.gpu_types, gpu_type)
+            factor = type_factor(self.gpu_types, self.model.name, gpu_type)
             self._found[key] = factor * dealt.batch / step_s if step_s else 0.0
         return self._found[key]
 

@@ -28,9 +28,9 @@ LOADS: Mapping[str, str] = {"0.5": "load0.5", "1.0": "tuned", "1.5": "load1.5", 
 """Set of workloads by load."""
 WORKLOADS = tuple(range(1, 9))
 GATED = ("tiresias", "optimus", "pollux")
-DEFAULT = (*GATED, "sia", "goodput", "goodput-fixed")
+DEFAULT = (*GATED, "sia", "marginal", "marginal-fixed")
 TOLERANCE_PERCENT = 10.0
-OURS, OURS_FIXED = "goodput", "goodput-fixed"
+OURS, OURS_FIXED = "marginal", "marginal-fixed"
 OURS_AT_MOST: Mapping[str, tuple[str, float]] = {
     "adaptive, mean hours": ("avg_jct_h", 0.72),
     "adaptive, p99 hours": ("p99_jct_h", 10.84),
@@ -40,13 +40,13 @@ HOUR_S = 3600.0
 KPI = "avg_jct_h"
 NOTES = (
     "a value is of one workload, its mean over the seeds: what is called a seed here is the number of a workload",
-    "jobs come over 8 hours to 16 nodes of 4 GPUs; rounds of 60 s, a restart costs 30 s; a job waits for the next round",
-    "pollux, sia and goodput choose batches; tiresias, optimus and goodput-fixed take the users' tuned ones",
+    "jobs come over 8 hours to 16 nodes of 4 GPUs; rounds of 60 s, each restart costs 30 s, jobs wait for rounds",
+    "pollux, sia and marginal choose batches; tiresias, optimus and marginal-fixed take the users' tuned ones",
 )
 
 
 def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
-    """Every policy on every workload and load. ``ConfigError`` naming an unknown policy, load or missing file."""
+    """Every policy on every workload and load. ``ConfigError`` names an unknown one or a missing file."""
     policies = tuple(given.policies) or tuple(name for name in DEFAULT if name in POLICIES)
     loads = tuple(given.loads) or tuple(LOADS)
     workloads = tuple(given.workloads) or WORKLOADS

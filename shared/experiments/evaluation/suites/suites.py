@@ -75,9 +75,10 @@ SUITES: Mapping[str, SuiteEntry] = {
     "deepsets": SuiteEntry("shared.experiments.evaluation.suites.deepsets"),
     "openb": SuiteEntry("shared.experiments.evaluation.suites.openb", data="openb"),
     "jobs": SuiteEntry("shared.experiments.evaluation.suites.jobs", data="dljobs"),
+    "autoscaling": SuiteEntry("shared.experiments.autoscaling.suite"),
 }
 """By what targets they measure: T3 (marl-dqn on the thesis' pods), T2 (ee, lb and el), T1 (the openb GPU trace), T4
-(elastic training jobs)."""
+(elastic training jobs), T5 (replicas of service graphs)."""
 
 
 def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> None:
