@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from services.cli.autoscale.objects import (
+    Json,
     ask,
     cluster_options,
     condition,
@@ -20,6 +23,13 @@ from services.cli.autoscale.objects import (
     write_spec,
 )
 from shared.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shared.adapters.kube.api import KubeClient
+
+WAIT_S = 30.0
+"""So long a go waits for the first decision of a spec that was just changed."""
+POLL_S = 0.5
 
 
 @click.command()
@@ -36,11 +46,11 @@ def go(
     A new go also takes things as they are: what somebody else set meanwhile is the new beginning.
     """
     where = place(name, namespace)
-    item = ask(kubeconfig, context, lambda client: read_one(client, *where))
+    item = ask(kubeconfig, context, lambda client: _decided(client, *where))
     spec, status = item.get("spec") or {}, item.get("status") or {}
     offered = status.get("digest") or ""
     if not offered or not current(item):
-        raise ConfigError(f"{title(item)}: nothing was decided of this spec yet; ask again in a moment")
+        raise ConfigError(f"{title(item)}: nothing was decided of this spec in {WAIT_S:g} s; does an autoscaler lead?")
     if digest and digest != offered:
         raise ConfigError(f"--digest: {title(item)} is {offered} now, not what was read; read it again")
     ready = condition(item, "Ready")
@@ -55,6 +65,17 @@ def go(
     uid = item["metadata"]["uid"]
     ask(kubeconfig, context, lambda client: write_spec(client, *where, uid, {"go": word}))
     say(f"go given by {word['by']}; see 'conclave autoscale show {title(item)}'")
+
+
+async def _decided(client: KubeClient, namespace: str, name: str) -> Json:
+    """The object, once its spec was decided upon; as it is where that takes too long."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + WAIT_S
+    while True:
+        item = await read_one(client, namespace, name)
+        if current(item) or loop.time() >= until:
+            return item
+        await asyncio.sleep(POLL_S)
 
 
 @click.command()

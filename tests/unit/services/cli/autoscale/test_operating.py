@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from services.cli.app import conclave
-from services.cli.autoscale import objects
+from services.cli.autoscale import objects, steering
 from shared.errors import ConfigError, KubeRejected
 
 Json = dict[str, Any]
@@ -99,14 +99,15 @@ def test_go_approves_what_was_shown(api: Api):
 @pytest.mark.parametrize(
     ("change", "arguments", "word"),
     [
-        ({"observedGeneration": 1}, (), "moment"),
+        ({"observedGeneration": 1}, (), "does an autoscaler lead"),
         ({}, ("--digest", "sha256:2"), "read it again"),
         ({"conditions": [{"type": "Ready", "status": "False", "message": "a loop of calls"}]}, (), "a loop of calls"),
     ],
 )
 def test_go_is_refused_where_it_could_be_for_something_else(
-    api: Api, change: Json, arguments: tuple[str, ...], word: str
+    monkeypatch: pytest.MonkeyPatch, api: Api, change: Json, arguments: tuple[str, ...], word: str
 ):
+    monkeypatch.setattr(steering, "WAIT_S", 0.0)
     api.items[0]["status"] |= change
     done = run("go", "shop/graph", "--yes", *arguments)
     assert isinstance(done.exception, ConfigError)
