@@ -1,8 +1,8 @@
-"""Reads series from a Prometheus over its HTTP API (``/api/v1/query_range``), and nothing else.
+"""Reads series from a Prometheus over its HTTP API (``query_range``, ``query``), and nothing else.
 
-Only what a capture needs: range queries whose answer is a matrix, with a deadline and bounded size. Every failure is a
-``ConfigError`` of one line, since the one caller is a command that a person has just typed. Source of the format:
-prometheus.io, "HTTP API".
+Range queries for a capture, whose answer is a matrix, and instant ones for what nodes use now, whose answer is a
+vector; each with a deadline and bounded size. Every failure is a ``ConfigError`` of one line: a person reads it, at the
+command just typed or in the log. Source of the format: prometheus.io, "HTTP API".
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class _Sample(msgspec.Struct, array_like=True):
 class _Row(msgspec.Struct):
     metric: dict[str, str] = {}
     values: list[_Sample] = []
+    value: _Sample | None = None
 
 
 class _Data(msgspec.Struct, rename="camel"):
@@ -71,32 +72,39 @@ class PrometheusClient:
         self, query: str, *, start_s: float, end_s: float, step_s: float, timeout_s: float = 60.0
     ) -> list[Series]:
         """The series of ``query`` from ``start_s`` to ``end_s`` (unix seconds). ``ConfigError``: no usable answer."""
-        assert self._session is not None, "use the client as a context manager"
         fields = {"query": query, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
+        return self._series(*await self._post("query_range", fields, timeout_s), "matrix")
+
+    async def query(self, query: str, *, timeout_s: float = 10.0) -> list[Series]:
+        """The series of ``query`` now, with one sample each. ``ConfigError``: no usable answer."""
+        return self._series(*await self._post("query", {"query": query}, timeout_s), "vector")
+
+    async def _post(self, route: str, fields: dict[str, str], timeout_s: float) -> tuple[int, bytes]:
+        assert self._session is not None, "use the client as a context manager"
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._session.post(f"{self._url}/api/v1/query_range", data=fields) as response,
+                self._session.post(f"{self._url}/api/v1/{route}", data=fields) as response,
             ):
                 status, body = response.status, await _limited(response)
         except TimeoutError:
             raise self._error(f"no answer within {timeout_s:g} s; is it overloaded?") from None
         except aiohttp.ClientError as error:
             raise self._error(f"{_brief(error)}; check that it runs and the URL") from None
-        return self._series(status, body)
+        return status, body
 
-    def _series(self, status: int, body: bytes) -> list[Series]:
+    def _series(self, status: int, body: bytes, kind: str) -> list[Series]:
         try:
             answer = msgspec.json.decode(body, type=_Answer)
         except (msgspec.DecodeError, RecursionError):
             raise self._error(f"HTTP {status} and no JSON of Prometheus; check the URL") from None
         if answer.status != "success":
             raise self._error(f"HTTP {status}: {answer.error[:200] or 'no success'}; check the server")
-        if answer.data is None or answer.data.result_type != "matrix":
-            raise self._error("the answer is no matrix; is this a Prometheus?")
+        if answer.data is None or answer.data.result_type != kind:
+            raise self._error(f"the answer is no {kind}; is this a Prometheus?")
         try:
             return [
-                Series(row.metric, tuple((sample.time_s, float(sample.value)) for sample in row.values))
+                Series(row.metric, tuple((sample.time_s, float(sample.value)) for sample in _samples(row)))
                 for row in answer.data.result
             ]
         except ValueError:
@@ -104,6 +112,10 @@ class PrometheusClient:
 
     def _error(self, text: str) -> ConfigError:
         return ConfigError(f"--prometheus: {self._url}: {text}")
+
+
+def _samples(row: _Row) -> list[_Sample]:
+    return row.values if row.value is None else [row.value]
 
 
 async def _limited(response: aiohttp.ClientResponse) -> bytes:
