@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,19 @@ def latency_of(core: Core, pod: Pod) -> dict[str, Any] | None:
     elif not pod.node_name and hard and not (measured <= hard).any():
         answer["problem"] = "no node is within the hard limit"
     return answer
+
+
+MOST_MEASURED = 100
+
+
+def measured_ms(core: Core) -> dict[str, dict[str, float]]:
+    """By node what is measured of it, in ms: the round trip to other nodes (``nodes``) and to each target; of the first
+    ``MOST_MEASURED`` nodes."""
+    found: dict[str, dict[str, float]] = {}
+    for name, node in islice(core.variants.used.items(), MOST_MEASURED):
+        told = {target: median / 1000 for target, (median, _) in node.latencies.items()}
+        found[name] = told | ({"nodes": node.delay_us / 1000} if node.delay_us is not None else {})
+    return found
 
 
 def _nobody_knows(target: str) -> str:
