@@ -12,7 +12,7 @@ import pytest
 
 from services.coordinator.io.cluster_lease import lease_name
 from tests.manifests.rbac_rules import grants, mismatches
-from tests.manifests.rendering import BUILDS, needs_kubectl, of_kind, pod_templates, rendered
+from tests.manifests.rendering import BUILDS, needs_kubectl, of_kind, pod_templates, rendered, role_of
 
 pytestmark = needs_kubectl
 
@@ -33,10 +33,10 @@ def test_only_who_has_a_role_gets_a_token(build: str) -> None:
     assert all(account["automountServiceAccountToken"] is False for account in accounts.values())
     with_role = set(grants(rendered(build)))
     for name, template in pod_templates(build).items():
-        spec = template["spec"]
-        assert spec["serviceAccountName"] == name
-        assert name in accounts
-        assert spec["automountServiceAccountToken"] is (name in with_role)
+        spec, account = template["spec"], f"conclave-{role_of(name)}"
+        assert spec["serviceAccountName"] == account
+        assert account in accounts
+        assert spec["automountServiceAccountToken"] is (account in with_role)
 
 
 @pytest.mark.parametrize("build", BUILDS)
