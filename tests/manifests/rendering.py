@@ -26,6 +26,7 @@ ADDED = {
     "prod+monitoring": ("prod", "monitoring", "monitoring-mtls"),
     "daemonset-agents+monitoring": ("daemonset-agents", "monitoring"),
     "partition-agents+learner": ("partition-agents", "learner", "plugins-pod-groups"),
+    "partition-agents+jobs": ("partition-agents", "jobs"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
 }
 """Overlays with components, as an operator's own overlay would add it."""
