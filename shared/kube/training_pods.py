@@ -99,7 +99,7 @@ def owner_reference(job: TrainingJob) -> dict[str, Any]:
     """What makes the garbage collector take an object along with its job."""
     return {
         "apiVersion": TRAINING_JOBS.api_version, "kind": TRAINING_JOBS.kind, "name": job.name, "uid": job.uid,
-        "controller": True, "blockOwnerDeletion": True,
+        "controller": True,
     }  # fmt: skip
 
 
