@@ -26,6 +26,7 @@ ADDED = {
     "prod+monitoring": ("prod", "monitoring", "monitoring-mtls"),
     "daemonset-agents+monitoring": ("daemonset-agents", "monitoring"),
     "partition-agents+learner": ("partition-agents", "learner", "plugins-pod-groups"),
+    "partition-agents+jobs": ("partition-agents", "jobs"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
     "partition-agents+shard": ("partition-agents", "binder-shard"),
     "prod+shard+monitoring": (

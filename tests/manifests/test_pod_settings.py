@@ -18,6 +18,7 @@ import pytest
 from services.agent.settings import AgentSettings
 from services.binder.settings import BinderSettings
 from services.coordinator.settings import CoordinatorSettings
+from services.jobs.settings import JobsSettings
 from shared.errors import ConfigError
 from shared.runtime.process.process import ProcessSettings
 from shared.runtime.process.settings import load, parse_flags
@@ -28,9 +29,13 @@ KINDS: dict[str, type[ProcessSettings]] = {
     "agent": AgentSettings,
     "binder": BinderSettings,
     "coordinator": CoordinatorSettings,
+    "jobs": JobsSettings,
 }
 if importlib.util.find_spec("services.learner.settings") is not None:
     KINDS["learner"] = importlib.import_module("services.learner.settings").LearnerSettings
+
+IMAGE_OF = {"conclave-jobs": "conclave-binder"}
+"""Services that run from another's image."""
 
 
 def settings_of(command: list[str], environ: dict[str, str]) -> tuple[str, ProcessSettings]:
@@ -66,7 +71,7 @@ def told(build: str) -> dict[str, ProcessSettings]:
         container = template["spec"]["containers"][0]
         if container["command"][:2] != ["conclave", "run"]:
             continue
-        assert container["image"].split(":")[0] == f"conclave-{role_of(name)}"
+        assert container["image"].split(":")[0] == IMAGE_OF.get(name, f"conclave-{role_of(name)}")
         environ = environ_of(build, container)
         command = [expand(word, environ) for word in (*container["command"], *container["args"])]
         service, settings = settings_of(command, environ)
