@@ -97,9 +97,7 @@ class PrometheusClient:
         try:
             answer = msgspec.json.decode(body, type=_Answer)
             if answer.status != "success":
-                raise self._error(
-                    f"HTTP {status}: {answer.error[:200] or 'no success'}; check the server and the query"
-                )
+                raise self._error(f"HTTP {status}: {answer.error[:200] or 'no success'}; check server and query")
             data = answer.data
             if data is None or data.result_type not in kinds:
                 raise self._error(f"the answer is no {' or '.join(kinds)}; is this a Prometheus?")
