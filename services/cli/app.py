@@ -26,8 +26,9 @@ OPERATE = {
 """What asks or changes a running mesh: where under ``services.cli`` each is."""
 OTHERS = {
     "audit": "audit", "autoscale": "autoscale.command", "completion": "completion", "context": "context",
-    "demo": "demo.command", "evaluate": "train.evaluate", "pki": "pki.command", "run": "local.run",
-    "train": "train.command", "twin": "twin.command", "up": "local.up", "version": "version", "wire": "wire",
+    "demo": "demo.command", "evaluate": "train.evaluate", "jobs": "jobs.command", "pki": "pki.command",
+    "run": "local.run", "train": "train.command", "twin": "twin.command", "up": "local.up", "version": "version",
+    "wire": "wire",
 }  # fmt: skip
 
 

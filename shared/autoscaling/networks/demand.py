@@ -79,7 +79,7 @@ class DemandPolicy:
         exact = one.needed * self._headroom + one.waiting_s * one.ready / DRAIN_S
         kept = self._wanted.setdefault(name, deque())
         kept.append((now, min(max(ceil(exact - ROUNDING), one.minimum), one.maximum)))
-        while kept[0][0] <= now - self._hold_s:
+        while len(kept) > 1 and kept[0][0] <= now - self._hold_s:
             kept.popleft()
         return max(wanted for _, wanted in kept)
 
